@@ -1,0 +1,93 @@
+"""The nouns of the prefix index.
+
+    text --tokens--> TokenIds --blocks--> Chain --index--> Match
+
+A *chain* is the list of block hashes of one prompt; each hash names its block **and everything before it**, so
+two prompts share a prefix of k blocks exactly when their chains agree at position k - 1.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, NewType, Protocol, TypeVar
+
+TokenIds = NewType("TokenIds", bytes)
+"""Token ids packed as uint32 little-endian, 4 bytes a token: no Python object per token outlives a call."""
+
+BlockHash = NewType("BlockHash", int)
+"""xxh3-64 of a block and all blocks before it, unsigned."""
+
+TOKEN_BYTES = 4
+HASH_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The block hashes of one prompt.
+
+    `hashes` holds 8 bytes little-endian a block, whole blocks only; `prompt_tokens` counts all tokens, the partial
+    last block included.
+    """
+
+    hashes: bytes
+    block_size: int
+    prompt_tokens: int
+
+    def __len__(self) -> int:
+        """Number of whole blocks."""
+        return len(self.hashes) // HASH_BYTES
+
+
+class Evidence(StrEnum):
+    """Why the index believes that a holder has a block."""
+
+    SPECULATIVE = "speculative"
+    """A prompt was routed there; the engine has not said anything yet."""
+    CONFIRMED = "confirmed"
+    """The engine reported it: usage of an answer, or a KV event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Work outstanding at one holder, counted from dispatch and released once, summed over the gateway's replicas."""
+
+    requests: int = 0
+    uncached_tokens: int = 0
+    decode_tokens: int = 0
+
+    def __add__(self, other: "Load") -> "Load":
+        return Load(
+            self.requests + other.requests,
+            self.uncached_tokens + other.uncached_tokens,
+            self.decode_tokens + other.decode_tokens,
+        )
+
+
+H = TypeVar("H", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Generic[H]):
+    """What the index knows of one chain.
+
+    `blocks` maps each holder with at least one leading block to the length of its **leading run**, in blocks; a
+    holder that is absent holds nothing as far as is known. `loads` are the fresh loads of all endpoints of the pool.
+    `walked_blocks` is how far the walk came: less than `len(chain)` either because nobody holds more or because the
+    cap on nodes was reached (`truncated`).
+    """
+
+    blocks: Mapping[H, int] = field(default_factory=dict)
+    loads: Mapping[H, Load] = field(default_factory=dict)
+    walked_blocks: int = 0
+    truncated: bool = False
+
+
+class Tokenizer(Protocol):
+    """Text to token ids for one served model."""
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Digest of everything that decides the ids: vocabulary, merges, special tokens."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """Token ids of `text`; control-token look-alikes are treated as the engine treats them."""
