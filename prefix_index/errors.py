@@ -1,9 +1,9 @@
 """Errors of the prefix index.
 
-    PrefixIndexError
-    |- TokenizerUnavailable   the tokenizer's files are missing or unreadable
-    |- TemplateFailed         the chat template refused the messages (the client's fault) or is broken
-    `- IndexUnavailable       Redis is away, too slow, or answered nonsense
+PrefixIndexError
+|- TokenizerUnavailable   the tokenizer's files are missing or unreadable
+|- TemplateFailed         the chat template refused the messages (the client's fault) or is broken
+`- IndexUnavailable       Redis is away, too slow, or answered nonsense
 """
 
 
