@@ -1,1 +1,52 @@
-"""..."""
+"""Model servers: where they are, whether they live, what they hold, and one call to one of them."""
+
+from backends.client import UpstreamClient, UpstreamResponse
+from backends.errors import (
+    BackendError,
+    DialFailed,
+    DialReason,
+    FirstByteTimeout,
+    IdleTimeout,
+    InvalidEndpoint,
+    NoEndpoint,
+    UpstreamError,
+    UpstreamProtocolError,
+    UpstreamReset,
+)
+from backends.types import (
+    Deadlines,
+    EndpointConfig,
+    EndpointFacts,
+    EndpointId,
+    EndpointSnapshot,
+    Headers,
+    InFlight,
+    LoadSample,
+    ServedModel,
+    UpstreamRequest,
+)
+
+__all__ = [
+    "BackendError",
+    "Deadlines",
+    "DialFailed",
+    "DialReason",
+    "EndpointConfig",
+    "EndpointFacts",
+    "EndpointId",
+    "EndpointSnapshot",
+    "FirstByteTimeout",
+    "Headers",
+    "IdleTimeout",
+    "InFlight",
+    "InvalidEndpoint",
+    "LoadSample",
+    "NoEndpoint",
+    "ServedModel",
+    "UpstreamClient",
+    "UpstreamError",
+    "UpstreamProtocolError",
+    "UpstreamRequest",
+    "UpstreamReset",
+    "UpstreamResponse",
+]

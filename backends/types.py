@@ -1,0 +1,164 @@
+"""The nouns of the model servers.
+
+    EndpointConfig --detection--> EndpointFacts          once, and again after a restart
+                   --polling----> LoadSample             every few seconds, age-stamped
+                   --both-------> EndpointSnapshot       what the scheduler sees
+
+An *endpoint* is one upstream address with one KV cache of its own. Its identity is its id **and** its generation:
+a restart empties the cache, so it raises the generation, and what was known of the old one no longer holds.
+Everything detected may be unknown: unknown is `None`, never 0.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NewType
+from urllib.parse import urlsplit
+
+from backends.errors import InvalidEndpoint
+
+EndpointId = NewType("EndpointId", str)
+"""Name of one endpoint, unique in the fleet; safe to print and to use as a metric label."""
+
+Headers = tuple[tuple[bytes, bytes], ...]
+"""Raw header fields in order, names in lower case, duplicates kept (the shape ASGI uses)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """Where an endpoint is and how to be let in.
+
+    `url` is `http(s)://host[:port][/base/path]`: the base path is kept in front of every path, a trailing slash is
+    dropped. `api_key` is sent as a bearer token and never printed. `ca_file` replaces the system's certificate
+    authorities; `cert_file` with `key_file` is our client certificate.
+
+    Raises `InvalidEndpoint` when the URL is not of that form.
+    """
+
+    id: EndpointId
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            parts.port  # noqa: B018  reading it checks that it is a number in range
+        except ValueError:
+            raise InvalidEndpoint(self.id, "the URL cannot be parsed; check its host and port") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidEndpoint(self.id, "the URL must start with http:// or https:// and name a host")
+        if parts.username is not None or parts.password is not None:
+            raise InvalidEndpoint(self.id, "the URL must not carry credentials; use api_key")
+        if parts.query or parts.fragment:
+            raise InvalidEndpoint(self.id, "the URL must not carry a query or a fragment")
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Three different patiences of one upstream call, in seconds; none stands in for another.
+
+    `connect_s`: name look-up, TCP and TLS, and waiting for a free place in the pool. `first_byte_s`: from a
+    connection in hand to the head of the answer, so sending the body and the whole prefill fall in here. `idle_s`:
+    the longest silence between two reads of the body while the reader waits; a reader that pauses does not use it up.
+    """
+
+    connect_s: float = 5.0
+    first_byte_s: float = 600.0
+    idle_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """One request as it shall reach the endpoint: `path` with its query, exactly as received; the body unchanged.
+
+    `headers` are the client's; the client decides in `backends.headers` which of them pass.
+    """
+
+    method: str
+    path: str
+    headers: Headers = ()
+    body: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model name an endpoint answers to; every alias is one of its own. `parent` names an adapter's base model."""
+
+    id: str
+    max_model_len: int | None = None
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointFacts:
+    """What an endpoint says about itself.
+
+    `engine` names the dialect. `block_size` is in tokens, `capacity_blocks` counts blocks of that size in the KV
+    cache. `reports_cached_tokens`: True, False, or None where it depends on a flag of the engine and no answer has
+    shown it yet; `cached_tokens_flag` is the flag to mention then.
+    """
+
+    engine: str
+    models: tuple[ServedModel, ...] = ()
+    version: str | None = None
+    block_size: int | None = None
+    capacity_blocks: int | None = None
+    reports_cached_tokens: bool | None = None
+    cached_tokens_flag: str | None = None
+    supports_cache_salt: bool = False
+    has_tokenize: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSample:
+    """Load as the engine reported it, at `fetched_at_s` of the registry's clock.
+
+    `running` and `waiting` count requests, `kv_use` is a share from 0 to 1, `prefix_hits` and `prefix_queries` are
+    counters in tokens since the engine started. `started_at_s` is the engine's own wall clock at its start (Unix
+    seconds). What the engine does not report is None.
+    """
+
+    fetched_at_s: float
+    running: int | None = None
+    waiting: int | None = None
+    kv_use: float | None = None
+    prefix_hits: float | None = None
+    prefix_queries: float | None = None
+    started_at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Work this gateway has sent to an endpoint and that has not ended.
+
+    `uncached_tokens` wait for or are in prefill, `decode_tokens` are expected answers. Counted from dispatch.
+    """
+
+    requests: int = 0
+    uncached_tokens: int = 0
+    decode_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointSnapshot:
+    """What is known of one endpoint at one instant; building decisions on it needs no I/O.
+
+    `unhealthy_reason` is None exactly when `healthy`. `facts` is None until the endpoint was reached once; facts and
+    load of an endpoint that is down are the last ones known.
+    """
+
+    id: EndpointId
+    healthy: bool
+    generation: int
+    unhealthy_reason: str | None = None
+    draining: bool = False
+    facts: EndpointFacts | None = None
+    load: LoadSample | None = None
+    in_flight: InFlight = InFlight()
+
+    def age_s(self, now_s: float) -> float | None:
+        """Seconds since the load was sampled, by the same clock as the registry's; None before the first sample."""
+        return None if self.load is None else now_s - self.load.fetched_at_s
