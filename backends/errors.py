@@ -3,6 +3,7 @@
     BackendError
     ├── InvalidEndpoint            the configuration names an impossible address
     ├── NoEndpoint                 nobody left to ask
+    ├── UnexpectedAnswer           an engine's page does not say what it should
     └── UpstreamError              one call to one endpoint
         ├── DialFailed             nothing was answered: another endpoint may be tried
         ├── FirstByteTimeout       connected, and silent too long before the answer's head
@@ -39,6 +40,14 @@ class NoEndpoint(BackendError):
         super().__init__(f"no healthy endpoint serves model {model}{detail}")
         self.model = model
         self.tried = tuple(tried)
+
+
+class UnexpectedAnswer(BackendError):
+    """An engine's own page or token answer lacks `what` was looked for."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the engine's answer has no {what}")
+        self.what = what
 
 
 class UpstreamError(BackendError):

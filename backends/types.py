@@ -96,9 +96,10 @@ class ServedModel:
 class EndpointFacts:
     """What an endpoint says about itself.
 
-    `engine` names the dialect. `block_size` is in tokens, `capacity_blocks` counts blocks of that size in the KV
-    cache. `reports_cached_tokens`: True, False, or None where it depends on a flag of the engine and no answer has
-    shown it yet; `cached_tokens_flag` is the flag to mention then.
+    `engine` names the dialect. `block_size` is in tokens (1: the engine reuses single tokens, so any block size of
+    ours suits it), `capacity_blocks` counts blocks of that size in the KV cache, `capacity_tokens` is the same in
+    tokens and known to more engines. `reports_cached_tokens`: True, False, or None where it depends on a flag of the
+    engine and no answer has shown it yet; `cached_tokens_flag` is the flag to mention then.
     """
 
     engine: str
@@ -106,6 +107,7 @@ class EndpointFacts:
     version: str | None = None
     block_size: int | None = None
     capacity_blocks: int | None = None
+    capacity_tokens: int | None = None
     reports_cached_tokens: bool | None = None
     cached_tokens_flag: str | None = None
     supports_cache_salt: bool = False

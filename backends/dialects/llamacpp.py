@@ -1,0 +1,58 @@
+"""llama.cpp's `llama-server`.
+
+It has slots, not blocks: each slot remembers its last sequence and reuses any common prefix of it, token by token.
+So the block size is 1: every block size of ours suits it. Capacity is context per slot × slots, from `/props`.
+Cached tokens are always in `usage`. It closes its connection after each answer. Metrics need `--metrics`.
+"""
+
+from collections.abc import Mapping
+
+from backends.dialects.metrics import total, whole_number
+from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples, TokenizeCall
+
+_COMPUTED = "llamacpp:prompt_tokens_total"
+_CACHED = "llamacpp:prompt_tokens_cached_total"
+_QUERIES = "prompt tokens, cached and computed"
+
+
+def _prepare(samples: Samples) -> Samples:
+    """Queried tokens are cached plus computed; builds without the cached counter count prompts in another way."""
+    computed, cached = total(samples, (_COMPUTED,)), total(samples, (_CACHED,))
+    if computed is None or cached is None:
+        return samples
+    return {**samples, _QUERIES: [({}, computed + cached)]}
+
+
+def _shape(samples: Samples, info: Info) -> CacheShape:
+    settings = info.get("default_generation_settings")
+    context_tokens = whole_number(settings.get("n_ctx")) if isinstance(settings, Mapping) else None
+    slots = whole_number(info.get("total_slots"))
+    if context_tokens is None or slots is None:
+        return CacheShape(block_size=1)
+    return CacheShape(block_size=1, capacity_tokens=context_tokens * slots)
+
+
+def _tokenize_text(model: str, text: str, add_special_tokens: bool) -> TokenizeCall:
+    return TokenizeCall("/tokenize", {"content": text, "add_special": add_special_tokens, "parse_special": True})
+
+
+LLAMACPP = Dialect(
+    name="llamacpp",
+    owned_by=frozenset({"llamacpp"}),
+    metric_prefix="llamacpp:",
+    metrics=MetricNames(
+        running=("llamacpp:requests_processing",),
+        waiting=("llamacpp:requests_deferred",),
+        kv_use=("llamacpp:kv_cache_usage_ratio",),
+        prefix_hits=(_CACHED,),
+        prefix_queries=(_QUERIES,),
+        also=(_COMPUTED,),
+    ),
+    health_paths=("/health",),
+    info_paths=("/props",),
+    prepare=_prepare,
+    shape=_shape,
+    reports_cached_tokens=True,
+    max_model_len_info_key=("default_generation_settings", "n_ctx"),
+    tokenize_text=_tokenize_text,
+)
