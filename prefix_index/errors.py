@@ -3,8 +3,11 @@
 PrefixIndexError
 |- TokenizerUnavailable   the tokenizer's files are missing or unreadable
 |- TemplateFailed         the chat template refused the messages (the client's fault) or is broken
-`- IndexUnavailable       Redis is away, too slow, or answered nonsense
+|- IndexUnavailable       Redis is away, too slow, or answered nonsense
+`- EmbeddedServerFailed   the private server could not be started
 """
+
+from prefix_index.types import DegradedReason
 
 
 class PrefixIndexError(Exception):
@@ -29,8 +32,17 @@ class TemplateFailed(PrefixIndexError):
 
 
 class IndexUnavailable(PrefixIndexError):
-    """The shared index did not answer in time; `why` says which way it failed."""
+    """The shared index did not answer; `reason` says which way it failed, `why` in more words."""
+
+    def __init__(self, why: str, reason: DegradedReason = DegradedReason.UNREACHABLE) -> None:
+        super().__init__(f"shared prefix index unavailable: {why}")
+        self.why = why
+        self.reason = reason
+
+
+class EmbeddedServerFailed(PrefixIndexError):
+    """The private server could not be started; `why` says what would help."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"shared prefix index unavailable: {why}")
+        super().__init__(f"embedded index server: {why}")
         self.why = why

@@ -47,6 +47,19 @@ class Evidence(StrEnum):
     """The engine reported it: usage of an answer, or a KV event."""
 
 
+class DegradedReason(StrEnum):
+    """Why the shared index is not in use, and its stand-in in process answers."""
+
+    TIMEOUT = "timeout"
+    """Redis did not answer within the deadline."""
+    UNREACHABLE = "unreachable"
+    """No connection: refused, broken, or not accepted (password, TLS)."""
+    REFUSED = "refused"
+    """Redis answered with an error: read-only, out of memory, too old for functions, no permission."""
+    BAD_ANSWER = "bad_answer"
+    """What answered is not our index: another protocol, or a reply of another shape."""
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """Work outstanding at one holder, counted from dispatch and released once, summed over the gateway's replicas."""

@@ -3,15 +3,20 @@
 A chain here is a string over a tiny alphabet, one letter a block, so that prompts share prefixes all the time.
 """
 
+import asyncio
 import struct
+from itertools import count
 from typing import Protocol
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from redis.asyncio import Redis
 from xxhash import xxh3_64_intdigest
 
 from prefix_index.radix import RadixIndex
+from prefix_index.redis_check import check_pool
+from prefix_index.redis_radix import RedisRadix
 from prefix_index.types import Chain, Evidence, Match
 
 HOLDERS = ("a", "b", "c")
@@ -164,3 +169,60 @@ class TwinContract(Contract):
 
 def test_the_index_in_process_keeps_the_contract() -> None:
     run_state_machine_as_test(TwinContract, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+
+
+class InRedis:
+    """`RedisRadix` as plain calls, on a pool of its own."""
+
+    pools = count()
+
+    def __init__(self, url: str) -> None:
+        self.runner = asyncio.Runner()
+        self.pool = f"contract {next(self.pools)}"
+        self.client = Redis.from_url(url)
+        self.index = RedisRadix(self.client, self.pool)
+
+    def match(self, chain: Chain) -> Match[str]:
+        return self.runner.run(self.index.match(chain))
+
+    def observe(self, holder: str, chain: Chain, evidence: Evidence = Evidence.CONFIRMED) -> int:
+        return self.runner.run(self.index.observe(holder, chain, evidence))
+
+    def forget(self, holder: str, chain: Chain, from_block: int) -> int:
+        return self.runner.run(self.index.forget(holder, chain, from_block))
+
+    def evict(self, holder: str, to_blocks: int) -> int:
+        return self.runner.run(self.index.evict(holder, to_blocks))
+
+    def clear(self, holder: str) -> None:
+        self.runner.run(self.index.clear(holder))
+
+    def raise_generation(self, holder: str) -> int:
+        return self.runner.run(self.index.raise_generation(holder))
+
+    def set_capacity(self, holder: str, blocks: int) -> None:
+        self.runner.run(self.index.set_capacity(holder, blocks))
+
+    def blocks_of(self, holder: str) -> int:
+        return self.runner.run(self.index.blocks_of(holder))
+
+    def check(self) -> list[str]:
+        return self.runner.run(check_pool(self.client, self.pool))
+
+    def close(self) -> None:
+        self.runner.run(self.client.aclose())
+        self.runner.close()
+
+
+def test_the_index_in_redis_keeps_the_contract(server_url: str) -> None:
+    class RedisContract(Contract):
+        def make(self) -> Subject:
+            self.in_redis = InRedis(server_url)
+            return self.in_redis
+
+        def teardown(self) -> None:
+            if hasattr(self, "in_redis"):
+                super().teardown()
+                self.in_redis.close()
+
+    run_state_machine_as_test(RedisContract, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))

