@@ -9,10 +9,16 @@ from backends.errors import (
     IdleTimeout,
     InvalidEndpoint,
     NoEndpoint,
+    ProbeFailed,
+    UnexpectedAnswer,
+    UnknownEndpoint,
     UpstreamError,
     UpstreamProtocolError,
     UpstreamReset,
 )
+from backends.perf import PerfModel
+from backends.registry import PollSettings, Registry
+from backends.reservations import Reservation
 from backends.types import (
     Deadlines,
     EndpointConfig,
@@ -42,7 +48,14 @@ __all__ = [
     "InvalidEndpoint",
     "LoadSample",
     "NoEndpoint",
+    "PerfModel",
+    "PollSettings",
+    "ProbeFailed",
+    "Registry",
+    "Reservation",
     "ServedModel",
+    "UnexpectedAnswer",
+    "UnknownEndpoint",
     "UpstreamClient",
     "UpstreamError",
     "UpstreamProtocolError",

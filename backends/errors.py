@@ -3,7 +3,9 @@
     BackendError
     ├── InvalidEndpoint            the configuration names an impossible address
     ├── NoEndpoint                 nobody left to ask
+    ├── UnknownEndpoint            no endpoint of that id
     ├── UnexpectedAnswer           an engine's page does not say what it should
+    ├── ProbeFailed                an endpoint did not pass its health check
     └── UpstreamError              one call to one endpoint
         ├── DialFailed             nothing was answered: another endpoint may be tried
         ├── FirstByteTimeout       connected, and silent too long before the answer's head
@@ -40,6 +42,23 @@ class NoEndpoint(BackendError):
         super().__init__(f"no healthy endpoint serves model {model}{detail}")
         self.model = model
         self.tried = tuple(tried)
+
+
+class UnknownEndpoint(BackendError):
+    """The registry has no endpoint of that id."""
+
+    def __init__(self, endpoint_id: str) -> None:
+        super().__init__(f"no endpoint has the id {endpoint_id}")
+        self.endpoint_id = endpoint_id
+
+
+class ProbeFailed(BackendError):
+    """A health check or detection failed; `reason` is short, stable text for people and snapshots."""
+
+    def __init__(self, endpoint_id: str, reason: str) -> None:
+        super().__init__(f"endpoint {endpoint_id}: {reason}")
+        self.endpoint_id = endpoint_id
+        self.reason = reason
 
 
 class UnexpectedAnswer(BackendError):

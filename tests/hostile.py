@@ -12,6 +12,7 @@ raises because the client left ends quietly. `Peer.gone` is set when the client'
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -64,16 +65,17 @@ Behaviour = Callable[[Peer], Awaitable[None]]
 class HostileServer:
     """Plays one behaviour per accepted connection; `peers` are the connections so far, in order of acceptance."""
 
-    def __init__(self, behaviours: Sequence[Behaviour], port: int = 0) -> None:
+    def __init__(self, behaviours: Sequence[Behaviour], port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self._behaviours = list(behaviours)
         self.port = port
+        self._tls = tls
         self.peers: list[Peer] = []
         self._server: asyncio.Server | None = None
         self._accepted = asyncio.Condition()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     async def peer(self, index: int) -> Peer:
         """The connection number `index`, waiting until it was accepted."""
@@ -82,7 +84,7 @@ class HostileServer:
         return self.peers[index]
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

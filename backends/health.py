@@ -1,0 +1,145 @@
+"""Asking one endpoint how it is: the control plane's side of an endpoint.
+
+    detect:  /v1/models ──> dialect ──> metrics page, information page ──> EndpointFacts
+    poll:    health path (200?) ──> metrics page ──> LoadSample
+
+Both raise `ProbeFailed` with a short reason, and nothing else, whatever the endpoint does. A metrics or information
+page that is missing makes figures unknown, not the endpoint unhealthy. Each request opens its own connection, so that
+a check also proves that the endpoint can be dialled.
+"""
+
+import json
+import ssl
+
+import httpx
+
+from backends.dialects import Dialect, Info, facts, load, names_read, recognise, scan
+from backends.errors import ProbeFailed
+from backends.types import EndpointConfig, EndpointFacts, LoadSample
+
+MODELS_PATH = "/v1/models"
+MAX_PAGE_BYTES = 8 * 1024 * 1024
+"""Longest page read: a hundred times a busy vLLM's metrics."""
+_OK, _NOT_FOUND = 200, 404
+
+
+def http_client(config: EndpointConfig) -> httpx.AsyncClient:
+    """A control-plane client for one endpoint: its base path, key, CA and certificate; nothing from the environment.
+
+    It has no time-outs of its own: the deadline around each poll is the only one.
+    """
+    context: ssl.SSLContext
+    if config.url.startswith("https:"):
+        context = ssl.create_default_context(cafile=config.ca_file)
+        if config.cert_file is not None:
+            context.load_cert_chain(config.cert_file, config.key_file)
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.AsyncClient(
+        base_url=config.url,
+        headers={} if config.api_key is None else {"authorization": f"Bearer {config.api_key}"},
+        verify=context,
+        timeout=httpx.Timeout(None),
+        trust_env=False,
+        follow_redirects=False,
+        limits=httpx.Limits(max_keepalive_connections=0),
+    )
+
+
+class Probe:
+    """Detection and polling of one endpoint over `http`; the caller sets the deadline around each call."""
+
+    def __init__(self, config: EndpointConfig, http: httpx.AsyncClient) -> None:
+        self._id = config.id
+        self._http = http
+
+    async def detect(self) -> tuple[Dialect, EndpointFacts]:
+        """Which engine answers and what it says of itself; three or four requests."""
+        models = await self._models()
+        dialect = recognise(models)
+        if dialect.metric_prefix is None and not dialect.owned_by:
+            dialect = recognise(models, await self._page(dialect.metrics_path) or "")
+        metrics = await self._page(dialect.metrics_path)
+        samples = scan(metrics or "", names_read(dialect))
+        return dialect, facts(dialect, models, samples, await self._info(dialect))
+
+    async def poll(self, dialect: Dialect, now_s: float) -> LoadSample | None:
+        """The endpoint's load at `now_s`, None where it has no metrics page; raises `ProbeFailed` when unhealthy."""
+        await self._check(dialect)
+        metrics = await self._page(dialect.metrics_path)
+        return None if metrics is None else load(dialect, scan(metrics, names_read(dialect)), now_s)
+
+    async def _check(self, dialect: Dialect) -> None:
+        for path in dialect.health_paths:
+            status, _ = await self._get(path)
+            if status == _OK:
+                return
+            if status != _NOT_FOUND:
+                raise ProbeFailed(self._id, f"GET {path} answered {status}")
+        await self._models()
+
+    async def _models(self) -> object:
+        status, body = await self._get(MODELS_PATH)
+        if status != _OK:
+            raise ProbeFailed(self._id, f"GET {MODELS_PATH} answered {status}")
+        models = _json(body)
+        if models is None:
+            raise ProbeFailed(self._id, f"GET {MODELS_PATH} answered no JSON")
+        return models
+
+    async def _info(self, dialect: Dialect) -> Info:
+        for path in dialect.info_paths:
+            status, body = await self._get(path)
+            if status == _OK:
+                info = _json(body)
+                return info if isinstance(info, dict) else {}
+        return {}
+
+    async def _page(self, path: str) -> str | None:
+        status, body = await self._get(path)
+        return body.decode("utf-8", "replace") if status == _OK else None
+
+    async def _get(self, path: str) -> tuple[int, bytes]:
+        body = bytearray()
+        try:
+            async with self._http.stream("GET", path) as response:
+                async for piece in response.aiter_bytes():
+                    body += piece
+                    if len(body) > MAX_PAGE_BYTES:
+                        raise ProbeFailed(self._id, f"GET {path} answered more than {MAX_PAGE_BYTES} bytes")
+                return response.status_code, bytes(body)
+        except httpx.ConnectError:
+            raise ProbeFailed(self._id, "cannot connect") from None
+        except httpx.HTTPError:
+            raise ProbeFailed(self._id, f"GET {path} broke off") from None
+
+
+def restarted(before: LoadSample | None, after: LoadSample | None, was_down: bool) -> bool:
+    """Whether the engine behind an endpoint is another process than at the last sample, its cache gone.
+
+    Its start time decides where both samples have it. Otherwise counters that went back show a restart, and counters
+    that went on show that there was none; without either, an endpoint that was down is taken for restarted, since a
+    cache wrongly forgotten costs one prefill and one wrongly believed in costs a detour for every request.
+    """
+    if before is None or after is None:
+        return was_down
+    if before.started_at_s is not None and after.started_at_s is not None:
+        return abs(after.started_at_s - before.started_at_s) > 1.0
+    counters = [
+        (old, new)
+        for old, new in (
+            (before.prefix_hits, after.prefix_hits),
+            (before.prefix_queries, after.prefix_queries),
+        )
+        if old is not None and new is not None
+    ]
+    if any(new < old for old, new in counters):
+        return True
+    return was_down and not any(old > 0 for old, _ in counters)
+
+
+def _json(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None

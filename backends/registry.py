@@ -1,0 +1,258 @@
+"""The endpoints of the fleet: who lives, in which generation, how loaded.
+
+            poll fails, or N calls in a row fail
+      ┌────┐ ──────────────────────────────────> ┌──────┐
+      │ up │                                      │ down │ <── at start, until first seen
+      └────┘ <────────────────────────────────── └──────┘
+            a poll succeeds (facts detected anew)
+
+Invariants:
+- `snapshot` does no I/O and no waiting: each endpoint's snapshot is kept and rebuilt only after a change.
+- Each endpoint is polled by a loop of its own under its own deadline: a frozen one delays nobody.
+- The generation only grows, and names the engine's process: it is the engine's start time in Unix seconds where its
+  metrics tell it, so that replicas agree on it and it outlives the gateway; else a counter.
+- Work in flight survives flaps and restarts: it belongs to the requests, not to the health.
+- A client's error is not an endpoint's: only failures that blame the endpoint count, and any answer ends the count.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from backends.dialects import Dialect
+from backends.errors import ProbeFailed, UnknownEndpoint, UpstreamError
+from backends.health import Probe, http_client, restarted
+from backends.reservations import InFlightCounter, Reservation
+from backends.types import EndpointConfig, EndpointFacts, EndpointId, EndpointSnapshot, InFlight, LoadSample
+
+Clock = Callable[[], float]
+HttpFactory = Callable[[EndpointConfig], httpx.AsyncClient]
+GenerationListener = Callable[[EndpointId, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PollSettings:
+    """`interval_s` between polls of one endpoint; `deadline_s` for one poll as a whole; after `failures_to_down`
+    calls in a row that blame it an endpoint is down until a poll succeeds; every `polls_to_detect` polls the facts
+    are read anew, since adapters come and go."""
+
+    interval_s: float = 2.0
+    deadline_s: float = 5.0
+    failures_to_down: int = 3
+    polls_to_detect: int = 30
+
+
+class Registry:
+    """All endpoints of a fleet. Use as an async context manager and run `run` in a task group.
+
+    `clock` is monotonic, in seconds, and stamps the load samples. Duplicate ids are a ValueError.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[EndpointConfig],
+        clock: Clock,
+        http: HttpFactory = http_client,
+        settings: PollSettings = PollSettings(),
+    ) -> None:
+        if len({config.id for config in configs}) < len(configs):
+            raise ValueError("endpoint ids must be unique")
+        self._clock = clock
+        self._settings = settings
+        self._endpoints = {config.id: _Endpoint(config, http(config), self._changed) for config in configs}
+        self._listeners: list[GenerationListener] = []
+        self._snapshot: tuple[EndpointSnapshot, ...] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for endpoint in self._endpoints.values():
+            await endpoint.http.aclose()
+
+    def snapshot(self) -> tuple[EndpointSnapshot, ...]:
+        """All endpoints, in the order of the configuration. O(1), or O(endpoints) after a change."""
+        if self._snapshot is None:
+            self._snapshot = tuple(endpoint.snapshot() for endpoint in self._endpoints.values())
+        return self._snapshot
+
+    def config_of(self, endpoint_id: EndpointId) -> EndpointConfig:
+        """Where an endpoint is; `UnknownEndpoint` when there is none of that id, here and below."""
+        return self._endpoint(endpoint_id).config
+
+    def dialect_of(self, endpoint_id: EndpointId) -> Dialect | None:
+        """How an endpoint speaks; None until it was reached once."""
+        return self._endpoint(endpoint_id).dialect
+
+    def load_of(self, endpoint_id: EndpointId) -> InFlight:
+        """Work this gateway has in flight at an endpoint."""
+        return self._endpoint(endpoint_id).in_flight.read()
+
+    def reserve(self, endpoint_id: EndpointId, uncached_tokens: int, decode_tokens: int) -> Reservation:
+        """Count a request from dispatch on, whatever the endpoint's health; the reservation must be released."""
+        return Reservation(self._endpoint(endpoint_id).in_flight, uncached_tokens, decode_tokens)
+
+    def subscribe(self, listener: GenerationListener) -> None:
+        """Call `listener(id, generation)` whenever an endpoint's generation changes: its cache is another one now."""
+        self._listeners.append(listener)
+
+    def drain(self, endpoint_id: EndpointId, draining: bool = True) -> None:
+        """Mark an endpoint as taking no new requests; those under way go on."""
+        endpoint = self._endpoint(endpoint_id)
+        endpoint.draining = draining
+        endpoint.touch()
+
+    def report_success(self, endpoint_id: EndpointId, reports_cached_tokens: bool = False) -> None:
+        """An endpoint answered, with whatever status; `reports_cached_tokens`: its usage carried cached tokens."""
+        endpoint = self._endpoint(endpoint_id)
+        endpoint.failures = 0
+        facts = endpoint.facts
+        if reports_cached_tokens and facts is not None and facts.reports_cached_tokens is None:
+            endpoint.facts = replace(facts, reports_cached_tokens=True)
+            endpoint.touch()
+
+    def report_failure(self, endpoint_id: EndpointId, error: UpstreamError) -> None:
+        """A call failed; enough in a row that blame the endpoint take it down until a poll succeeds."""
+        endpoint = self._endpoint(endpoint_id)
+        if not error.blames_endpoint:
+            return
+        endpoint.failures += 1
+        if endpoint.healthy and endpoint.failures >= self._settings.failures_to_down:
+            endpoint.goes_down(f"{endpoint.failures} calls failed in a row ({type(error).__name__})")
+
+    async def detect_all(self, deadline_s: float) -> None:
+        """Poll every endpoint once, at the same time, for at most `deadline_s`; who is away stays down, no error."""
+        try:
+            async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
+                for endpoint_id in self._endpoints:
+                    group.create_task(self.poll(endpoint_id))
+        except TimeoutError:
+            for endpoint in self._endpoints.values():
+                if endpoint.reason == _NOT_SEEN:
+                    endpoint.goes_down(f"no answer within {deadline_s:g} s")
+
+    async def run(self) -> None:
+        """Poll all endpoints until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for endpoint_id in self._endpoints:
+                group.create_task(self._poll_forever(endpoint_id))
+
+    async def poll(self, endpoint_id: EndpointId) -> None:
+        """Ask one endpoint once, within the settings' deadline, and keep the outcome. Never raises for the endpoint."""
+        endpoint = self._endpoint(endpoint_id)
+        try:
+            async with asyncio.timeout(self._settings.deadline_s):
+                await self._ask(endpoint)
+        except TimeoutError:
+            endpoint.goes_down(f"no answer within {self._settings.deadline_s:g} s")
+        except ProbeFailed as failure:
+            endpoint.goes_down(failure.reason)
+
+    async def _poll_forever(self, endpoint_id: EndpointId) -> None:
+        while True:
+            await self.poll(endpoint_id)
+            await asyncio.sleep(self._settings.interval_s)
+
+    async def _ask(self, endpoint: "_Endpoint") -> None:
+        was_down = not endpoint.healthy
+        due = endpoint.polls % self._settings.polls_to_detect == 0
+        dialect, facts = endpoint.dialect, endpoint.facts
+        if dialect is None or facts is None or was_down or due:
+            dialect, facts = await endpoint.probe.detect()
+        load = await endpoint.probe.poll(dialect, self._clock())
+        seen_before = endpoint.dialect is not None
+        if seen_before and restarted(endpoint.load, load, was_down):
+            dialect, facts = await endpoint.probe.detect()
+            endpoint.facts = None
+            endpoint.comes_up(dialect, facts, load)
+            self._raise_generation(endpoint, _generation(endpoint.generation + 1, load))
+        else:
+            endpoint.comes_up(dialect, facts, load)
+            if not seen_before and _generation(0, load) > endpoint.generation:
+                self._raise_generation(endpoint, _generation(0, load))
+
+    def _raise_generation(self, endpoint: "_Endpoint", generation: int) -> None:
+        endpoint.generation = generation
+        endpoint.touch()
+        for listener in self._listeners:
+            listener(endpoint.config.id, generation)
+
+    def _endpoint(self, endpoint_id: EndpointId) -> "_Endpoint":
+        try:
+            return self._endpoints[endpoint_id]
+        except KeyError:
+            raise UnknownEndpoint(endpoint_id) from None
+
+    def _changed(self) -> None:
+        self._snapshot = None
+
+
+_NOT_SEEN = "not seen yet"
+
+
+class _Endpoint:
+    """All that is known of one endpoint; whoever changes it calls `touch`."""
+
+    def __init__(self, config: EndpointConfig, http: httpx.AsyncClient, changed: Callable[[], None]) -> None:
+        self.config = config
+        self.http = http
+        self.probe = Probe(config, http)
+        self.dialect: Dialect | None = None
+        self.facts: EndpointFacts | None = None
+        self.load: LoadSample | None = None
+        self.reason: str | None = _NOT_SEEN
+        self.generation = 0
+        self.draining = False
+        self.failures = 0
+        self.polls = 0
+        self._changed = changed
+        self._snapshot: EndpointSnapshot | None = None
+        self.in_flight = InFlightCounter(self.touch)
+
+    @property
+    def healthy(self) -> bool:
+        return self.reason is None
+
+    def touch(self) -> None:
+        self._snapshot = None
+        self._changed()
+
+    def goes_down(self, reason: str) -> None:
+        if reason != self.reason:
+            self.reason = reason
+            self.touch()
+
+    def comes_up(self, dialect: Dialect, facts: EndpointFacts, load: LoadSample | None) -> None:
+        if facts.reports_cached_tokens is None and self.facts is not None and self.healthy:
+            facts = replace(facts, reports_cached_tokens=self.facts.reports_cached_tokens)
+        self.dialect, self.facts = dialect, facts
+        self.load = load or self.load
+        self.reason = None
+        self.failures = 0
+        self.polls += 1
+        self.touch()
+
+    def snapshot(self) -> EndpointSnapshot:
+        if self._snapshot is None:
+            self._snapshot = EndpointSnapshot(
+                id=self.config.id,
+                healthy=self.healthy,
+                generation=self.generation,
+                unhealthy_reason=self.reason,
+                draining=self.draining,
+                facts=self.facts,
+                load=self.load,
+                in_flight=self.in_flight.read(),
+            )
+        return self._snapshot
+
+
+def _generation(at_least: int, load: LoadSample | None) -> int:
+    started_at_s = None if load is None else load.started_at_s
+    return at_least if started_at_s is None else max(at_least, int(started_at_s))
