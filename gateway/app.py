@@ -1,0 +1,168 @@
+"""The composition root: a Config becomes objects, and the objects an ASGI application.
+
+    Config --build--> Gateway --lifespan--> running: registry polls, index writes, settler, ledger
+
+Everything that runs in the background lives in one TaskGroup that the lifespan holds: when one part fails, the server
+stops; when the server stops, the parts end in the order in which they depend on each other.
+"""
+
+import asyncio
+import os
+import random
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+
+from backends import Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
+from billing import PriceBook, open_ledger
+from gateway.config import Backend, Config, ConfigInvalid, backend_key, salt_secret
+from gateway.edge.app import Edge, EdgeParts
+from gateway.edge.auth import Authenticator, load_keys, open_to_all
+from gateway.edge.status import StatusPages
+from gateway.engine_tokens import RemoteTokenizer
+from gateway.exchange import Clocks
+from gateway.fleet import Fleet, FleetOptions
+from gateway.pipeline import Parts, Pipeline, PipelineOptions
+from gateway.planning import Planner
+from gateway.scheduling import Speed
+from gateway.settling import Settler
+from gateway.telemetry import LOGGER, Telemetry
+from gateway.wire import Receive, Scope, Send
+from prefix_index import EmbeddedServerFailed, SharedIndex, SharedIndexOptions, connect
+from prefix_index.embedded import EmbeddedServer
+from prefix_index.prompt import load_model_text
+
+_MS = 1000
+
+
+class Gateway:
+    """The ASGI application: HTTP goes to the edge, the lifespan starts and stops the rest."""
+
+    def __init__(self, config: Config, environment: Mapping[str, str]) -> None:
+        self._config = config
+        self._environment = environment
+        self._edge: Edge | None = None
+        self.telemetry = Telemetry()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry."""
+        if scope["type"] == "http":
+            assert self._edge is not None, "the server runs the lifespan first"
+            await self._edge(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            async with self.running():
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except (ConfigInvalid, OSError) as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Build everything, run it, and take it down again in order. Raises `ConfigInvalid` for what cannot work."""
+        config = self._config
+        authenticator = _authenticator(config)
+        endpoints = [_endpoint(backend, self._environment) for backend in config.backends]
+        book = PriceBook.load(config.prices_file) if config.prices_file else PriceBook.empty()
+        local = {
+            name: load_model_text(model.tokenizer, model.chat_template, datetime.now)
+            for name, model in config.models.items()
+        }
+        clocks = Clocks()
+        async with AsyncExitStack() as stack:
+            ledger = await stack.enter_async_context(open_ledger(config.ledger.path, book, sync=config.ledger.sync))
+            index = await _index(config, stack)
+            client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
+            registry = await stack.enter_async_context(
+                Registry(endpoints, clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
+            )
+            fleet = Fleet(endpoints, registry, index, _fleet_options(config, authenticator))
+            registry.subscribe(fleet.restarted)
+            planner = Planner(local, RemoteTokenizer(client, fleet.config_of))
+            settler = Settler(ledger, index, planner, self.telemetry, clocks)
+            pipeline = Pipeline(
+                Parts(planner, index, fleet, client, ledger, settler, self.telemetry, clocks, random.Random()),  # noqa: S311
+                _pipeline_options(config),
+            )
+            pages = StatusPages(fleet, planner, index, ledger, self.telemetry)
+            self._edge = Edge(
+                EdgeParts(pipeline, authenticator, pages, self.telemetry, clocks, config.limits.max_body_bytes)
+            )
+            async with asyncio.TaskGroup() as group:
+                await registry.detect_all(deadline_s=config.limits.connect_s)
+                background = [group.create_task(registry.run()), group.create_task(index.run())]
+                settling = group.create_task(settler.run())
+                yield
+                settler.close()
+                await settling
+                for task in background:
+                    task.cancel()
+            await index.drain()
+
+
+def _authenticator(config: Config) -> Authenticator:
+    secret = salt_secret(config)
+    return open_to_all(secret) if config.keys_file is None else load_keys(config.keys_file, secret)
+
+
+def _endpoint(backend: Backend, environment: Mapping[str, str]) -> EndpointConfig:
+    return EndpointConfig(
+        id=EndpointId(backend.name),
+        url=backend.url,
+        api_key=backend_key(backend, environment),
+        ca_file=backend.ca_file,
+        cert_file=backend.cert_file,
+        key_file=backend.key_file,
+    )
+
+
+def _fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions:
+    prior = config.scheduling
+    return FleetOptions(
+        speeds={
+            EndpointId(backend.name): Speed(
+                base_s=prior.base_s,
+                prefill_tokens_per_s=backend.prefill_tokens_per_s or prior.prefill_tokens_per_s,
+                quad_s=0.0,
+                itl_s=prior.itl_s,
+            )
+            for backend in config.backends
+        },
+        block_size=config.index.block_size,
+        capacity_blocks=config.index.capacity_blocks,
+        needs_salt=config.isolation == "salt" and len(authenticator.share_groups) > 1,
+    )
+
+
+def _pipeline_options(config: Config) -> PipelineOptions:
+    limits = config.limits
+    return PipelineOptions(
+        deadlines=Deadlines(connect_s=limits.connect_s, first_byte_s=limits.first_byte_s, idle_s=limits.idle_s),
+        prefix_aware=config.scheduling.policy == "prefix",
+        near_tie_s=config.scheduling.near_tie_s,
+        inject_salt=config.isolation == "salt",
+    )
+
+
+async def _index(config: Config, stack: AsyncExitStack) -> SharedIndex:
+    """The index on the configured server, else on a private Valkey, else in this process alone."""
+    settings = config.index
+    url = settings.redis_url
+    if url is None and settings.embedded:
+        try:
+            url = (await stack.enter_async_context(EmbeddedServer(directory=settings.dir))).url
+        except EmbeddedServerFailed as error:
+            LOGGER.warning("no private Valkey, so the prefix index lives in this process alone: %s", error)
+    options = SharedIndexOptions(deadline_s=settings.deadline_ms / _MS)
+    replica = f"{os.getpid()}-{secrets.token_hex(4)}"
+    redis = None if url is None else await stack.enter_async_context(connect(url))
+    return SharedIndex(redis, pool=settings.pool, replica=replica, options=options)

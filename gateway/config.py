@@ -1,0 +1,234 @@
+"""The whole configuration: one frozen tree, from a YAML file, then `PREFIXGATE_*`, then flags.
+
+    prefixgate.yaml  <  PREFIXGATE_LISTEN__PORT=9000  <  --port 9000
+
+Unknown keys are errors. This is the only module that reads the environment. Secrets are named by file or variable
+(`api_key_file`, `api_key_env`) and never printed. Each field's description is its documentation: `docs/config.md`
+lists them and a test compares.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+ENV_PREFIX = "PREFIXGATE_"
+_ENV_NOT_CONFIG = frozenset({"PREFIXGATE_CONFIG", "PREFIXGATE_CACHE_DIR"})
+
+PositiveFloat = Annotated[float, Field(gt=0)]
+PositiveInt = Annotated[int, Field(gt=0)]
+
+
+class ConfigInvalid(Exception):
+    """The configuration cannot be used; the text names each key and what is wrong with it."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Listen(_Section):
+    """Where the gateway listens."""
+
+    host: str = Field("127.0.0.1", description="Address to bind. Use 0.0.0.0 only with a keys file.")
+    port: int = Field(8080, ge=0, le=65535, description="Port to bind; 0 takes a free one and prints it.")
+
+
+class Backend(_Section):
+    """One endpoint: a model server with one KV cache of its own."""
+
+    url: str = Field(description="Base URL of the server, http or https; a path in it is kept.")
+    id: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Name in metrics, headers and the ledger; default: host and port.",
+    )
+    api_key_file: Path | None = Field(None, description="File with the key this server wants.")
+    api_key_env: str | None = Field(None, description="Environment variable with the key this server wants.")
+    ca_file: Path | None = Field(None, description="Certificate authorities to trust in place of the system's.")
+    cert_file: Path | None = Field(None, description="Client certificate for mutual TLS.")
+    key_file: Path | None = Field(None, description="Private key of the client certificate.")
+    prefill_tokens_per_s: PositiveFloat | None = Field(
+        None, description="Prior for the prefill speed of this server, tokens a second."
+    )
+
+    @property
+    def name(self) -> str:
+        """The endpoint's id."""
+        return self.id or re.sub(r"[^A-Za-z0-9._-]+", "-", self.url.partition("://")[2].rstrip("/"))
+
+
+class Model(_Section):
+    """Where the tokenizer and chat template of a served model are."""
+
+    tokenizer: Path = Field(description="Directory with tokenizer.json and tokenizer_config.json.")
+    chat_template: Path | None = Field(None, description="Jinja file to use in place of the directory's own.")
+
+
+class Index(_Section):
+    """The prefix index."""
+
+    redis_url: str | None = Field(
+        None, description="Server to share the index on (redis://, rediss:// or unix://); default: a private Valkey."
+    )
+    embedded: bool = Field(True, description="Start a private Valkey when no redis_url is given (extra `embedded`).")
+    dir: Path | None = Field(None, description="Keep the private Valkey's data here, so that it survives a restart.")
+    pool: str = Field("default", pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the pool of endpoints.")
+    deadline_ms: PositiveFloat = Field(5.0, description="Longest wait for Redis before the local twin answers, ms.")
+    block_size: PositiveInt | None = Field(
+        None, description="Tokens a block; default: what the engines of a model report (their greatest common divisor)."
+    )
+    capacity_blocks: PositiveInt | None = Field(
+        None, description="Blocks one endpoint can hold, where the engine does not report it."
+    )
+
+
+class Ledger(_Section):
+    """The usage ledger."""
+
+    path: Path = Field(Path("prefixgate.db"), description="SQLite file; one gateway process owns it.")
+    sync: Literal["normal", "disk"] = Field(
+        "normal", description="`normal` survives the death of the gateway, `disk` also a power loss."
+    )
+
+
+class Limits(_Section):
+    """Sizes and patience."""
+
+    max_body_bytes: PositiveInt = Field(16 * 1024 * 1024, description="Longest request body, bytes.")
+    connect_s: PositiveFloat = Field(2.0, description="Longest wait for a connection to an endpoint, seconds.")
+    first_byte_s: PositiveFloat = Field(600.0, description="Longest wait for the head of an answer, seconds.")
+    idle_s: PositiveFloat = Field(120.0, description="Longest silence inside an answer, seconds.")
+    drain_s: PositiveFloat = Field(30.0, description="How long a stopping gateway waits for open answers, seconds.")
+    connections_per_endpoint: PositiveInt = Field(1024, description="Most connections to one endpoint.")
+
+
+class Scheduling(_Section):
+    """How an endpoint is chosen."""
+
+    policy: Literal["prefix", "round_robin"] = Field(
+        "prefix", description="`prefix` takes the least cost in seconds; `round_robin` ignores prefixes and load."
+    )
+    near_tie_s: Annotated[float, Field(ge=0)] = Field(
+        0.002, description="Endpoints this close to the best are chosen among at random, seconds."
+    )
+    prefill_tokens_per_s: PositiveFloat = Field(8000.0, description="Prior for the prefill speed of an endpoint.")
+    base_s: Annotated[float, Field(ge=0)] = Field(0.01, description="Prior for the fixed cost of a prefill, seconds.")
+    itl_s: Annotated[float, Field(ge=0)] = Field(0.02, description="Prior for the time between two tokens, seconds.")
+
+
+class Config(_Section):
+    """The effective configuration."""
+
+    listen: Listen = Field(Listen(), description="Where the gateway listens.")
+    backends: tuple[Backend, ...] = Field((), description="The model servers.")
+    models: dict[str, Model] = Field(default_factory=dict, description="Tokenizers by served model name.")
+    keys_file: Path | None = Field(None, description="Tenants and their API keys; without it everyone may call.")
+    salt_secret_file: Path | None = Field(
+        None, description="Secret mixed into cache salts; the same on every replica. Recommended with a keys file."
+    )
+    isolation: Literal["salt", "none"] = Field(
+        "salt",
+        description="`salt` keeps share groups apart in the engines' caches; `none` allows engines without a salt.",
+    )
+    index: Index = Field(Index(), description="The prefix index.")
+    ledger: Ledger = Field(Ledger(), description="The usage ledger.")
+    prices_file: Path | None = Field(None, description="Price book; without it usage is recorded unpriced.")
+    scheduling: Scheduling = Field(Scheduling(), description="How an endpoint is chosen.")
+    limits: Limits = Field(Limits(), description="Sizes and patience.")
+    poll_interval_s: PositiveFloat = Field(2.0, description="How often each endpoint's health and load are read.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
+
+    @model_validator(mode="after")
+    def _unique_backends(self) -> "Config":
+        names = [backend.name for backend in self.backends]
+        doubles = sorted({name for name in names if names.count(name) > 1})
+        if doubles:
+            raise ValueError(f"two backends are called {', '.join(doubles)}: give them ids")
+        return self
+
+
+def load_config(path: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Config:
+    """Read the file, lay the environment and then the flags over it, and check all of it.
+
+    `flags` maps dotted keys ("listen.port") to values; None means not given. Raises `ConfigInvalid`.
+    """
+    tree: dict[str, Any] = _from_file(path) if path is not None else {}
+    for name, text in environment.items():
+        if name.startswith(ENV_PREFIX) and name not in _ENV_NOT_CONFIG:
+            keys = name.removeprefix(ENV_PREFIX).lower().split("__")
+            _put(tree, keys, _from_text(text))
+    for dotted, value in flags.items():
+        if value is not None:
+            _put(tree, dotted.split("."), value)
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        places = [f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors(include_input=False)]
+        raise ConfigInvalid("; ".join(places)) from None
+
+
+def process_environment() -> Mapping[str, str]:
+    """The environment of this process."""
+    return os.environ
+
+
+def backend_key(backend: Backend, environment: Mapping[str, str]) -> str | None:
+    """The key that a backend wants, from its file or variable. Raises `ConfigInvalid` where it is missing."""
+    if backend.api_key_file is not None:
+        return _secret_file(backend.api_key_file).decode().strip()
+    if backend.api_key_env is not None:
+        if backend.api_key_env not in environment:
+            raise ConfigInvalid(f"backend {backend.name}: the variable {backend.api_key_env} is not set")
+        return environment[backend.api_key_env]
+    return None
+
+
+def salt_secret(config: Config) -> bytes:
+    """The secret behind the cache salts; empty where none is configured. Raises `ConfigInvalid`."""
+    return b"" if config.salt_secret_file is None else _secret_file(config.salt_secret_file).strip()
+
+
+def _secret_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigInvalid(f"cannot read the secret at {path}: {error.strerror}") from None
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigInvalid(f"cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"{path} is not valid YAML: {error}") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigInvalid(f"{path} must hold a mapping at its top")
+    return cast("dict[str, Any]", tree)
+
+
+def _from_text(text: str) -> object:
+    """JSON where the variable holds an object or a list, else the text itself; pydantic converts numbers."""
+    if text[:1] in ("[", "{"):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return text
+    return text
+
+
+def _put(tree: dict[str, Any], keys: list[str], value: object) -> None:
+    for key in keys[:-1]:
+        inner = tree.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise ConfigInvalid(f"{key} is set both as a value and as a section")
+        tree = inner
+    tree[keys[-1]] = value

@@ -1,0 +1,131 @@
+"""The pages that carry no tokens: `/health`, `/ready`, `/metrics`, `/v1/models`.
+
+`/health` is 200 while the process lives and says what is degraded; `/ready` is 200 while requests can be served.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from billing import Ledger
+from gateway.errors import Unavailable
+from gateway.fleet import Fleet
+from gateway.planning import Planner
+from gateway.telemetry import Telemetry
+from gateway.types import Headers
+from prefix_index import SharedIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A finished page."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page and whether a tenant's key is needed to see it."""
+
+    render: Callable[[], Awaitable[Answer]]
+    needs_key: bool = False
+
+
+class StatusPages:
+    """The pages by path."""
+
+    def __init__(
+        self, fleet: Fleet, planner: Planner, index: SharedIndex, ledger: Ledger, telemetry: Telemetry
+    ) -> None:
+        self._fleet = fleet
+        self._planner = planner
+        self._index = index
+        self._ledger = ledger
+        self._telemetry = telemetry
+        self._pages = {
+            "/health": Page(self._health),
+            "/ready": Page(self._ready),
+            "/metrics": Page(self._metrics),
+            "/v1/models": Page(self._models, needs_key=True),
+        }
+
+    def find(self, path: str) -> Page | None:
+        """The page at a path."""
+        return self._pages.get(path)
+
+    def degraded(self) -> dict[str, str]:
+        """Each part that works in a reduced way, and why."""
+        found: dict[str, str] = {}
+        if self._index.degraded_reason is not None:
+            found["index"] = self._index.degraded_reason
+        if not self._ledger.healthy:
+            found["ledger"] = "usage cannot be written; requests are refused"
+        everyone = list(self._fleet.snapshot())
+        inexact = sorted(model for model in self._fleet.models() if not self._planner.is_exact(model, everyone))
+        if inexact:
+            found["tokenizer"] = f"no tokenizer for {', '.join(inexact)}; prefixes are matched by bytes"
+        down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy)
+        if down:
+            found["endpoints"] = f"down: {', '.join(down)}"
+        return found
+
+    async def _health(self) -> Answer:
+        degraded = self.degraded()
+        endpoints = {
+            endpoint.id: {
+                "healthy": endpoint.healthy,
+                "why": endpoint.unhealthy_reason,
+                "engine": endpoint.facts.engine if endpoint.facts else None,
+                "generation": endpoint.generation,
+                "block_size_tokens": endpoint.facts.block_size if endpoint.facts else None,
+                "capacity_blocks": endpoint.facts.capacity_blocks if endpoint.facts else None,
+                "reports_cached_tokens": endpoint.facts.reports_cached_tokens if endpoint.facts else None,
+                "keeps_share_groups_apart": endpoint.facts.supports_cache_salt if endpoint.facts else None,
+                "in_flight_requests": endpoint.in_flight.requests,
+            }
+            for endpoint in self._fleet.snapshot()
+        }
+        status = "degraded" if degraded else "ok"
+        return _json(200, {"status": status, "degraded": degraded, "endpoints": endpoints})
+
+    async def _ready(self) -> Answer:
+        takers = [endpoint.id for endpoint in self._fleet.snapshot() if endpoint.healthy and not endpoint.draining]
+        ready = bool(takers) and self._ledger.healthy
+        return _json(200 if ready else 503, {"ready": ready, "endpoints": takers, "ledger": self._ledger.healthy})
+
+    async def _models(self) -> Answer:
+        models = self._fleet.models()
+        if not models:
+            raise Unavailable("no backend answers at the moment, so its models are not known; try again")
+        data = [
+            {
+                "id": model.id,
+                "object": "model",
+                "created": 0,
+                "owned_by": "prefixgate",
+                "max_model_len": model.max_model_len,
+                "parent": model.parent,
+            }
+            for _, model in sorted(models.items())
+        ]
+        return _json(200, {"object": "list", "data": data})
+
+    async def _metrics(self) -> Answer:
+        telemetry = self._telemetry
+        degraded = self.degraded()
+        for part in ("index", "ledger", "tokenizer", "endpoints"):
+            telemetry.degraded.labels(part).set(part in degraded)
+        for endpoint in self._fleet.snapshot():
+            telemetry.endpoint_healthy.labels(endpoint.id).set(endpoint.healthy)
+        telemetry.index_dropped_writes.set(self._index.dropped_writes)
+        body = await asyncio.to_thread(telemetry.exposition)
+        return Answer(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), body)
+
+
+def _json(status: int, content: Mapping[str, object]) -> Answer:
+    body = msgspec.json.encode(content)
+    return Answer(status, ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))), body)

@@ -1,0 +1,97 @@
+"""Token ids from the engine itself, for models whose tokenizer is not here: `POST /tokenize` of any of its endpoints.
+
+Answers are kept by the digest of the question, so the same prompt is asked once; a question that fails or takes longer
+than `DEADLINE_S` gives None, and the caller goes on without.
+"""
+
+import asyncio
+from array import array
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import xxhash
+
+from backends import BackendError, Deadlines, EndpointConfig, EndpointSnapshot, UpstreamClient, UpstreamRequest
+from prefix_index import TokenIds
+from prefix_index.prompt import PromptView
+
+DEADLINE_S: Final = 1.0
+MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
+
+
+class _Answer(msgspec.Struct):
+    tokens: list[int]
+
+
+_decode = msgspec.json.Decoder(_Answer)
+
+
+class RemoteTokenizer:
+    """Asks engines, keeps answers within a bound of bytes, oldest out first."""
+
+    def __init__(self, client: UpstreamClient, config_of: Callable[[str], EndpointConfig]) -> None:
+        self._client = client
+        self._config_of = config_of
+        self._kept: dict[bytes, TokenIds] = {}
+        self._kept_bytes = 0
+
+    async def tokens_of(self, model: str, prompt: PromptView, endpoints: list[EndpointSnapshot]) -> TokenIds | None:
+        """Token ids of a prompt, from the cache or from the first healthy endpoint that can tell."""
+        question = _question(model, prompt)
+        if question is None:
+            return None
+        digest = xxhash.xxh3_128_digest(question)
+        known = self._kept.get(digest)
+        if known is not None:
+            return known
+        for endpoint in endpoints:
+            if endpoint.healthy and endpoint.facts is not None and endpoint.facts.has_tokenize:
+                tokens = await self._ask(self._config_of(endpoint.id), question)
+                if tokens is not None:
+                    self._keep(digest, tokens)
+                return tokens
+        return None
+
+    async def _ask(self, endpoint: EndpointConfig, question: bytes) -> TokenIds | None:
+        headers = ((b"content-type", b"application/json"),)
+        request = UpstreamRequest("POST", "/tokenize", headers, question)
+        deadlines = Deadlines(connect_s=DEADLINE_S, first_byte_s=DEADLINE_S, idle_s=DEADLINE_S)
+        try:
+            async with asyncio.timeout(DEADLINE_S), await self._client.send(endpoint, request, deadlines) as response:
+                body = b"".join([chunk async for chunk in response])
+                if response.status != 200:
+                    return None
+        except (BackendError, TimeoutError):
+            return None
+        try:
+            return TokenIds(array("I", _decode.decode(body).tokens).tobytes())
+        except (msgspec.MsgspecError, OverflowError):
+            return None
+
+    def _keep(self, digest: bytes, tokens: TokenIds) -> None:
+        self._kept[digest] = tokens
+        self._kept_bytes += len(tokens)
+        while self._kept_bytes > MOST_KEPT_BYTES:
+            oldest = next(iter(self._kept))
+            self._kept_bytes -= len(self._kept.pop(oldest))
+
+
+def _question(model: str, prompt: PromptView) -> bytes | None:
+    """The body of /tokenize (vLLM's and SGLang's form), or None for prompts it does not take."""
+    if prompt.messages is not None:
+        content: dict[str, object] = {
+            "model": model,
+            "messages": prompt.messages,
+            "add_generation_prompt": prompt.add_generation_prompt,
+            "continue_final_message": prompt.continue_final_message,
+        }
+        if prompt.tools is not None:
+            content["tools"] = prompt.tools
+        if prompt.template_kwargs:
+            content["chat_template_kwargs"] = dict(prompt.template_kwargs)
+    elif isinstance(prompt.prompt, str):
+        content = {"model": model, "prompt": prompt.prompt, "add_special_tokens": prompt.add_special_tokens}
+    else:
+        return None
+    return msgspec.json.encode(content)

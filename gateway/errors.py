@@ -1,0 +1,148 @@
+"""The one place where failures become an answer: status, code, type and a text that says what would help.
+
+    GatewayError
+    |- BadRequest            400   the body cannot be used; nothing was changed
+    |- Unauthorized          401   no key, or an unknown one
+    |- NotFound              404   no such path
+    |- MethodNotAllowed      405
+    |- ModelNotFound         404   no backend serves the model
+    |- BodyTooLarge          413
+    |- Unavailable           503   no endpoint, or the ledger is down; try again
+    |- UpstreamFailed        502   the endpoint broke off or answered nonsense
+    `- UpstreamTimeout       504   the endpoint stayed silent
+
+Bodies have the shape of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from backends import BackendError, FirstByteTimeout, IdleTimeout, NoEndpoint
+from billing import LedgerUnavailable
+
+
+class GatewayError(Exception):
+    """An answer that is an error; subclasses fix the status and the machine-readable code."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+    kind: ClassVar[str] = "server_error"
+    retry_after_s: ClassVar[int | None] = None
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+    def body(self) -> bytes:
+        """The error as an OpenAI client expects it."""
+        return msgspec.json.encode(
+            {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+        )
+
+
+class BadRequest(GatewayError):
+    """The body cannot be used as it is; `param` names the field where one is to blame."""
+
+    status = 400
+    code = "invalid_request"
+    kind = "invalid_request_error"
+
+
+class Unauthorized(GatewayError):
+    """No API key was sent, or one that nobody has."""
+
+    status = 401
+    code = "invalid_api_key"
+    kind = "invalid_request_error"
+
+
+class NotFound(GatewayError):
+    """There is nothing at this path."""
+
+    status = 404
+    code = "not_found"
+    kind = "invalid_request_error"
+
+
+class MethodNotAllowed(GatewayError):
+    """The path exists, but not for this method."""
+
+    status = 405
+    code = "method_not_allowed"
+    kind = "invalid_request_error"
+
+
+class ModelNotFound(GatewayError):
+    """No backend serves the model that the request names."""
+
+    status = 404
+    code = "model_not_found"
+    kind = "invalid_request_error"
+
+
+class BodyTooLarge(GatewayError):
+    """The body is longer than `limits.max_body_bytes`."""
+
+    status = 413
+    code = "body_too_large"
+    kind = "invalid_request_error"
+
+
+class Unavailable(GatewayError):
+    """Nothing can take the request now; trying again later may help."""
+
+    status = 503
+    code = "service_unavailable"
+    retry_after_s = 1
+
+
+class UpstreamFailed(GatewayError):
+    """The endpoint broke off or did not speak HTTP, and no other could take over."""
+
+    status = 502
+    code = "upstream_failed"
+
+
+class UpstreamTimeout(GatewayError):
+    """The endpoint accepted the request and stayed silent too long."""
+
+    status = 504
+    code = "upstream_timeout"
+
+
+class Internal(GatewayError):
+    """A fault of the gateway itself; details are in its log, under the request id."""
+
+
+def as_gateway_error(error: Exception) -> GatewayError:
+    """What a room's error means to the client; anything unknown is `Internal`, without its text."""
+    match error:
+        case GatewayError():
+            return error
+        case NoEndpoint():
+            return Unavailable(f"{error}; try again in a moment")
+        case FirstByteTimeout() | IdleTimeout():
+            return UpstreamTimeout(str(error))
+        case BackendError():
+            return UpstreamFailed(str(error))
+        case LedgerUnavailable():
+            return Unavailable("usage cannot be recorded at the moment, so the request was not served; try again")
+        case _:
+            return Internal("the gateway failed to handle this request; its log has the details")
+
+
+ALL_ERRORS: tuple[type[GatewayError], ...] = (
+    BadRequest,
+    Unauthorized,
+    NotFound,
+    MethodNotAllowed,
+    ModelNotFound,
+    BodyTooLarge,
+    Unavailable,
+    UpstreamFailed,
+    UpstreamTimeout,
+    Internal,
+)
+"""Every error a client can see; the documentation lists them and a test compares."""

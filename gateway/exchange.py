@@ -1,0 +1,100 @@
+"""One request on its way: everything known about it so far, as the ledger and the index will need it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from billing import Attempt, OpenedRequest, SettlementState
+from gateway.fleet import Seat
+from gateway.relay import PlainTee, StreamTee
+from gateway.scheduling import Decision
+from gateway.types import InferenceRequest, Plan
+from prefix_index import Match
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The two clocks: `monotonic` in seconds for durations, `wall` in UTC for records."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request and what has become of it. Mutable, owned by the task that serves it, then by the settler."""
+
+    request: InferenceRequest
+    plan: Plan
+    match: Match[str]
+    opened: asyncio.Future[None] = field(init=False)
+    decision: Decision | None = None
+    seat: Seat | None = None
+    tee: StreamTee | PlainTee | None = None
+    http_status: int | None = None
+    first_byte_s: float | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    _attempt_began_at: datetime | None = None
+
+    @property
+    def expected_cached_tokens(self) -> int | None:
+        """What the index expects the chosen endpoint to reuse; None where the prompt's tokens are not the engine's."""
+        if self.decision is None or self.plan.prompt_tokens is None:
+            return None
+        return self.decision.expected_cached_tokens
+
+    def opening(self) -> OpenedRequest:
+        """The ledger row of a request that is about to be sent."""
+        request = self.request
+        return OpenedRequest(
+            request_id=request.id,
+            opened_at=request.opened_at,
+            tenant_id=request.tenant.id,
+            key_id=request.tenant.key_id,
+            share_group=request.tenant.share_group,
+            model=request.model,
+            route=request.route.value,
+            stream=request.stream,
+            prompt_tokens_expected=self.plan.prompt_tokens,
+        )
+
+    def attempt_begins(self, at: datetime) -> None:
+        """An upstream call starts."""
+        self._attempt_began_at = at
+
+    def attempt_ends(self, at: datetime, outcome: str) -> None:
+        """The upstream call that is under way has ended; nothing where none is."""
+        if self._attempt_began_at is None or self.decision is None:
+            return
+        self.attempts.append(
+            Attempt(
+                request_id=self.request.id,
+                ordinal=len(self.attempts),
+                endpoint_id=self.decision.endpoint_id,
+                started_at=self._attempt_began_at,
+                ended_at=at,
+                outcome=outcome,
+                status=self.http_status,
+            )
+        )
+        self._attempt_began_at = None
+
+    def release(self) -> None:
+        """Give back the load at the endpoint; idempotent."""
+        if self.seat is not None:
+            self.seat.release()
+            self.seat = None
+
+    def final_state(self) -> SettlementState:
+        """How an answer that ended by itself is to be recorded."""
+        status = self.http_status or 0
+        if status >= 500:
+            return SettlementState.FAILED
+        if status >= 400:
+            return SettlementState.REJECTED
+        tee = self.tee
+        if isinstance(tee, StreamTee) and (tee.failed or not (tee.complete or tee.usage.seen)):
+            return SettlementState.PARTIAL
+        return SettlementState.COMPLETE

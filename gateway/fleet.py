@@ -1,0 +1,204 @@
+"""The fleet as the pipeline needs it: endpoints with their speeds, turned into candidates for a decision.
+
+Translates between the rooms: an `EndpointSnapshot` (backends) and a `Match` (prefix_index) become `Candidate`s
+(scheduling); work sent to an endpoint is reserved in the registry and told to the index, so that every replica sees it.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from backends import (
+    EndpointConfig,
+    EndpointFacts,
+    EndpointId,
+    EndpointSnapshot,
+    NoEndpoint,
+    Registry,
+    Reservation,
+    ServedModel,
+    UpstreamError,
+)
+from gateway.errors import ModelNotFound
+from gateway.scheduling import Candidate, Filtered, Speed, expected_cached_tokens
+from gateway.telemetry import LOGGER
+from gateway.types import Plan
+from prefix_index import Load, Match, SharedIndex
+
+DEFAULT_BLOCK_TOKENS = 16
+"""Tokens a block where no engine says: vLLM's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """What the configuration fixes for all endpoints."""
+
+    speeds: Mapping[EndpointId, Speed]
+    block_size: int | None
+    capacity_blocks: int | None
+    needs_salt: bool
+    """Whether endpoints without a salt field must be left out."""
+
+
+class Seat:
+    """Work reserved at one endpoint; give it back exactly once with `release` (more often is harmless)."""
+
+    __slots__ = ("_endpoint_id", "_fleet", "_reservation")
+
+    def __init__(self, fleet: "Fleet", endpoint_id: EndpointId, reservation: Reservation) -> None:
+        self._fleet = fleet
+        self._endpoint_id = endpoint_id
+        self._reservation = reservation
+
+    def first_token(self) -> None:
+        """The prompt is computed: its tokens no longer make others wait."""
+        self._reservation.first_token()
+        self._fleet.publish_load(self._endpoint_id)
+
+    def release(self) -> None:
+        """The work has ended, however."""
+        self._reservation.release()
+        self._fleet.publish_load(self._endpoint_id)
+
+
+class Fleet:
+    """Endpoints, their speeds and their loads. All methods are plain and make no I/O."""
+
+    def __init__(
+        self, configs: Iterable[EndpointConfig], registry: Registry, index: SharedIndex, options: FleetOptions
+    ) -> None:
+        self._configs = {config.id: config for config in configs}
+        self._facts_told: dict[str, EndpointFacts] = {}
+        self._registry = registry
+        self._index = index
+        self._options = options
+
+    def config_of(self, endpoint_id: str) -> EndpointConfig:
+        """The address of an endpoint."""
+        return self._configs[EndpointId(endpoint_id)]
+
+    def snapshot(self) -> tuple[EndpointSnapshot, ...]:
+        """All endpoints as last seen; new facts of one are told to the index on the way. O(endpoints)."""
+        endpoints = self._registry.snapshot()
+        for endpoint in endpoints:
+            if endpoint.facts is not None and self._facts_told.get(endpoint.id) is not endpoint.facts:
+                self._facts_told[endpoint.id] = endpoint.facts
+                self._publish_capacity(endpoint, endpoint.facts)
+        return endpoints
+
+    def takes_salt(self, endpoint_id: str) -> bool:
+        """Whether the engine keeps share groups apart by a salt."""
+        facts = self._facts_told.get(endpoint_id)
+        return facts is not None and facts.supports_cache_salt
+
+    def restarted(self, endpoint_id: EndpointId, generation: int) -> None:
+        """An endpoint's cache is another one now: what the index knows of it no longer holds."""
+        LOGGER.warning("endpoint restarted", extra={"fields": {"endpoint": endpoint_id, "generation": generation}})
+        self._facts_told.pop(endpoint_id, None)
+        self._index.raise_generation(endpoint_id)
+
+    def failed(self, endpoint_id: str, error: UpstreamError) -> None:
+        """A call to an endpoint failed."""
+        self._registry.report_failure(EndpointId(endpoint_id), error)
+
+    def succeeded(self, endpoint_id: str, *, reports_cached_tokens: bool) -> None:
+        """An endpoint answered."""
+        self._registry.report_success(EndpointId(endpoint_id), reports_cached_tokens)
+
+    def serving(self, model: str) -> list[EndpointSnapshot]:
+        """Endpoints known to serve `model`, up or down.
+
+        Raises `ModelNotFound` where endpoints are known and none serves it, `NoEndpoint` where none is known yet.
+        """
+        known = [endpoint for endpoint in self.snapshot() if endpoint.facts is not None]
+        found = [endpoint for endpoint in known if serves(endpoint, model)]
+        if found:
+            return found
+        if not known:
+            raise NoEndpoint(model)
+        raise ModelNotFound(f"no backend serves the model {model!r}", param="model")
+
+    def models(self) -> dict[str, ServedModel]:
+        """Every model that an endpoint which takes requests serves, by name."""
+        found: dict[str, ServedModel] = {}
+        for endpoint in self.snapshot():
+            if endpoint.healthy and endpoint.facts is not None:
+                for model in endpoint.facts.models:
+                    found.setdefault(model.id, model)
+        return found
+
+    def block_size(self, endpoints: Iterable[EndpointSnapshot]) -> int:
+        """Tokens a block for prompts of these endpoints: the configured size, else their greatest common divisor."""
+        if self._options.block_size is not None:
+            return self._options.block_size
+        sizes = [e.facts.block_size for e in endpoints if e.facts is not None and e.facts.block_size]
+        return math.gcd(*sizes) if sizes else DEFAULT_BLOCK_TOKENS
+
+    def candidates(
+        self, model: str, plan: Plan, match: Match[str], failed: frozenset[str]
+    ) -> tuple[list[Candidate], dict[str, Filtered]]:
+        """Who may take a prompt, and who may not and why. Raises as `serving` does. O(endpoints)."""
+        able: list[Candidate] = []
+        filtered: dict[str, Filtered] = {}
+        for endpoint in self.serving(model):
+            why = self._filter(endpoint, failed)
+            if why is not None:
+                filtered[endpoint.id] = why
+            else:
+                able.append(self._candidate(endpoint, plan, match))
+        return able, filtered
+
+    def reserve(self, endpoint_id: str, uncached_tokens: int, decode_tokens: int) -> Seat:
+        """Count work from now on, before it is sent."""
+        name = EndpointId(endpoint_id)
+        seat = Seat(self, name, self._registry.reserve(name, uncached_tokens, decode_tokens))
+        self.publish_load(name)
+        return seat
+
+    def publish_load(self, endpoint_id: EndpointId) -> None:
+        """Tell the index what this replica has outstanding at an endpoint."""
+        load = self._registry.load_of(endpoint_id)
+        self._index.set_load(endpoint_id, Load(load.requests, load.uncached_tokens, load.decode_tokens))
+
+    def _publish_capacity(self, endpoint: EndpointSnapshot, facts: EndpointFacts) -> None:
+        """Tell the index how many of its blocks an endpoint holds."""
+        if facts.capacity_blocks is not None and facts.block_size is not None:
+            tokens = facts.capacity_blocks * facts.block_size
+            blocks = max(tokens // self.block_size(self._same_models(facts)), 1)
+        elif self._options.capacity_blocks is not None:
+            blocks = self._options.capacity_blocks
+        else:
+            return
+        self._index.set_capacity(endpoint.id, blocks)
+
+    def _same_models(self, facts: EndpointFacts) -> list[EndpointSnapshot]:
+        models = {model.id for model in facts.models}
+        return [e for e in self._registry.snapshot() if any(serves(e, model) for model in models)]
+
+    def _filter(self, endpoint: EndpointSnapshot, failed: frozenset[str]) -> Filtered | None:
+        if endpoint.id in failed:
+            return Filtered.FAILED
+        if not endpoint.healthy:
+            return Filtered.UNHEALTHY
+        if endpoint.draining:
+            return Filtered.DRAINING
+        if self._options.needs_salt and not (endpoint.facts and endpoint.facts.supports_cache_salt):
+            return Filtered.NO_SALT
+        return None
+
+    def _candidate(self, endpoint: EndpointSnapshot, plan: Plan, match: Match[str]) -> Candidate:
+        chain = plan.chain
+        matched_tokens = match.blocks.get(endpoint.id, 0) * chain.block_size
+        engine_block = (endpoint.facts.block_size if endpoint.facts else None) or chain.block_size
+        return Candidate(
+            endpoint_id=endpoint.id,
+            cached_tokens=expected_cached_tokens(matched_tokens, chain.prompt_tokens, engine_block),
+            queued_tokens=match.loads.get(endpoint.id, Load()).uncached_tokens,
+            speed=self._options.speeds[endpoint.id],
+            kv_use=endpoint.load.kv_use if endpoint.load else None,
+        )
+
+
+def serves(endpoint: EndpointSnapshot, model: str) -> bool:
+    """Whether the endpoint answers to this model name."""
+    return endpoint.facts is not None and any(served.id == model for served in endpoint.facts.models)

@@ -1,0 +1,244 @@
+"""One request, ten steps, in order (docs/architecture.md has the picture).
+
+    1-4  edge and planner: bytes -> request -> token ids -> chain
+    5-7  index.match, fleet snapshot, decide                 <-- back here without an endpoint that failed
+    8    ledger row opened, while the upstream call runs; prompt observed, load reserved
+    9    client and relay: bytes through                      no way back after the first byte
+    10   settle: usage durable, then the end goes out; receipt to the index, load given back
+
+However a request ends, step 10 happens once. When the client leaves or the server stops, every later await would be
+cancelled too: then the exchange is put on a queue, and the settler, which outlives requests, finishes it.
+"""
+
+import asyncio
+import itertools
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from backends import (
+    BackendError,
+    Deadlines,
+    NoEndpoint,
+    UpstreamClient,
+    UpstreamError,
+    UpstreamRequest,
+    UpstreamResponse,
+)
+from billing import Ledger, LedgerUnavailable, SettlementState
+from gateway.edge.openai import upstream_body, upstream_headers
+from gateway.errors import GatewayError, as_gateway_error
+from gateway.exchange import Clocks, Exchange
+from gateway.fleet import Fleet
+from gateway.planning import Planner
+from gateway.relay import PlainTee, StreamTee, error_event
+from gateway.scheduling import Decision, decide_by_cost, decide_in_turn
+from gateway.settling import Settler
+from gateway.telemetry import Telemetry
+from gateway.types import Headers, InferenceRequest
+from gateway.wire import ClientStream
+from prefix_index import Evidence, SharedIndex
+
+DEFAULT_OUTPUT_TOKENS: Final = 256
+"""Expected length of an answer whose request sets no limit."""
+LEDGER_DEADLINE_S: Final = 10.0
+RETRYABLE_STATUS: Final = frozenset({500, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOptions:
+    """What the configuration fixes for every request."""
+
+    deadlines: Deadlines
+    prefix_aware: bool
+    near_tie_s: float
+    inject_salt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The objects a pipeline works with."""
+
+    planner: Planner
+    index: SharedIndex
+    fleet: Fleet
+    client: UpstreamClient
+    ledger: Ledger
+    settler: Settler
+    telemetry: Telemetry
+    clocks: Clocks
+    rng: random.Random
+
+
+class Pipeline:
+    """Serves requests. One per process; keeps no state of its own but the turn of round robin."""
+
+    def __init__(self, parts: Parts, options: PipelineOptions) -> None:
+        self._parts = parts
+        self._options = options
+        self._turn = itertools.count()
+
+    async def serve(self, request: InferenceRequest, client: ClientStream) -> None:
+        """Answer one request. Raises `GatewayError` only while the client has not been sent anything yet."""
+        parts = self._parts
+        endpoints = parts.fleet.serving(request.model)
+        plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
+        match = await parts.index.match(plan.chain)
+        exchange = Exchange(request, plan, match)
+        exchange.opened = parts.ledger.open(exchange.opening())
+        try:
+            await self._answer(exchange, client)
+        except asyncio.CancelledError:
+            parts.settler.settle_later(exchange)
+            raise
+        except (GatewayError, BackendError, LedgerUnavailable) as error:
+            await self._fail(exchange, client, as_gateway_error(error))
+        finally:
+            exchange.release()
+
+    async def _answer(self, exchange: Exchange, client: ClientStream) -> None:
+        response = await self._dispatch(exchange)
+        async with response:
+            await _in_time(exchange.opened)
+            await self._relay(exchange, response, client)
+
+    async def _dispatch(self, exchange: Exchange) -> UpstreamResponse:
+        """Steps 7 to 9 up to the head of an answer, elsewhere if need be. Raises the last failure if all fail."""
+        parts = self._parts
+        failed: set[str] = set()
+        while True:
+            decision = self._decide(exchange, frozenset(failed))
+            others_left = len(decision.terms) > 1
+            try:
+                response = await self._attempt(exchange, decision)
+            except UpstreamError as error:
+                parts.fleet.failed(decision.endpoint_id, error)
+                self._attempt_failed(exchange, decision, type(error).__name__)
+                if not (error.before_first_byte and others_left):
+                    raise
+            else:
+                if response.status not in RETRYABLE_STATUS or not others_left:
+                    return response
+                await response.aclose()
+                self._attempt_failed(exchange, decision, f"status_{response.status}")
+            failed.add(decision.endpoint_id)
+
+    async def _attempt(self, exchange: Exchange, decision: Decision) -> UpstreamResponse:
+        parts, request = self._parts, exchange.request
+        output_tokens = request.max_output_tokens or DEFAULT_OUTPUT_TOKENS
+        exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.uncached_tokens, output_tokens)
+        exchange.decision = decision
+        exchange.attempt_begins(parts.clocks.wall())
+        parts.index.observe(decision.endpoint_id, exchange.plan.chain, Evidence.SPECULATIVE)
+        parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
+        parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)
+        endpoint = parts.fleet.config_of(decision.endpoint_id)
+        salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
+        upstream = UpstreamRequest(
+            "POST", request.path, upstream_headers(request), upstream_body(request, inject_salt=salted)
+        )
+        return await parts.client.send(endpoint, upstream, self._options.deadlines)
+
+    def _decide(self, exchange: Exchange, failed: frozenset[str]) -> Decision:
+        request, plan, parts = exchange.request, exchange.plan, self._parts
+        candidates, filtered = parts.fleet.candidates(request.model, plan, exchange.match, failed)
+        if not candidates:
+            raise NoEndpoint(request.model, sorted(failed))
+        if not self._options.prefix_aware:
+            return decide_in_turn(candidates, filtered, prompt_tokens=plan.chain.prompt_tokens, turn=next(self._turn))
+        return decide_by_cost(
+            candidates,
+            filtered,
+            prompt_tokens=plan.chain.prompt_tokens,
+            expected_output_tokens=request.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
+            near_tie_s=self._options.near_tie_s,
+            chance=parts.rng.random(),
+            no_affinity=plan.no_affinity,
+        )
+
+    def _attempt_failed(self, exchange: Exchange, decision: Decision, outcome: str) -> None:
+        parts, endpoint_id = self._parts, decision.endpoint_id
+        exchange.release()
+        exchange.attempt_ends(parts.clocks.wall(), outcome)
+        matched = exchange.match.blocks.get(endpoint_id, 0)
+        parts.index.forget(endpoint_id, exchange.plan.chain, matched)
+        parts.telemetry.attempts_failed(endpoint_id).inc()
+
+    async def _relay(self, exchange: Exchange, response: UpstreamResponse, client: ClientStream) -> None:
+        streaming = _is_event_stream(response.headers)
+        exchange.http_status = response.status
+        exchange.tee = tee = StreamTee(keep_usage=exchange.request.client_wants_usage) if streaming else PlainTee()
+        await client.start(response.status, _answer_headers(exchange, response.headers, streaming))
+        async for chunk in response:
+            if exchange.first_byte_s is None:
+                self._first_byte(exchange)
+            passed = tee.feed(chunk)
+            if passed:
+                await client.write(passed)
+        held = tee.held()
+        exchange.attempt_ends(self._parts.clocks.wall(), "answered")
+        await _in_time(self._parts.settler.settle(exchange, exchange.final_state()))
+        await client.end(held)
+
+    def _first_byte(self, exchange: Exchange) -> None:
+        parts = self._parts
+        exchange.first_byte_s = parts.clocks.monotonic()
+        assert exchange.seat is not None
+        assert exchange.decision is not None
+        exchange.seat.first_token()
+        endpoint_id = exchange.decision.endpoint_id
+        parts.telemetry.ttft_s(endpoint_id).observe(exchange.first_byte_s - exchange.request.started_s)
+
+    async def _fail(self, exchange: Exchange, client: ClientStream, error: GatewayError) -> None:
+        """An error before the first byte is raised to the edge; after it, it is told inside the stream, or by a cut."""
+        exchange.attempt_ends(self._parts.clocks.wall(), error.code)
+        begun = exchange.first_byte_s is not None
+        if not client.started:
+            exchange.http_status = error.status
+        settled = self._parts.settler.settle(exchange, SettlementState.PARTIAL if begun else SettlementState.FAILED)
+        await _wait_quietly(settled)
+        if not client.started:
+            raise error
+        if isinstance(exchange.tee, StreamTee):
+            await client.end(error_event(error.body()))
+        else:
+            client.cut()
+
+
+async def _in_time(future: asyncio.Future[None]) -> None:
+    """Wait for the ledger; what is under way there goes on even if we are cancelled or give up."""
+    try:
+        async with asyncio.timeout(LEDGER_DEADLINE_S):
+            await asyncio.shield(future)
+    except TimeoutError:
+        raise LedgerUnavailable(f"no acknowledgement within {LEDGER_DEADLINE_S:g} s") from None
+
+
+async def _wait_quietly(future: asyncio.Future[None]) -> None:
+    """Wait for the ledger where its failure changes nothing any more: the request fails already."""
+    try:
+        await _in_time(future)
+    except LedgerUnavailable:
+        return
+
+
+def _is_event_stream(headers: Headers) -> bool:
+    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
+
+
+def _answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> Headers:
+    """The engine's headers with ours in place of any of the same name. A stream's length is not known any more."""
+    decision = exchange.decision
+    assert decision is not None
+    ours = [
+        (b"x-request-id", exchange.request.id.encode()),
+        (b"x-prefixgate-endpoint", decision.endpoint_id.encode()),
+        (b"x-prefixgate-reason", decision.reason.value.encode()),
+    ]
+    expected = exchange.expected_cached_tokens
+    if expected is not None:
+        ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))
+    if streaming:
+        ours += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+    replaced = {name for name, _ in ours} | ({b"content-length"} if streaming else set())
+    return (*(field for field in upstream if field[0] not in replaced), *ours)

@@ -1,0 +1,17 @@
+"""Which endpoint gets the request: pure functions over a snapshot, one unit (seconds), every reason kept."""
+
+from gateway.scheduling.cost import expected_cached_tokens, terms_of
+from gateway.scheduling.decide import decide_by_cost, decide_in_turn
+from gateway.scheduling.types import Candidate, Decision, Filtered, Speed, Terms
+
+__all__ = [
+    "Candidate",
+    "Decision",
+    "Filtered",
+    "Speed",
+    "Terms",
+    "decide_by_cost",
+    "decide_in_turn",
+    "expected_cached_tokens",
+    "terms_of",
+]

@@ -1,0 +1,39 @@
+"""What it costs to send a prompt to an endpoint, in seconds. Pure.
+
+    cost = wait + prefill + decode pressure
+
+    wait             = queued uncached tokens / prefill rate            what must be computed before ours
+    prefill          = base + u / prefill rate + quad * u * n           u = n - cached, n = prompt tokens
+    decode pressure  = itl * k / (1 - k) * expected output              k = share of the KV cache in use
+
+One unit, so that nothing is weighed by a taste: a thousand cached tokens are worth exactly the seconds their
+computation would take, on this endpoint, and a queue costs what it makes us wait. `k/(1-k)` is the shape of a queue
+near saturation: nothing while there is room, a wall when there is none.
+"""
+
+from gateway.scheduling.types import Candidate, Terms
+
+_FULLEST = 0.98
+"""KV use is taken as at most this: the barrier stays finite and comparable when every endpoint is full."""
+
+
+def terms_of(candidate: Candidate, prompt_tokens: int, expected_output_tokens: int) -> Terms:
+    """The three summands for one endpoint. O(1)."""
+    speed = candidate.speed
+    uncached = max(prompt_tokens - candidate.cached_tokens, 0)
+    full = min(candidate.kv_use or 0.0, _FULLEST)
+    return Terms(
+        wait_s=candidate.queued_tokens / speed.prefill_tokens_per_s,
+        prefill_s=speed.base_s + uncached / speed.prefill_tokens_per_s + speed.quad_s * uncached * prompt_tokens,
+        decode_pressure_s=speed.itl_s * full / (1 - full) * expected_output_tokens,
+    )
+
+
+def expected_cached_tokens(matched_tokens: int, prompt_tokens: int, block_size: int) -> int:
+    """What an engine can reuse of `matched_tokens` leading tokens, in whole blocks of `block_size`.
+
+    A prompt is never reused whole: engines compute at least its last token, so a full match of n tokens gives
+    floor((n - 1) / block) blocks (vLLM's rule).
+    """
+    reusable = min(matched_tokens, max(prompt_tokens - 1, 0))
+    return reusable // block_size * block_size

@@ -1,0 +1,70 @@
+"""The nouns of scheduling: what is known of each endpoint, and the decision with its reasons."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gateway.types import Reason
+
+
+class Filtered(StrEnum):
+    """Why an endpoint was not considered."""
+
+    UNHEALTHY = "unhealthy"
+    DRAINING = "draining"
+    OTHER_MODEL = "other_model"
+    FAILED = "failed"
+    """It was tried for this request and failed."""
+    NO_SALT = "no_salt"
+    """Its engine cannot keep two share groups apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast an endpoint is. `quad_s` is seconds per (uncached token x prompt token); `itl_s` between two tokens."""
+
+    base_s: float
+    prefill_tokens_per_s: float
+    quad_s: float
+    itl_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One endpoint as the decision sees it.
+
+    `cached_tokens` is what it is expected to reuse of this prompt; `queued_tokens` the uncached prompt tokens that all
+    replicas have sent there and that are not computed yet; `kv_use` a share from 0 to 1, None where unknown.
+    """
+
+    endpoint_id: str
+    cached_tokens: int
+    queued_tokens: int
+    speed: Speed
+    kv_use: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The summands of one endpoint's cost, in seconds."""
+
+    wait_s: float
+    prefill_s: float
+    decode_pressure_s: float
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds until this endpoint would have computed the prompt, and what its decoding then suffers."""
+        return self.wait_s + self.prefill_s + self.decode_pressure_s
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The chosen endpoint with every reason: the terms of all considered, and why the others were not."""
+
+    endpoint_id: str
+    expected_cached_tokens: int
+    uncached_tokens: int
+    reason: Reason
+    terms: Mapping[str, Terms]
+    filtered: Mapping[str, Filtered]

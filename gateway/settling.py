@@ -1,0 +1,149 @@
+"""Step 10: what was really computed, written down once; and told to the index.
+
+answer ended  --> settle      usage of the engine --> ledger --> (committed) --> the end goes out
+answer cut    --> settle_later --> queue --> run(): counted from what was relayed --> ledger
+either way    --> receipt     cached tokens reported < expected: the index forgets the rest, then learns the prompt
+"""
+
+import asyncio
+
+from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usage, UsageFlag, UsageReport
+from gateway.exchange import Clocks, Exchange
+from gateway.planning import Planner
+from gateway.relay import StreamTee, answer_texts
+from gateway.telemetry import LOGGER, Telemetry
+from prefix_index import Evidence, SharedIndex
+
+
+class Settler:
+    """Settles exchanges. `run` finishes the ones whose request was cut; it outlives them all."""
+
+    def __init__(
+        self, ledger: Ledger, index: SharedIndex, planner: Planner, telemetry: Telemetry, clocks: Clocks
+    ) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._planner = planner
+        self._telemetry = telemetry
+        self._clocks = clocks
+        self._late: asyncio.Queue[Exchange | None] = asyncio.Queue()
+
+    def settle(self, exchange: Exchange, state: SettlementState) -> asyncio.Future[None]:
+        """Hand the settlement to the ledger; the future resolves when it is durable. Makes no I/O itself."""
+        report = exchange.tee.usage.result() if exchange.tee is not None else UsageReport()
+        return self._write(exchange, state, report)
+
+    def settle_later(self, exchange: Exchange) -> None:
+        """Queue an exchange that was cut; safe inside a cancelled task, since it awaits nothing."""
+        exchange.attempt_ends(self._clocks.wall(), "cut")
+        self._late.put_nowait(exchange)
+
+    async def run(self) -> None:
+        """Settle cut exchanges until `close`; what is queued by then is settled first."""
+        while (exchange := await self._late.get()) is not None:
+            report = await self._count_cut(exchange)
+            try:
+                await self._write(exchange, SettlementState.PARTIAL, report)
+            except LedgerUnavailable as error:
+                LOGGER.error(
+                    "a cut request was not settled: %s", error, extra={"fields": {"request_id": exchange.request.id}}
+                )
+
+    def close(self) -> None:
+        """Let `run` end once the queue is empty."""
+        self._late.put_nowait(None)
+
+    async def _count_cut(self, exchange: Exchange) -> UsageReport:
+        """Usage of a cut answer: the last cumulative report, else our own count of the prompt and the text relayed.
+
+        Cached tokens count as expected once a first token was seen, and are unknown before. Both flagged estimated.
+        """
+        if exchange.tee is not None and exchange.tee.usage.seen:
+            return exchange.tee.usage.result()
+        began = exchange.first_byte_s is not None
+        usage = Usage(
+            prompt_tokens=exchange.plan.prompt_tokens,
+            cached_tokens=exchange.expected_cached_tokens if began else None,
+            output_tokens=await self._output_tokens(exchange) if began else 0,
+        )
+        return UsageReport(usage=usage, flags=frozenset({UsageFlag.ESTIMATED}))
+
+    async def _output_tokens(self, exchange: Exchange) -> int | None:
+        text = self._planner.local_text(exchange.request.model)
+        stream = exchange.tee.relayed() if isinstance(exchange.tee, StreamTee) else None
+        if text is None or stream is None:
+            return None
+        return await asyncio.to_thread(lambda: sum(text.count_tokens(answer) for answer in answer_texts(stream)))
+
+    def _write(self, exchange: Exchange, state: SettlementState, report: UsageReport) -> asyncio.Future[None]:
+        now, decision = self._clocks.monotonic(), exchange.decision
+        started_s = exchange.request.started_s
+        settlement = Settlement(
+            request_id=exchange.request.id,
+            settled_at=self._clocks.wall(),
+            state=state,
+            http_status=exchange.http_status,
+            endpoint_id=decision.endpoint_id if decision else None,
+            usage=report.usage,
+            usage_json=report.raw_json,
+            convention=report.convention,
+            flags=report.flags,
+            expected_cached_tokens=exchange.expected_cached_tokens,
+            ttft_s=None if exchange.first_byte_s is None else exchange.first_byte_s - started_s,
+            duration_s=now - started_s,
+            attempts=tuple(exchange.attempts),
+        )
+        if report.usage is not None and not report.flags & {UsageFlag.ESTIMATED}:
+            self._receipt(exchange, report.usage)
+        self._count(exchange, settlement)
+        return self._ledger.settle(settlement)
+
+    def _receipt(self, exchange: Exchange, usage: Usage) -> None:
+        """The engine's word: it computed this prompt, so it holds it; less than expected means the rest was gone."""
+        decision, chain = exchange.decision, exchange.plan.chain
+        if decision is None or usage.cached_tokens is None:
+            return
+        if usage.cached_tokens < decision.expected_cached_tokens:
+            self._index.forget(decision.endpoint_id, chain, usage.cached_tokens // chain.block_size)
+        self._index.observe(decision.endpoint_id, chain, Evidence.CONFIRMED)
+
+    def _count(self, exchange: Exchange, settlement: Settlement) -> None:
+        telemetry, usage = self._telemetry, settlement.usage
+        telemetry.requests(exchange.request.route.value, settlement.state.value).inc()
+        endpoint_id = settlement.endpoint_id
+        if endpoint_id is not None and usage is not None:
+            for kind, tokens in (
+                ("prompt", usage.prompt_tokens),
+                ("cached", usage.cached_tokens),
+                ("cached_expected", settlement.expected_cached_tokens),
+                ("output", usage.output_tokens),
+            ):
+                if tokens is not None:
+                    telemetry.tokens(endpoint_id, kind).inc(tokens)
+            if usage.cached_tokens is None:
+                telemetry.unreported(endpoint_id).inc()
+            ours = exchange.plan.prompt_tokens
+            if ours is not None and usage.prompt_tokens is not None and ours != usage.prompt_tokens:
+                telemetry.token_count_mismatch(endpoint_id).inc()
+        LOGGER.info("request", extra={"fields": _log_fields(exchange, settlement)})
+
+
+def _log_fields(exchange: Exchange, settlement: Settlement) -> dict[str, object]:
+    usage = settlement.usage
+    return {
+        "request_id": settlement.request_id,
+        "tenant": exchange.request.tenant.id,
+        "route": exchange.request.route.value,
+        "stream": exchange.request.stream,
+        "state": settlement.state.value,
+        "status": settlement.http_status,
+        "endpoint": settlement.endpoint_id,
+        "reason": exchange.decision.reason.value if exchange.decision else None,
+        "prompt_tokens": usage.prompt_tokens if usage else None,
+        "cached_tokens": usage.cached_tokens if usage else None,
+        "expected_cached_tokens": settlement.expected_cached_tokens,
+        "output_tokens": usage.output_tokens if usage else None,
+        "ttft_s": settlement.ttft_s,
+        "duration_s": settlement.duration_s,
+        "attempts": len(settlement.attempts),
+    }

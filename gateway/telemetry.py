@@ -1,0 +1,124 @@
+"""What the gateway says about itself: metrics and one log line a request.
+
+Labels are bounded: routes, endpoints, reasons and outcomes come from our own enumerations or the configuration, never
+from a client. Children are looked up once and kept, since a labelled look-up costs three times an increment.
+"""
+
+import logging
+import sys
+from functools import lru_cache
+from typing import Final, TextIO
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+LOGGER: Final = logging.getLogger("prefixgate")
+
+_TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_OVERHEAD_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1)
+
+
+class Telemetry:
+    """All metrics of one gateway process, in a registry of their own."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "prefixgate_requests",
+            "Client requests by route and how they ended.",
+            ["route", "state"],
+            registry=registry,
+        )
+        self._decisions = Counter(
+            "prefixgate_decisions",
+            "Routing decisions by chosen endpoint and reason; the reasons sum to the decisions.",
+            ["endpoint", "reason"],
+            registry=registry,
+        )
+        self._retries = Counter(
+            "prefixgate_attempts_failed",
+            "Attempts that failed before the first byte, by endpoint.",
+            ["endpoint"],
+            registry=registry,
+        )
+        self._tokens = Counter(
+            "prefixgate_tokens",
+            "Tokens by endpoint and kind: prompt, cached (as reported), cached_expected, output.",
+            ["endpoint", "kind"],
+            registry=registry,
+        )
+        self._unreported = Counter(
+            "prefixgate_cached_unreported",
+            "Answers whose engine did not say how many prompt tokens were cached.",
+            ["endpoint"],
+            registry=registry,
+        )
+        self._token_count_mismatch = Counter(
+            "prefixgate_token_count_mismatch",
+            "Answers whose prompt token count differs from the gateway's own.",
+            ["endpoint"],
+            registry=registry,
+        )
+        self._ttft_s = Histogram(
+            "prefixgate_time_to_first_token_seconds",
+            "From the request's arrival to the first bytes of the answer.",
+            ["endpoint"],
+            buckets=_TTFT_BUCKETS_S,
+            registry=registry,
+        )
+        self.overhead_s = Histogram(
+            "prefixgate_decision_seconds",
+            "From the request's arrival to its dispatch: parsing, tokens, index and decision.",
+            buckets=_OVERHEAD_BUCKETS_S,
+            registry=registry,
+        )
+        self.in_flight = Gauge("prefixgate_in_flight_requests", "Requests being served.", registry=registry)
+        self.endpoint_healthy = Gauge(
+            "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry
+        )
+        self.degraded = Gauge(
+            "prefixgate_degraded", "1 while the named part works in a reduced way.", ["part"], registry=registry
+        )
+        self.index_dropped_writes = Gauge(
+            "prefixgate_index_dropped_writes", "Index writes dropped since the start.", registry=registry
+        )
+        self.requests = lru_cache(maxsize=256)(self._requests.labels)
+        self.decisions = lru_cache(maxsize=8192)(self._decisions.labels)
+        self.attempts_failed = lru_cache(maxsize=1024)(self._retries.labels)
+        self.tokens = lru_cache(maxsize=8192)(self._tokens.labels)
+        self.unreported = lru_cache(maxsize=1024)(self._unreported.labels)
+        self.token_count_mismatch = lru_cache(maxsize=1024)(self._token_count_mismatch.labels)
+        self.ttft_s = lru_cache(maxsize=1024)(self._ttft_s.labels)
+
+    def names(self) -> frozenset[str]:
+        """The names of all metrics, as they stand in the exposition."""
+        return frozenset(family.name for family in self.registry.collect())
+
+    def exposition(self) -> bytes:
+        """The text that Prometheus scrapes. Blocking: milliseconds; call it in a thread."""
+        return generate_latest(self.registry)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line; `fields` of a record are laid beside its message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line of JSON."""
+        line: dict[str, object] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
+
+
+def set_up_logging(level: str, stream: TextIO = sys.stderr) -> None:
+    """Send our own log lines to `stream` as JSON. Called once by the command line, never by a library user."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    LOGGER.handlers = [handler]
+    LOGGER.setLevel(level.upper())
+    LOGGER.propagate = False

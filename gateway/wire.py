@@ -1,0 +1,40 @@
+"""The client's side of one answer: start, write, end, over ASGI."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from gateway.types import Headers
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class ClientStream:
+    """What goes out to one client. `write` waits while the client reads slowly, so nothing piles up here."""
+
+    __slots__ = ("_ended", "_send", "started")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+        self._ended = False
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Send the head of the answer."""
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes of the body."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        """Send the last bytes and end the answer."""
+        self._ended = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    def cut(self) -> None:
+        """Leave the answer unfinished: the server closes the connection, and the client sees that it is not whole."""
+        self._ended = True
