@@ -31,6 +31,14 @@ class TemplateFailed(PrefixIndexError):
         self.why = why
 
 
+class UnsupportedContent(PrefixIndexError):
+    """A prompt holds something other than text, whose tokens are not known here; `kind` is the part's type."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"tokens of a part of type {kind} are not known")
+        self.kind = kind
+
+
 class IndexUnavailable(PrefixIndexError):
     """The shared index did not answer; `reason` says which way it failed, `why` in more words."""
 

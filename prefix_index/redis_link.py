@@ -15,6 +15,8 @@ from importlib import resources
 
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 from prefix_index.errors import IndexUnavailable
 from prefix_index.redis_wire import KEY_VERSION, Call
@@ -99,6 +101,16 @@ class RedisLink:
         except redis_errors.ResponseError as refusal:
             if "already exists" not in str(refusal):  # another replica may have been first
                 raise
+
+
+def connect(url: str) -> Redis:
+    """A client as the index wants it: bytes, no retries of its own, since whoever calls has a deadline.
+
+    `url` is redis://, rediss:// (TLS) or unix://; user, password and database as redis-py reads them. Connects on use.
+    """
+    return Redis.from_url(
+        url, decode_responses=False, retry=Retry(NoBackoff(), 0), socket_connect_timeout=1.0, socket_timeout=5.0
+    )
 
 
 def library() -> tuple[str, str]:
