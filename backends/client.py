@@ -13,7 +13,8 @@ Invariants:
 - A kept connection may have been closed under us while it lay idle. A request that dies on one before any byte of an
   answer is sent once more, on a connection made for it; what dies on a fresh connection is an error.
 
-Costs: about 0.2 ms of CPU per call, most of it in the HTTP library; one timer per read that has to wait.
+Costs: 0.25 to 0.35 ms of CPU per call of 2 KB on one core, four fifths of it in the HTTP library; one timer per read
+that has to wait.
 """
 
 import asyncio
@@ -110,9 +111,13 @@ class UpstreamResponse:
         """
         if self._ended:
             return b""
+        body = self._raw.content
         try:
-            async with asyncio.timeout(self._idle_s):
-                chunk = await self._raw.content.readany()
+            if body.is_eof():  # what is left has arrived: nothing to wait for, no timer to pay for
+                chunk = await body.readany()
+            else:
+                async with asyncio.timeout(self._idle_s):
+                    chunk = await body.readany()
         except TimeoutError:
             self.abort()
             raise IdleTimeout(self._endpoint_id, self._idle_s, self.received_bytes) from None

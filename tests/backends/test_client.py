@@ -1,10 +1,12 @@
 """The upstream client against servers on real ports, well-behaved and hostile."""
 
 import asyncio
+import inspect
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 import pytest
+import uvloop
 
 from backends.client import READ_BUFFER_BYTES, UpstreamClient
 from backends.errors import (
@@ -479,3 +481,20 @@ async def test_errors_print_neither_keys_nor_addresses_nor_prompts(client: Upstr
             await client.send(target, request, PATIENT)
     assert "secret" not in str(failure.value) + repr(failure.value) + repr(target)
     assert failure.value.__cause__ is None
+
+
+Case = Callable[[UpstreamClient], Coroutine[None, None, None]]
+CASES: list[Case] = [
+    case
+    for name, case in list(globals().items())
+    if name.startswith("test_") and list(inspect.signature(case).parameters) == ["client"]
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__.removeprefix("test_"))
+def test_the_same_holds_on_uvloop(case: Case) -> None:
+    async def with_client() -> None:
+        async with UpstreamClient() as upstream:
+            await case(upstream)
+
+    uvloop.run(with_client())
