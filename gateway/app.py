@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 
-from backends import Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
-from billing import PriceBook, open_ledger
+from backends import BackendError, Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
+from billing import BillingError, PriceBook, open_ledger
 from gateway.config import Backend, Config, ConfigInvalid, backend_key, salt_secret
 from gateway.edge.app import Edge, EdgeParts
-from gateway.edge.auth import Authenticator, load_keys, open_to_all
+from gateway.edge.auth import Authenticator, KeysFileInvalid, load_keys, open_to_all
 from gateway.edge.status import StatusPages
 from gateway.engine_tokens import RemoteTokenizer
 from gateway.exchange import Clocks
@@ -29,11 +29,13 @@ from gateway.scheduling import Speed
 from gateway.settling import Settler
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.wire import Receive, Scope, Send
-from prefix_index import EmbeddedServerFailed, SharedIndex, SharedIndexOptions, connect
+from prefix_index import EmbeddedServerFailed, PrefixIndexError, SharedIndex, SharedIndexOptions, connect
 from prefix_index.embedded import EmbeddedServer
 from prefix_index.prompt import load_model_text
 
 _MS = 1000
+STARTUP_ERRORS = (ConfigInvalid, KeysFileInvalid, BackendError, BillingError, PrefixIndexError, OSError)
+"""What a wrong configuration or a missing file raises; each text says what would help."""
 
 
 class Gateway:
@@ -61,7 +63,7 @@ class Gateway:
             async with self.running():
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
-        except (ConfigInvalid, OSError) as error:
+        except STARTUP_ERRORS as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.shutdown.complete"})

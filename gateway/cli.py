@@ -1,17 +1,13 @@
 """The commands. No logic here: each reads its arguments and calls what does the work."""
 
-import asyncio
-import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvicorn
 
-from gateway.app import Gateway
 from gateway.config import Config, ConfigInvalid, load_config, process_environment
 from gateway.edge.auth import new_key
+from gateway.serving import AnnouncingServer, server_config
 from gateway.telemetry import set_up_logging
 
 cli = typer.Typer(
@@ -65,29 +61,10 @@ def serve(
     if not settings.backends:
         raise _refused("no backend: give --backend URL, or backends in the config file")
     set_up_logging(settings.log_level)
-    server = uvicorn.Server(server_config(settings))
-    asyncio.run(server.serve())
+    server = AnnouncingServer(server_config(settings, process_environment()))
+    server.run()
     if not server.started:
         raise typer.Exit(3)
-
-
-def server_config(settings: Config) -> uvicorn.Config:
-    """How uvicorn is to run the gateway."""
-    return uvicorn.Config(
-        Gateway(settings, process_environment()),
-        host=settings.listen.host,
-        port=settings.listen.port,
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        lifespan="on",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        date_header=True,
-        timeout_graceful_shutdown=int(settings.limits.drain_s),
-        timeout_keep_alive=75,
-    )
 
 
 @keys.command("new")
@@ -111,11 +88,3 @@ def _config(path: Path | None, flags: dict[str, object]) -> Config:
 def _refused(why: str) -> typer.Exit:
     typer.echo(f"prefixgate: {why}", err=True)
     return typer.Exit(2)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

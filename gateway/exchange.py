@@ -39,6 +39,18 @@ class Exchange:
     _attempt_began_at: datetime | None = None
 
     @property
+    def endpoint_id(self) -> str:
+        """The endpoint that the request was last sent to."""
+        assert self.decision is not None, "nothing was sent yet"
+        return self.decision.endpoint_id
+
+    @property
+    def reports_cached_tokens(self) -> bool:
+        """Whether the answer said how many of its prompt tokens were cached."""
+        usage = self.tee.usage.result().usage if self.tee is not None else None
+        return usage is not None and usage.cached_tokens is not None
+
+    @property
     def expected_cached_tokens(self) -> int | None:
         """What the index expects the chosen endpoint to reuse; None where the prompt's tokens are not the engine's."""
         if self.decision is None or self.plan.prompt_tokens is None:

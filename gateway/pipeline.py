@@ -165,6 +165,7 @@ class Pipeline:
         parts.telemetry.attempts_failed(endpoint_id).inc()
 
     async def _relay(self, exchange: Exchange, response: UpstreamResponse, client: ClientStream) -> None:
+        parts = self._parts
         streaming = _is_event_stream(response.headers)
         exchange.http_status = response.status
         exchange.tee = tee = StreamTee(keep_usage=exchange.request.client_wants_usage) if streaming else PlainTee()
@@ -176,18 +177,17 @@ class Pipeline:
             if passed:
                 await client.write(passed)
         held = tee.held()
-        exchange.attempt_ends(self._parts.clocks.wall(), "answered")
-        await _in_time(self._parts.settler.settle(exchange, exchange.final_state()))
+        exchange.attempt_ends(parts.clocks.wall(), "answered")
+        await _in_time(parts.settler.settle(exchange, exchange.final_state()))
+        parts.fleet.succeeded(exchange.endpoint_id, reports_cached_tokens=exchange.reports_cached_tokens)
         await client.end(held)
 
     def _first_byte(self, exchange: Exchange) -> None:
         parts = self._parts
         exchange.first_byte_s = parts.clocks.monotonic()
         assert exchange.seat is not None
-        assert exchange.decision is not None
         exchange.seat.first_token()
-        endpoint_id = exchange.decision.endpoint_id
-        parts.telemetry.ttft_s(endpoint_id).observe(exchange.first_byte_s - exchange.request.started_s)
+        parts.telemetry.ttft_s(exchange.endpoint_id).observe(exchange.first_byte_s - exchange.request.started_s)
 
     async def _fail(self, exchange: Exchange, client: ClientStream, error: GatewayError) -> None:
         """An error before the first byte is raised to the edge; after it, it is told inside the stream, or by a cut."""

@@ -1,0 +1,52 @@
+"""The gateway under uvicorn: uvloop, httptools, and an address that is told once it is real."""
+
+import json
+import socket
+import sys
+from collections.abc import Mapping
+
+import uvicorn
+
+from gateway.app import Gateway
+from gateway.config import Config
+
+
+class Server(uvicorn.Server):
+    """uvicorn, but `url` says where it listens once it does (the port may have been 0)."""
+
+    url: str | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Bind, start, and learn the address."""
+        await super().startup(sockets)
+        if self.started and self.servers:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class AnnouncingServer(Server):
+    """Prints its address as one line of JSON on standard output, for whoever started it."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then announce."""
+        await super().startup(sockets)
+        if self.url is not None:
+            print(json.dumps({"url": self.url}), file=sys.stdout, flush=True)  # noqa: T201 - the product of the command
+
+
+def server_config(settings: Config, environment: Mapping[str, str]) -> uvicorn.Config:
+    """How uvicorn is to run the gateway."""
+    return uvicorn.Config(
+        Gateway(settings, environment),
+        host=settings.listen.host,
+        port=settings.listen.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=int(settings.limits.drain_s),
+        timeout_keep_alive=75,
+    )

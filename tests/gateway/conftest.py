@@ -1,0 +1,85 @@
+"""Real parts on real ports: engines, gateways, and clients between them."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from gateway.config import Config, load_config
+from gateway.serving import Server, server_config
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGateway:
+    """A gateway on a real port, with its ledger's file and a plain client."""
+
+    url: str
+    ledger_path: Path
+    http: httpx.Client
+    server: uvicorn.Server
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric over all series that carry these labels."""
+        total = 0.0
+        for line in self.http.get("/metrics").text.splitlines():
+            if line.startswith(f"{name}{{") or line.startswith(f"{name} "):
+                series, _, value = line.rpartition(" ")
+                if all(f'{key}="{wanted}"' in series for key, wanted in labels.items()):
+                    total += float(value)
+        return total
+
+
+StartGateway = Callable[..., RunningGateway]
+
+
+@contextmanager
+def running_gateway(config: Config) -> Iterator[RunningGateway]:
+    """Run a gateway in a thread until the block ends; it is stopped as SIGTERM would stop it."""
+    server = Server(server_config(config, {}))
+    started = threading.Event()
+    startup = server.startup
+
+    async def announced(*args: Any, **kwargs: Any) -> None:
+        try:
+            await startup(*args, **kwargs)
+        finally:
+            started.set()
+
+    server.startup = announced  # type: ignore[method-assign]
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    assert started.wait(30)
+    try:
+        assert server.url is not None, "the gateway did not start"
+        with httpx.Client(base_url=server.url, timeout=60) as http:
+            yield RunningGateway(server.url, config.ledger.path, http, server)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive(), "the gateway did not stop"
+
+
+@pytest.fixture
+def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
+    """Start gateways over given backends; extra arguments are flags, dots written as double underscores."""
+    with ExitStack() as stack:
+
+        def start(*backends: str, **flags: object) -> RunningGateway:
+            number = len(list(tmp_path.glob("ledger-*.db")))
+            defaults: dict[str, object] = {
+                "backends": [{"url": url, "id": f"e{position}"} for position, url in enumerate(backends)],
+                "listen.port": 0,
+                "ledger.path": tmp_path / f"ledger-{number}.db",
+                "poll_interval_s": 0.2,
+                "limits.drain_s": 2,
+            }
+            given = {name.replace("__", "."): value for name, value in flags.items()}
+            return stack.enter_context(running_gateway(load_config(None, {}, {**defaults, **given})))
+
+        yield start

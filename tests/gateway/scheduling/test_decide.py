@@ -1,0 +1,141 @@
+"""The cost in seconds, on cases small enough to compute by hand; and what must hold for all."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.scheduling import Candidate, Speed, decide_by_cost, decide_in_turn, expected_cached_tokens, terms_of
+from gateway.types import Reason
+
+SPEED = Speed(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s=0.0, itl_s=0.02)
+
+
+def candidate(name: str, cached: int = 0, queued: int = 0, kv_use: float | None = None) -> Candidate:
+    return Candidate(name, cached, queued, SPEED, kv_use)
+
+
+def choose(*candidates: Candidate, prompt_tokens: int = 1000, chance: float = 0.0, near_tie_s: float = 0.002) -> str:
+    return decide_by_cost(
+        candidates,
+        {},
+        prompt_tokens=prompt_tokens,
+        expected_output_tokens=100,
+        near_tie_s=near_tie_s,
+        chance=chance,
+    ).endpoint_id
+
+
+def test_the_terms_are_the_seconds_of_the_formula() -> None:
+    speed = Speed(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s=1e-6, itl_s=0.02)
+    terms = terms_of(Candidate("a", 400, 500, speed, 0.5), 1000, 100)
+    assert terms.wait_s == pytest.approx(0.5)
+    assert terms.prefill_s == pytest.approx(0.01 + 0.6 + 1e-6 * 600 * 1000)
+    assert terms.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100)
+    assert terms.cost_s == pytest.approx(0.5 + 1.21 + 2.0)
+
+
+def test_a_prompt_goes_where_its_prefix_is() -> None:
+    assert choose(candidate("cold"), candidate("warm", cached=800)) == "warm"
+
+
+def test_a_prefix_is_left_where_waiting_for_it_costs_more_than_computing_elsewhere() -> None:
+    warm_but_busy = candidate("warm", cached=800, queued=900)
+    assert choose(candidate("cold"), warm_but_busy) == "cold"
+
+
+def test_thirty_percent_of_a_long_prompt_outweighs_ninety_of_a_short_one() -> None:
+    assert choose(candidate("a", cached=30_000), candidate("b", queued=20_000), prompt_tokens=100_000) == "a"
+    assert choose(candidate("a", cached=180, queued=1000), candidate("b"), prompt_tokens=200) == "b"
+
+
+def test_a_full_kv_cache_pushes_requests_away_however_much_it_holds() -> None:
+    assert choose(candidate("full", cached=900, kv_use=1.0), candidate("free", kv_use=0.1)) == "free"
+
+
+def test_near_ties_are_shared_out_by_chance_and_clear_wins_are_not() -> None:
+    pair = (candidate("a"), candidate("b"))
+    assert {choose(*pair, chance=0.1), choose(*pair, chance=0.9)} == {"a", "b"}
+    clear = (candidate("a", cached=500), candidate("b"))
+    assert {choose(*clear, chance=c / 10) for c in range(10)} == {"a"}
+
+
+def test_replicas_that_see_the_same_figures_do_not_herd() -> None:
+    picks = [choose(*(candidate(n) for n in "abcd"), chance=(i + 0.5) / 400) for i in range(400)]
+    counts = [picks.count(name) for name in "abcd"]
+    assert max(counts) / (sum(counts) / 4) <= 1.3
+
+
+@pytest.mark.parametrize(
+    ("cached", "chosen_reason"),
+    [((0, 0), Reason.NO_PREFIX), ((500, 0), Reason.PREFIX_HIT)],
+)
+def test_the_reason_says_what_the_prefix_did(cached: tuple[int, int], chosen_reason: Reason) -> None:
+    decision = decide_by_cost(
+        [candidate("a", cached=cached[0]), candidate("b", cached=cached[1])],
+        {},
+        prompt_tokens=1000,
+        expected_output_tokens=1,
+        near_tie_s=0.0,
+        chance=0.0,
+    )
+    assert decision.reason is chosen_reason
+
+
+def test_a_better_prefix_elsewhere_is_named_when_it_is_passed_by() -> None:
+    decision = decide_by_cost(
+        [candidate("a"), candidate("b", cached=800, queued=5000)],
+        {},
+        prompt_tokens=1000,
+        expected_output_tokens=1,
+        near_tie_s=0.0,
+        chance=0.0,
+    )
+    assert (decision.endpoint_id, decision.reason) == ("a", Reason.PREFIX_ELSEWHERE)
+
+
+def test_round_robin_takes_turns_and_says_that_it_ignored_prefixes() -> None:
+    pair = [candidate("a"), candidate("b", cached=900)]
+    decisions = [decide_in_turn(pair, {}, prompt_tokens=1000, turn=turn) for turn in range(4)]
+    assert [d.endpoint_id for d in decisions] == ["a", "b", "a", "b"]
+    assert {d.reason for d in decisions} == {Reason.POLICY}
+
+
+@pytest.mark.parametrize(
+    ("matched", "prompt", "block", "expected"),
+    [(64, 64, 16, 48), (64, 65, 16, 64), (0, 10, 16, 0), (48, 200, 32, 32), (16, 0, 16, 0), (5, 5, 1, 4)],
+)
+def test_a_prompt_is_never_expected_to_be_reused_whole(matched: int, prompt: int, block: int, expected: int) -> None:
+    assert expected_cached_tokens(matched, prompt, block) == expected
+
+
+candidates_lists = st.lists(
+    st.builds(
+        Candidate,
+        endpoint_id=st.uuids().map(str),
+        cached_tokens=st.integers(0, 5000),
+        queued_tokens=st.integers(0, 100_000),
+        speed=st.builds(
+            Speed,
+            base_s=st.floats(0, 1),
+            prefill_tokens_per_s=st.floats(1, 1e5),
+            quad_s=st.floats(0, 1e-6),
+            itl_s=st.floats(0, 1),
+        ),
+        kv_use=st.none() | st.floats(0, 1),
+    ),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda c: c.endpoint_id,
+)
+
+
+@given(candidates_lists, st.floats(0, 1, exclude_max=True), st.floats(0, 1))
+def test_the_chosen_endpoint_is_within_the_near_tie_of_the_best(
+    candidates: list[Candidate], chance: float, near_tie_s: float
+) -> None:
+    decision = decide_by_cost(
+        candidates, {}, prompt_tokens=5000, expected_output_tokens=10, near_tie_s=near_tie_s, chance=chance
+    )
+    best_s = min(term.cost_s for term in decision.terms.values())
+    assert decision.terms[decision.endpoint_id].cost_s - best_s <= near_tie_s
+    assert set(decision.terms) == {c.endpoint_id for c in candidates}

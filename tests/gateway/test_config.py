@@ -1,0 +1,81 @@
+"""The configuration: file, then environment, then flags; unknown keys are errors; secrets stay secret."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config import Backend, Config, ConfigInvalid, backend_key, load_config, salt_secret
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_no_file_is_needed() -> None:
+    config = load_config(None, {}, {"backends": [{"url": "http://a:8000"}]})
+    assert config.backends[0].name == "a-8000"
+    assert config.listen.host == "127.0.0.1"
+
+
+def test_the_environment_beats_the_file_and_flags_beat_both(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.yaml", "listen: {port: 1, host: 0.0.0.0}\nindex: {deadline_ms: 3}")
+    environment = {"PREFIXGATE_LISTEN__PORT": "2", "PREFIXGATE_INDEX__DEADLINE_MS": "4", "PATH": "/bin"}
+    config = load_config(path, environment, {"listen.port": 3, "listen.host": None})
+    assert (config.listen.port, config.listen.host, config.index.deadline_ms) == (3, "0.0.0.0", 4.0)
+
+
+def test_lists_and_maps_come_from_the_environment_as_json() -> None:
+    config = load_config(None, {"PREFIXGATE_BACKENDS": '[{"url": "http://a"}, {"url": "http://b/base"}]'}, {})
+    assert [backend.name for backend in config.backends] == ["a", "b-base"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("lisen: {port: 1}", "lisen"),
+        ("listen: {prt: 1}", r"listen\.prt"),
+        ("listen: {port: 70000}", r"listen\.port"),
+        ("scheduling: {policy: luck}", r"scheduling\.policy"),
+        ("backends: [{url: 'http://a'}, {url: 'http://a'}]", "two backends"),
+        ("- a", "mapping"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_key(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(ConfigInvalid, match=complaint):
+        load_config(write(tmp_path / "c.yaml", text), {}, {})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match=r"gone\.yaml"):
+        load_config(tmp_path / "gone.yaml", {}, {})
+
+
+def test_an_unknown_variable_with_our_prefix_is_an_error() -> None:
+    with pytest.raises(ConfigInvalid, match="nonsense"):
+        load_config(None, {"PREFIXGATE_NONSENSE": "1"}, {})
+
+
+def test_a_value_and_a_section_of_one_name_are_told_apart() -> None:
+    with pytest.raises(ConfigInvalid, match="listen"):
+        load_config(None, {"PREFIXGATE_LISTEN": "x", "PREFIXGATE_LISTEN__PORT": "1"}, {})
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    assert load_config(write(tmp_path / "c.yaml", ""), {}, {}) == Config()
+
+
+def test_a_backends_key_comes_from_a_file_or_a_variable(tmp_path: Path) -> None:
+    key_file = write(tmp_path / "key", "from-file\n")
+    assert backend_key(Backend(url="http://a", api_key_file=key_file), {}) == "from-file"
+    assert backend_key(Backend(url="http://a", api_key_env="A_KEY"), {"A_KEY": "from-env"}) == "from-env"
+    assert backend_key(Backend(url="http://a"), {}) is None
+
+
+def test_a_secret_that_is_missing_is_named_by_place_only(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="A_KEY"):
+        backend_key(Backend(url="http://a", api_key_env="A_KEY"), {})
+    with pytest.raises(ConfigInvalid, match="gone"):
+        salt_secret(Config(salt_secret_file=tmp_path / "gone"))
+    assert salt_secret(Config()) == b""

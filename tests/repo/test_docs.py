@@ -1,0 +1,62 @@
+"""What the product has is documented: every key, metric, error and command."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+from pydantic import BaseModel
+
+from gateway.cli import cli
+from gateway.config import Backend, Config, Model
+from gateway.errors import ALL_ERRORS
+from gateway.telemetry import Telemetry
+from gateway.types import Reason
+
+DOCS = Path(__file__).parents[2] / "docs"
+README = DOCS.parent / "README.md"
+
+
+def config_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from config_keys(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def documented(page: str) -> set[str]:
+    return set(re.findall(r"`([^`\n]+)`", (DOCS / page).read_text()))
+
+
+def test_every_config_key_is_documented() -> None:
+    wanted = {*config_keys(Config), *config_keys(Backend, "backends[]."), *config_keys(Model, "models.<name>.")}
+    assert wanted - documented("config.md") == set()
+
+
+def test_every_metric_is_documented() -> None:
+    assert Telemetry().names() - documented("metrics.md") == set()
+
+
+def test_every_error_code_is_documented_with_its_status() -> None:
+    text = (DOCS / "errors.md").read_text()
+    missing = [e.code for e in ALL_ERRORS if not re.search(rf"`{e.code}`\s*\|\s*{e.status}\b", text)]
+    assert missing == []
+
+
+def test_every_reason_is_documented() -> None:
+    assert {reason.value for reason in Reason} - documented("operations.md") == set()
+
+
+def test_every_command_is_documented() -> None:
+    group = typer.main.get_command(cli)
+    names = set(getattr(group, "commands", {}))
+    text = (DOCS / "operations.md").read_text()
+    assert {name for name in names if f"prefixgate {name}" not in text} == set()
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in (README, *DOCS.rglob("*.md")):
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
