@@ -1,23 +1,55 @@
 """Servers for the tests of the index: the packaged Valkey, and Redis where the machine has one."""
 
 import asyncio
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from prefix_index.embedded import EmbeddedServer
+from prefix_index.radix import RadixIndex
+from tests.prefix_index.door import Door
+from tests.prefix_index.subjects import SERVERS, InRedis, Subject
 
-REDIS = shutil.which("redis-server")
 
-
-@pytest.fixture(scope="session", params=["valkey", *(["redis"] if REDIS else [])])
-def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A server shared by all tests; each uses pools of its own."""
-    binary = Path(REDIS) if REDIS and request.param == "redis" else None
+@pytest.fixture(scope="session")
+def server_urls() -> Iterator[dict[str, str]]:
+    """One server of each kind, shared by all tests; each test uses pools of its own."""
     with asyncio.Runner() as runner:
-        server = EmbeddedServer(binary=binary)
-        runner.run(server.start())
-        yield server.url
-        runner.run(server.stop())
+        servers = {kind: EmbeddedServer(binary=binary) for kind, binary in SERVERS.items()}
+        for server in servers.values():
+            runner.run(server.start())
+        yield {kind: server.url for kind, server in servers.items()}
+        for server in servers.values():
+            runner.run(server.stop())
+
+
+@pytest.fixture
+def server_url(server_urls: dict[str, str]) -> str:
+    """The packaged server."""
+    return server_urls["valkey"]
+
+
+@pytest.fixture(params=["in process", *SERVERS])
+def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """Each implementation of the radix index, empty."""
+    if request.param == "in process":
+        yield RadixIndex[str]()
+        return
+    in_redis = InRedis(request.getfixturevalue("server_urls")[request.param])
+    yield in_redis
+    in_redis.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EmbeddedServer]:
+    """A server for one test, which may break it."""
+    async with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def door(server: EmbeddedServer) -> AsyncIterator[Door]:
+    """A way to that server which can be shut, be slow or talk nonsense; shut at first."""
+    door = Door(server.url)
+    yield door
+    await door.shut()

@@ -3,49 +3,19 @@
 A chain here is a string over a tiny alphabet, one letter a block, so that prompts share prefixes all the time.
 """
 
-import asyncio
-import struct
-from itertools import count
-from typing import Protocol
-
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from redis.asyncio import Redis
-from xxhash import xxh3_64_intdigest
 
 from prefix_index.radix import RadixIndex
-from prefix_index.redis_check import check_pool
-from prefix_index.redis_radix import RedisRadix
-from prefix_index.types import Chain, Evidence, Match
+from prefix_index.types import Evidence
+from tests.prefix_index.subjects import SERVERS, InRedis, Subject, chain
 
 HOLDERS = ("a", "b", "c")
 
 prompts = st.text("xy", max_size=9) | st.integers(0, 40).map("x".__mul__) | st.text("xyz", max_size=30)
 holders = st.sampled_from(HOLDERS)
-
-
-def chain(prompt: str) -> Chain:
-    """A chain with one block for each letter; equal prefixes of prompts give equal prefixes of chains."""
-    hashes, previous = b"", 7
-    for letter in prompt:
-        previous = xxh3_64_intdigest(letter.encode(), previous)
-        hashes += struct.pack("<Q", previous)
-    return Chain(hashes=hashes, block_size=16, prompt_tokens=16 * len(prompt) + 3)
-
-
-class Subject(Protocol):
-    """What the contract is about, as plain calls."""
-
-    def match(self, chain: Chain) -> Match[str]: ...
-    def observe(self, holder: str, chain: Chain, evidence: Evidence = ...) -> int: ...
-    def forget(self, holder: str, chain: Chain, from_block: int) -> int: ...
-    def evict(self, holder: str, to_blocks: int) -> int: ...
-    def clear(self, holder: str) -> None: ...
-    def raise_generation(self, holder: str) -> int: ...
-    def set_capacity(self, holder: str, blocks: int) -> None: ...
-    def blocks_of(self, holder: str) -> int: ...
-    def check(self) -> list[str]: ...
 
 
 class Contract(RuleBasedStateMachine):
@@ -171,53 +141,11 @@ def test_the_index_in_process_keeps_the_contract() -> None:
     run_state_machine_as_test(TwinContract, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
 
 
-class InRedis:
-    """`RedisRadix` as plain calls, on a pool of its own."""
-
-    pools = count()
-
-    def __init__(self, url: str) -> None:
-        self.runner = asyncio.Runner()
-        self.pool = f"contract {next(self.pools)}"
-        self.client = Redis.from_url(url)
-        self.index = RedisRadix(self.client, self.pool)
-
-    def match(self, chain: Chain) -> Match[str]:
-        return self.runner.run(self.index.match(chain))
-
-    def observe(self, holder: str, chain: Chain, evidence: Evidence = Evidence.CONFIRMED) -> int:
-        return self.runner.run(self.index.observe(holder, chain, evidence))
-
-    def forget(self, holder: str, chain: Chain, from_block: int) -> int:
-        return self.runner.run(self.index.forget(holder, chain, from_block))
-
-    def evict(self, holder: str, to_blocks: int) -> int:
-        return self.runner.run(self.index.evict(holder, to_blocks))
-
-    def clear(self, holder: str) -> None:
-        self.runner.run(self.index.clear(holder))
-
-    def raise_generation(self, holder: str) -> int:
-        return self.runner.run(self.index.raise_generation(holder))
-
-    def set_capacity(self, holder: str, blocks: int) -> None:
-        self.runner.run(self.index.set_capacity(holder, blocks))
-
-    def blocks_of(self, holder: str) -> int:
-        return self.runner.run(self.index.blocks_of(holder))
-
-    def check(self) -> list[str]:
-        return self.runner.run(check_pool(self.client, self.pool))
-
-    def close(self) -> None:
-        self.runner.run(self.client.aclose())
-        self.runner.close()
-
-
-def test_the_index_in_redis_keeps_the_contract(server_url: str) -> None:
+@pytest.mark.parametrize("kind", SERVERS)
+def test_the_index_in_redis_keeps_the_contract(kind: str, server_urls: dict[str, str]) -> None:
     class RedisContract(Contract):
         def make(self) -> Subject:
-            self.in_redis = InRedis(server_url)
+            self.in_redis = InRedis(server_urls[kind])
             return self.in_redis
 
         def teardown(self) -> None:

@@ -1,0 +1,100 @@
+"""A TCP door in front of a server on a Unix socket, to break the way to it without breaking the server."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+WITHIN_S = 10.0
+
+
+class Door:
+    """Listens on a port of its own, which stays the same however often it is shut."""
+
+    def __init__(self, server_url: str) -> None:
+        self.server_url = server_url
+        self.port = 0
+        self._listener: asyncio.Server | None = None
+        self._streams: set[asyncio.StreamWriter] = set()
+        self._opened = asyncio.Event()
+        self._nonsense: bytes | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients knock."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    async def choose_port(self) -> None:
+        """Settle on a port while nothing listens on it."""
+        await self._listen()
+        await self.shut()
+
+    async def open(self) -> None:
+        """Let everything through."""
+        await self.shut()
+        self._opened.set()
+        await self._listen()
+
+    async def stall(self) -> None:
+        """Accept connections and never answer."""
+        await self.shut()
+        await self._listen()
+
+    async def babble(self, nonsense: bytes) -> None:
+        """Answer everything with the same bytes."""
+        await self.shut()
+        self._nonsense = nonsense
+        await self._listen()
+
+    async def shut(self) -> None:
+        """Refuse connections and break those there are."""
+        self._opened.clear()
+        self._nonsense = None
+        if self._listener is not None:
+            self._listener.close()
+            for stream in list(self._streams):
+                stream.transport.abort()
+            await self._listener.wait_closed()
+            self._listener = None
+
+    async def _listen(self) -> None:
+        self._listener = await asyncio.start_server(self._enter, "127.0.0.1", self.port)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._streams.add(writer)
+        try:
+            with suppress(OSError):
+                if self._opened.is_set():
+                    await self._forward(reader, writer)
+                else:
+                    while await reader.read(1 << 16):
+                        if self._nonsense is not None:
+                            writer.write(self._nonsense)
+        finally:
+            writer.close()
+            self._streams.discard(writer)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, forth = await asyncio.open_unix_connection(self.server_url.removeprefix("unix://"))
+        self._streams.add(forth)
+        try:
+            async with asyncio.TaskGroup() as both_ways:
+                both_ways.create_task(_copy(reader, forth))
+                both_ways.create_task(_copy(back, writer))
+        finally:
+            forth.close()
+            self._streams.discard(forth)
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while chunk := await source.read(1 << 16):
+            target.write(chunk)
+    target.close()
+
+
+async def eventually(condition: Callable[[], object], what: str = "") -> None:
+    """Wait until a condition holds; fails after a deadline."""
+    async with asyncio.timeout(WITHIN_S):
+        while not condition():
+            await asyncio.sleep(0.002)

@@ -1,0 +1,258 @@
+"""The index in Redis: keys, lifetimes, generations, loads, and what a damaged or foreign server does to it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import count
+
+import pytest
+from redis.asyncio import Redis
+
+from prefix_index.embedded import EmbeddedServer
+from prefix_index.errors import IndexUnavailable
+from prefix_index.load_book import LoadBook
+from prefix_index.redis_check import check_pool
+from prefix_index.redis_link import connect, library
+from prefix_index.redis_radix import RedisRadix
+from prefix_index.redis_wire import pool_keys
+from prefix_index.types import Chain, DegradedReason, Load
+from tests.prefix_index.door import WITHIN_S
+from tests.prefix_index.subjects import chain
+
+pools = (f"redis radix {number}" for number in count())
+
+
+@pytest.fixture
+async def client(server_url: str) -> AsyncIterator[Redis]:
+    async with connect(server_url) as client:
+        yield client
+
+
+@pytest.fixture
+def pool() -> str:
+    return next(pools)
+
+
+async def test_every_key_shares_the_hash_tag_of_the_pool_and_has_a_time_to_live(server: EmbeddedServer) -> None:
+    async with connect(server.url) as client:
+        index = RedisRadix(client, "p")
+        await index.observe("a", chain("xxx"))
+        await index.observe("b", chain("xxyy"))
+        await index.set_capacity("a", 100)
+        await index.publish_loads("r", {"a": Load(1, 2, 3)})
+        keys = await client.keys("*")
+        assert set(keys) == set(pool_keys("p"))
+        assert all(key.startswith(b"{pg:1:p}:") for key in keys)
+        assert all([await client.pttl(key) > 0 for key in keys])
+
+
+async def test_a_pool_that_nobody_writes_to_goes_as_a_whole(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool, ttl_s=0.05)
+    await index.observe("a", chain("xxx"))
+    await index.publish_loads("r", {"a": Load(1, 2, 3)})
+    async with asyncio.timeout(WITHIN_S):
+        while await client.exists(*pool_keys(pool)):
+            await asyncio.sleep(0.002)
+    assert (await index.match(chain("xxx"))).blocks == {}
+
+
+async def test_what_nobody_used_for_its_time_to_live_goes_while_the_rest_stays(client: Redis, pool: str) -> None:
+    brief, lasting = RedisRadix(client, pool, ttl_s=0.05), RedisRadix(client, pool)
+    await lasting.observe("idle", chain("xxxx"))
+    await lasting.observe("idle", chain("xxyy"))
+    async with asyncio.timeout(WITHIN_S):
+        while await lasting.blocks_of("idle"):
+            await brief.observe("busy", chain("zz"))
+            await lasting.observe("busy", chain("zz"))
+    assert (await lasting.match(chain("xxxx"))).blocks == {}
+    assert (await lasting.match(chain("zz"))).blocks == {"busy": 2}
+    assert await check_pool(client, pool) == []
+
+
+async def test_the_library_is_loaded_when_the_server_lost_it(server: EmbeddedServer) -> None:
+    async with connect(server.url) as client:
+        index = RedisRadix(client, "p")
+        await index.observe("a", chain("xxx"))
+        await client.function_flush()
+        assert (await index.match(chain("xxx"))).blocks == {"a": 3}
+        loaded = await client.function_list()
+        assert library()[0].encode() in loaded[0]
+
+
+async def test_two_replicas_may_load_the_library_at_once(server: EmbeddedServer) -> None:
+    async with connect(server.url) as client:
+        replicas = [RedisRadix(client, "p") for _ in range(8)]
+        found = await asyncio.gather(*(replica.match(chain("x")) for replica in replicas))
+    assert [dict(match.blocks) for match in found] == [{}] * 8
+
+
+async def test_a_write_of_a_generation_that_ended_does_not_count(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    assert await index.observe("a", chain("xx"), generation=0) == 2
+    assert await index.raise_generation("a", ended=0) == 1
+    assert await index.observe("a", chain("xx"), generation=0) == 0
+    assert (await index.match(chain("xx"))).blocks == {}
+    assert await index.observe("a", chain("xx"), generation=1) == 2
+    await index.match(chain("xx"))
+    assert index.registry.generations == {"a": 1}
+
+
+async def test_replicas_that_see_one_restart_raise_the_generation_once(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    await index.observe("a", chain("xx"))
+    assert await index.raise_generation("a", ended=0) == 1
+    await index.observe("a", chain("xxx"))
+    assert await index.raise_generation("a", ended=0) == 1
+    assert (await index.match(chain("xxx"))).blocks == {"a": 3}
+
+
+async def test_names_of_holders_travel_only_when_they_changed(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    await index.observe("a", chain("xx"))
+    await index.match(chain("xx"))
+    known = index.registry
+    await index.observe("a", chain("xxyy"))
+    await index.match(chain("xx"))
+    assert index.registry is known
+    await index.observe("b", chain("xx"))
+    assert (await index.match(chain("xx"))).blocks == {"a": 2, "b": 2}
+    assert index.registry is not known
+
+
+async def test_names_of_holders_may_hold_any_character(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    names = ["a:b:c", "h:x", "", "ü {}", "1"]
+    for name in names:
+        await index.observe(name, chain("xx"))
+        await index.raise_generation(name)
+        await index.observe(name, chain("xx"))
+    assert (await index.match(chain("xx"))).blocks == dict.fromkeys(names, 2)
+    assert await check_pool(client, pool) == []
+
+
+async def test_more_holders_than_slots_are_refused_and_harm_nobody(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    await index.send([index.observe_call(f"e{number}", chain("xy")) for number in range(1024)])
+    with pytest.raises(IndexUnavailable, match="PGFULL") as refusal:
+        await index.observe("one too many", chain("xy"))
+    assert refusal.value.reason is DegradedReason.REFUSED
+    await index.clear("e7")
+    await index.clear("nobody")
+    assert await index.observe("one too many", chain("xy")) == 2
+    assert len((await index.match(chain("xy"))).blocks) == 1024
+    assert await check_pool(client, pool) == []
+
+
+async def test_loads_are_summed_over_the_fresh_replicas(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    await index.publish_loads("r1", {"a": Load(1, 10, 100), "b": Load(0, 0, 0)})
+    await index.publish_loads("r2", {"a": Load(2, 20, 200), "c": Load(1, 1, 1)})
+    assert (await index.match(chain(""))).loads == {"a": Load(3, 30, 300), "c": Load(1, 1, 1)}
+    await index.publish_loads("r2", {})
+    assert (await index.match(chain(""))).loads == {"a": Load(1, 10, 100)}
+
+
+async def test_our_own_loads_are_left_to_us(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool, loads=LoadBook(stale_after_s=10, own_replica="r1"))
+    await index.publish_loads("r1", {"a": Load(1, 1, 1)})
+    await index.publish_loads("r2", {"a": Load(2, 2, 2)})
+    assert (await index.match(chain(""))).loads == {"a": Load(2, 2, 2)}
+
+
+async def test_loads_of_a_replica_that_fell_silent_vanish(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool, loads=LoadBook(stale_after_s=0.05))
+    await index.publish_loads("r1", {"a": Load(1, 1, 1)})
+    assert (await index.match(chain(""))).loads == {"a": Load(1, 1, 1)}
+    async with asyncio.timeout(WITHIN_S):
+        while (await index.match(chain(""))).loads:
+            await asyncio.sleep(0.002)
+
+
+async def test_a_replica_long_silent_is_forgotten_by_the_server(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    beats, loads = pool_keys(pool)[5:]
+    await index.publish_loads("gone", {"a": Load(1, 1, 1)})
+    await client.hset(beats, "gone", "1")
+    await index.publish_loads("r", {})
+    assert await client.hkeys(beats) == await client.hkeys(loads) == [b"r"]
+
+
+@pytest.mark.parametrize("lost", range(5))
+async def test_a_pool_that_lost_a_key_is_never_misread_and_heals(client: Redis, pool: str, lost: int) -> None:
+    index = RedisRadix(client, pool)
+    for holder, prompt in (("a", "xxyy"), ("b", "xxzz")):
+        await index.observe(holder, chain(prompt))
+    await client.delete(pool_keys(pool)[lost])
+    assert (await index.match(chain("xxyy"))).blocks.items() <= {"a": 4, "b": 2}.items()
+    await index.observe("c", chain("xx"))
+    assert (await index.match(chain("xxyy"))).blocks.items() <= {"a": 4, "b": 2, "c": 2}.items()
+    for holder in ("a", "b", "c"):
+        await index.clear(holder)
+    for _ in range(4):
+        await index.observe("d", chain("xx"))
+    assert (await index.match(chain("xxyy"))).blocks == {"d": 2}
+
+
+async def test_the_audit_sees_damage(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    nodes, lru, kids, reg, who, _, _ = pool_keys(pool)
+    for holder, prompt in (("a", "xxyy"), ("b", "xxzz"), ("a", "xxyyq"), ("c", "w")):
+        await index.observe(holder, chain(prompt))
+    await index.clear("c")
+    assert await check_pool(client, pool) == []
+    leaf = chain("xxz").hashes[16:]
+    value = await client.hget(nodes, leaf)
+    assert isinstance(value, bytes)
+    await client.hset(nodes, leaf, value[:8] + b"\x00\x00" + value[11:])
+    found = await check_pool(client, pool)
+    assert any("no holder" in problem for problem in found)
+    assert any("does not hold" in problem for problem in found)
+    await client.hset(nodes, leaf, b"elsewher" + b"\x00\x01\x0f" + value[11:])
+    assert any("orphan" in problem for problem in await check_pool(client, pool))
+    await client.hset(nodes, leaf, value[:8] + b"\x00\x01\x0f" + value[11:])
+    assert any("its parent" in problem for problem in await check_pool(client, pool))
+    await client.delete(kids)
+    await client.persist(lru)
+    await client.hset(reg, "free", b"\x00\x00")
+    await client.hset(who, "9", "0:stranger")
+    found = await check_pool(client, pool)
+    for words in ("kids", "time to live", "exactly once", "names of slots", "counts"):
+        assert any(words in problem for problem in found), words
+
+
+async def test_the_audit_sees_an_order_that_would_lose_a_parent_first(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    lru = pool_keys(pool)[1]
+    for holder, prompt in (("a", "xxyy"), ("b", "xx")):
+        await index.observe(holder, chain(prompt))
+    tail, head = await client.zrange(lru, 0, 1)
+    await client.zadd(lru, {tail: 2, head: 1.5})
+    problems = await check_pool(client, pool)
+    assert any("before its child" in problem for problem in problems)
+    assert any("tick that is none" in problem for problem in problems)
+    await client.zadd(lru, {tail[:5] + b"\x00" + tail[6:]: 1})
+    problems = await check_pool(client, pool)
+    assert any("two places" in problem for problem in problems)
+    assert any("said to start" in problem for problem in problems)
+    await client.zrem(lru, head)
+    assert any("not in its order" in problem for problem in await check_pool(client, pool))
+
+
+async def test_a_long_prompt_goes_through_in_one_call(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    long = chain("x" * 8192)
+    assert await index.observe("a", long) == 8192
+    half = Chain(long.hashes[: 8 * 4000], 16, 64_000)
+    assert await index.observe("b", half) == 4000
+    assert (await index.match(long)).blocks == {"a": 8192, "b": 4000}
+    assert await check_pool(client, pool) == []
+
+
+async def test_eviction_in_slices_reaches_its_goal(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    calls = []
+    for branch in range(1200):
+        leaf = bytes([branch % 256, branch // 256, *b"leaf.."])
+        calls.append(index.observe_call("a", Chain(chain("x").hashes + leaf, 16, 32)))
+    await index.send(calls)
+    assert await index.evict("a", 3) == 3
+    assert await check_pool(client, pool) == []

@@ -1,0 +1,71 @@
+"""The queue of writes: in order, bounded, and endings are never lost."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefix_index.redis_wire import Call
+from prefix_index.write_queue import Write, WriteQueue
+
+
+def write(holder: str, number: int = 0, *, ending: bool = False, size: int = 8) -> Write:
+    return Write(holder, Call("observe", (number, holder, bytes(size))), ending)
+
+
+def test_writes_leave_in_the_order_they_came() -> None:
+    queue = WriteQueue(max_writes=10, max_bytes=1000)
+    writes = [write("a", number) for number in range(5)]
+    assert all(queue.put(one) for one in writes)
+    taken = queue.take(3)
+    assert taken == writes[:3]
+    queue.give_back(taken)
+    assert queue.take(10) == writes
+    assert len(queue) == queue.dropped == 0
+
+
+def test_a_full_queue_drops_what_comes_and_counts_it() -> None:
+    queue = WriteQueue(max_writes=2, max_bytes=1000)
+    assert queue.put(write("a"))
+    assert queue.put(write("a"))
+    assert not queue.put(write("a"))
+    assert queue.dropped == 1
+    assert queue.full
+
+
+def test_bytes_are_bounded_too() -> None:
+    queue = WriteQueue(max_writes=100, max_bytes=100)
+    assert queue.put(write("a", size=100))
+    assert not queue.put(write("a", size=1))
+    queue.take(1)
+    assert queue.put(write("a", size=1))
+
+
+def test_an_ending_always_finds_room_and_makes_earlier_writes_of_its_holder_moot() -> None:
+    queue = WriteQueue(max_writes=4, max_bytes=1000)
+    for holder in "abab":
+        queue.put(write(holder))
+    assert queue.put(write("a", ending=True))
+    assert [(one.holder, one.ending) for one in queue.take(10)] == [("b", False), ("b", False), ("a", True)]
+    assert queue.dropped == 2
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans())), st.integers(1, 5))
+def test_however_long_redis_is_away_the_queue_stays_bounded_and_keeps_the_last_endings(
+    puts: list[tuple[str, bool]], limit: int
+) -> None:
+    queue = WriteQueue(max_writes=limit, max_bytes=10**6)
+    last_ending: dict[str, int] = {}
+    accepted_after: dict[str, int] = {}
+    for number, (holder, ending) in enumerate(puts):
+        taken_in = queue.put(write(holder, number, ending=ending))
+        assert taken_in or not ending
+        if ending:
+            last_ending[holder] = number
+        elif taken_in:
+            accepted_after[holder] = number
+        assert len(queue) <= limit + 3
+    left = [(one.holder, one.call.args[0]) for one in queue.take(10**6)]
+    assert {(holder, number) for holder, number in last_ending.items()} <= set(left)
+    assert sorted(left, key=lambda one: int(one[1])) == left
+    for holder, number in accepted_after.items():
+        if number > last_ending.get(holder, -1):
+            assert (holder, number) in left
