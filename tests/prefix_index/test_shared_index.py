@@ -1,0 +1,167 @@
+"""The shared index while Redis is well: replicas see each other, writes never wait, the twin follows."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from itertools import count
+
+import pytest
+from redis.asyncio import Redis
+
+from prefix_index.redis_check import check_pool
+from prefix_index.redis_link import connect
+from prefix_index.redis_radix import RedisRadix
+from prefix_index.redis_wire import pool_keys
+from prefix_index.shared_index import SharedIndex, SharedIndexOptions
+from prefix_index.types import Load
+from tests.prefix_index.door import eventually
+from tests.prefix_index.replicas import PATIENT, match_until, running
+from tests.prefix_index.subjects import chain
+
+pools = (f"shared index {number}" for number in count())
+
+Replica = Callable[..., Awaitable[SharedIndex]]
+
+
+@pytest.fixture
+def pool() -> str:
+    return next(pools)
+
+
+@pytest.fixture
+async def client(server_url: str) -> AsyncIterator[Redis]:
+    async with connect(server_url) as client:
+        yield client
+
+
+@pytest.fixture
+async def replica(client: Redis, pool: str) -> AsyncIterator[Replica]:
+    async with AsyncExitStack() as stack:
+
+        async def start(name: str, options: SharedIndexOptions = PATIENT) -> SharedIndex:
+            return await stack.enter_async_context(
+                running(SharedIndex(client, pool=pool, replica=name, options=options))
+            )
+
+        yield start
+
+
+async def test_without_redis_the_twin_is_all_there_is_and_nothing_is_degraded() -> None:
+    index = SharedIndex(None, pool="p", replica="r")
+    index.observe("a", chain("xxyy"))
+    index.observe("b", chain("xxzz"))
+    index.forget("a", chain("xxyy"), 3)
+    index.set_load("a", Load(1, 2, 3))
+    found = await index.match(chain("xxyy"))
+    assert (found.blocks, found.loads) == ({"a": 3, "b": 2}, {"a": Load(1, 2, 3)})
+    index.raise_generation("b")
+    index.set_capacity("a", 1)
+    index.observe("a", chain("q"))
+    assert (await index.match(chain("xxyy"))).blocks == {}
+    index.clear("a")
+    index.set_load("a", Load())
+    found = await index.match(chain("q"))
+    assert (dict(found.blocks), dict(found.loads)) == ({}, {})
+    await index.run()
+    await index.drain()
+    assert (index.degraded_reason, index.dropped_writes, index.stand_in_matches) == (None, 0, 0)
+
+
+async def test_replicas_see_what_the_others_observed(replica: Replica, client: Redis, pool: str) -> None:
+    one, two = await replica("r1"), await replica("r2")
+    one.observe("a", chain("xxyy"))
+    two.observe("b", chain("xxzzz"))
+    for index in (one, two):
+        await match_until(index, "xxyy", lambda found: found.blocks == {"a": 4, "b": 2})
+    one.forget("a", chain("xxyy"), 3)
+    await match_until(two, "xxyy", lambda found: found.blocks == {"a": 3, "b": 2})
+    two.clear("b")
+    await match_until(one, "xxyy", lambda found: found.blocks == {"a": 3})
+    assert await check_pool(client, pool) == []
+    assert one.stand_in_matches == two.stand_in_matches == 0
+
+
+async def test_replicas_see_each_others_loads_and_count_their_own_at_once(replica: Replica) -> None:
+    one, two = await replica("r1"), await replica("r2")
+    one.set_load("a", Load(1, 10, 100))
+    assert (await one.match(chain("x"))).loads == {"a": Load(1, 10, 100)}
+    two.set_load("a", Load(2, 20, 200))
+    two.set_load("b", Load(1, 1, 1))
+    for index in (one, two):
+        await match_until(index, "x", lambda found: found.loads == {"a": Load(3, 30, 300), "b": Load(1, 1, 1)})
+    two.set_load("b", Load())
+    await match_until(one, "x", lambda found: found.loads == {"a": Load(3, 30, 300)})
+
+
+async def test_loads_of_a_killed_replica_vanish_and_those_of_a_living_one_stay(
+    replica: Replica, client: Redis, pool: str
+) -> None:
+    one = await replica("r1", SharedIndexOptions(deadline_s=1.0, stale_after_s=0.3, heartbeat_s=0.02))
+    living = await replica("living")
+    living.set_load("a", Load(1, 1, 1))
+    async with running(SharedIndex(client, pool=pool, replica="killed", options=PATIENT)) as killed:
+        killed.set_load("a", Load(5, 5, 5))
+        await match_until(one, "x", lambda found: found.loads == {"a": Load(6, 6, 6)})
+    await match_until(one, "x", lambda found: found.loads == {"a": Load(1, 1, 1)})
+
+
+async def test_a_replica_that_leaves_in_order_takes_its_loads_and_leaves_its_writes(
+    replica: Replica, client: Redis, pool: str
+) -> None:
+    one = await replica("r1")
+    leaving = SharedIndex(client, pool=pool, replica="leaving", options=PATIENT)
+    async with running(leaving):
+        leaving.set_load("a", Load(5, 5, 5))
+        await match_until(one, "x", lambda found: found.loads == {"a": Load(5, 5, 5)})
+    leaving.observe("a", chain("xxx"))
+    await leaving.drain()
+    found = await one.match(chain("xxx"))
+    assert (dict(found.blocks), dict(found.loads)) == ({"a": 3}, {})
+
+
+async def test_a_restart_seen_by_one_replica_counts_for_all_twins_too(replica: Replica) -> None:
+    one, two = await replica("r1"), await replica("r2")
+    for index in (one, two):
+        index.observe("a", chain("xxx"))
+        index.observe("b", chain("xxx"))
+        await match_until(index, "xxx", lambda found: found.blocks == {"a": 3, "b": 3})
+    one.raise_generation("a")
+    one.observe("a", chain("x"))
+    await match_until(two, "xxx", lambda found: found.blocks == {"a": 1, "b": 3})
+    assert two._twin.match(chain("xxx")).blocks == {"b": 3}
+    assert one._twin.match(chain("xxx")).blocks == {"a": 1, "b": 3}
+
+
+async def test_an_observation_from_before_a_restart_does_not_count_after_it(
+    replica: Replica, client: Redis, pool: str
+) -> None:
+    one = await replica("r1")
+    one.observe("a", chain("xxx"))
+    await match_until(one, "xxx", lambda found: found.blocks == {"a": 3})
+    await RedisRadix(client, pool).raise_generation("a")
+    one.observe("a", chain("xxxxx"))
+    await eventually(lambda: one.queued_writes == 0)
+    await match_until(one, "xxxxx", lambda found: found.blocks == {})
+    one.observe("a", chain("xx"))
+    await match_until(one, "xxx", lambda found: found.blocks == {"a": 2})
+
+
+async def test_capacities_are_enforced_in_redis_and_sent_once(replica: Replica, client: Redis, pool: str) -> None:
+    one = await replica("r1")
+    one.set_capacity("a", 2)
+    one.set_capacity("a", 2)
+    one.observe("a", chain("xxxxx"))
+    await match_until(one, "xxxxx", lambda found: found.blocks == {"a": 2})
+    assert await client.hget(pool_keys(pool)[3], "c:a") == b"2"
+
+
+async def test_many_writes_go_in_order_and_few_pipelines(replica: Replica, client: Redis, pool: str) -> None:
+    one = await replica("r1")
+    for number in range(600):
+        one.observe("a", chain("x" * (number % 7) + "y"))
+        if number % 50 == 0:
+            one.clear("a")
+    one.observe("a", chain("xxxz"))
+    await eventually(lambda: one.queued_writes == 0)
+    await match_until(one, "xxxz", lambda found: found.blocks == {"a": 4})
+    assert await check_pool(client, pool) == []
+    assert one.dropped_writes == 0
