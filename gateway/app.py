@@ -88,7 +88,7 @@ class Gateway:
                 Registry(endpoints, clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
             )
             fleet = Fleet(endpoints, registry, index, _fleet_options(config, authenticator))
-            registry.subscribe(fleet.restarted)
+            registry.subscribe(fleet.new_generation)
             planner = Planner(local, RemoteTokenizer(client, fleet.config_of))
             settler = Settler(ledger, index, planner, self.telemetry, clocks)
             pipeline = Pipeline(

@@ -31,6 +31,7 @@ class Exchange:
     match: Match[str]
     opened: asyncio.Future[None] = field(init=False)
     decision: Decision | None = None
+    holder: str = ""
     seat: Seat | None = None
     tee: StreamTee | PlainTee | None = None
     http_status: int | None = None

@@ -69,6 +69,7 @@ class Fleet:
     ) -> None:
         self._configs = {config.id: config for config in configs}
         self._facts_told: dict[str, EndpointFacts] = {}
+        self._holders: dict[str, str] = {}
         self._registry = registry
         self._index = index
         self._options = options
@@ -91,11 +92,22 @@ class Fleet:
         facts = self._facts_told.get(endpoint_id)
         return facts is not None and facts.supports_cache_salt
 
-    def restarted(self, endpoint_id: EndpointId, generation: int) -> None:
-        """An endpoint's cache is another one now: what the index knows of it no longer holds."""
-        LOGGER.warning("endpoint restarted", extra={"fields": {"endpoint": endpoint_id, "generation": generation}})
+    def holder_of(self, endpoint_id: str) -> str:
+        """The endpoint's name in the index: its id and its generation, since a restarted engine holds nothing."""
+        return self._holders.get(endpoint_id, f"{endpoint_id}@0")
+
+    def new_generation(self, endpoint_id: EndpointId, generation: int) -> None:
+        """An endpoint's cache is another one now, or was seen for the first time: it is another holder.
+
+        The generation is the engine's own start time where it tells it, so that replicas agree on the name, and a
+        gateway that starts anew finds what is in the index.
+        """
+        before = self._holders.get(endpoint_id)
+        self._holders[endpoint_id] = f"{endpoint_id}@{generation}"
         self._facts_told.pop(endpoint_id, None)
-        self._index.raise_generation(endpoint_id)
+        if before is not None:
+            LOGGER.warning("endpoint restarted", extra={"fields": {"endpoint": endpoint_id, "generation": generation}})
+            self._index.clear(before)
 
     def failed(self, endpoint_id: str, error: UpstreamError) -> None:
         """A call to an endpoint failed."""
@@ -169,7 +181,7 @@ class Fleet:
             blocks = self._options.capacity_blocks
         else:
             return
-        self._index.set_capacity(endpoint.id, blocks)
+        self._index.set_capacity(self.holder_of(endpoint.id), blocks)
 
     def _same_models(self, facts: EndpointFacts) -> list[EndpointSnapshot]:
         models = {model.id for model in facts.models}
@@ -188,7 +200,7 @@ class Fleet:
 
     def _candidate(self, endpoint: EndpointSnapshot, plan: Plan, match: Match[str]) -> Candidate:
         chain = plan.chain
-        matched_tokens = match.blocks.get(endpoint.id, 0) * chain.block_size
+        matched_tokens = match.blocks.get(self.holder_of(endpoint.id), 0) * chain.block_size
         engine_block = (endpoint.facts.block_size if endpoint.facts else None) or chain.block_size
         return Candidate(
             endpoint_id=endpoint.id,

@@ -129,7 +129,8 @@ class Pipeline:
         exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.uncached_tokens, output_tokens)
         exchange.decision = decision
         exchange.attempt_begins(parts.clocks.wall())
-        parts.index.observe(decision.endpoint_id, exchange.plan.chain, Evidence.SPECULATIVE)
+        exchange.holder = parts.fleet.holder_of(decision.endpoint_id)
+        parts.index.observe(exchange.holder, exchange.plan.chain, Evidence.SPECULATIVE)
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
         parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
@@ -160,8 +161,7 @@ class Pipeline:
         parts, endpoint_id = self._parts, decision.endpoint_id
         exchange.release()
         exchange.attempt_ends(parts.clocks.wall(), outcome)
-        matched = exchange.match.blocks.get(endpoint_id, 0)
-        parts.index.forget(endpoint_id, exchange.plan.chain, matched)
+        parts.index.forget(exchange.holder, exchange.plan.chain, exchange.match.blocks.get(exchange.holder, 0))
         parts.telemetry.attempts_failed(endpoint_id).inc()
 
     async def _relay(self, exchange: Exchange, response: UpstreamResponse, client: ClientStream) -> None:
@@ -240,5 +240,5 @@ def _answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> H
         ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))
     if streaming:
         ours += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-    replaced = {name for name, _ in ours} | ({b"content-length"} if streaming else set())
+    replaced = {name for name, _ in ours} | {b"date"} | ({b"content-length"} if streaming else set())
     return (*(field for field in upstream if field[0] not in replaced), *ours)

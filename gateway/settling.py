@@ -104,8 +104,8 @@ class Settler:
         if decision is None or usage.cached_tokens is None:
             return
         if usage.cached_tokens < decision.expected_cached_tokens:
-            self._index.forget(decision.endpoint_id, chain, usage.cached_tokens // chain.block_size)
-        self._index.observe(decision.endpoint_id, chain, Evidence.CONFIRMED)
+            self._index.forget(exchange.holder, chain, usage.cached_tokens // chain.block_size)
+        self._index.observe(exchange.holder, chain, Evidence.CONFIRMED)
 
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
         telemetry, usage = self._telemetry, settlement.usage

@@ -91,6 +91,9 @@ class TokenSource(StrEnum):
     BYTES = "bytes"
 
 
+_TOKENS_UNKNOWN = frozenset({Reason.UNSUPPORTED_CONTENT, Reason.NOT_TOKENIZED})
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A prompt ready to be matched. `no_affinity` is set where the chain must not be believed, and says why."""
@@ -102,4 +105,5 @@ class Plan:
     @property
     def prompt_tokens(self) -> int | None:
         """The engine's own count, or None where it was not tokenised as the engine would."""
-        return None if self.source is TokenSource.BYTES or self.no_affinity else self.chain.prompt_tokens
+        unknown = self.source is TokenSource.BYTES or self.no_affinity in _TOKENS_UNKNOWN
+        return None if unknown else self.chain.prompt_tokens

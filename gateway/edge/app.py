@@ -122,7 +122,7 @@ async def _until_client_leaves(receive: Receive, work: Coroutine[object, object,
             await run()
             watcher.cancel()
     except* ClientLeft:
-        return
+        pass
     if failure:
         raise failure[0]
 

@@ -28,7 +28,7 @@ class RunningGateway:
         """The sum of a metric over all series that carry these labels."""
         total = 0.0
         for line in self.http.get("/metrics").text.splitlines():
-            if line.startswith(f"{name}{{") or line.startswith(f"{name} "):
+            if line.startswith((f"{name}{{", f"{name} ")):
                 series, _, value = line.rpartition(" ")
                 if all(f'{key}="{wanted}"' in series for key, wanted in labels.items()):
                     total += float(value)
