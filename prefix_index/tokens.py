@@ -1,0 +1,181 @@
+"""Tokenizers: text to token ids, whole, as one model's engine does it.
+
+    HuggingFaceTokenizer   tokenizer.json, through the `tokenizers` library           exact
+    TiktokenTokenizer      a local .tiktoken file and the encoding's rules            exact
+    ByteTokenizer          the text's bytes, four to a "token": the last resort       not exact, and says so
+
+Each names its *cut tokens*: those that its library takes out of the raw text before anything else looks at it. They
+are what segments.py cuts at. Control tokens written in a user's text become control tokens here, because they do in
+the engines.
+
+Lone surrogates (JSON can spell them, UTF-8 cannot) become U+FFFD, one each; engines replace or refuse them.
+Nothing is ever downloaded. Cost: 1 to 2 MB/s for `tokenizers`, 5 to 10 MB/s for tiktoken, 0.1 to 0.4 s to load.
+"""
+
+import binascii
+from array import array
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Protocol
+
+import tiktoken
+import tokenizers
+
+from prefix_index.errors import TokenizerUnavailable
+from prefix_index.tiktoken_encodings import ENCODINGS
+from prefix_index.token_bytes import pack
+from prefix_index.types import TOKEN_BYTES, TokenIds
+
+
+class WholeTokenizer(Protocol):
+    """A tokenizer that takes a text whole. Safe to call from several threads."""
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Digest of everything that decides the ids."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the ids are the engine's."""
+
+    @property
+    def cut_tokens(self) -> Mapping[str, TokenIds]:
+        """Tokens that are cut out of the raw text exactly and before all else, with their ids; may be empty."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """Token ids of `text`. O(length)."""
+
+
+class HuggingFaceTokenizer:
+    """A `tokenizer.json`. Padding and truncation that the file may ask for are off, as in engines."""
+
+    exact = True
+
+    def __init__(self, inner: tokenizers.Tokenizer, fingerprint: bytes) -> None:
+        inner.no_padding()
+        inner.no_truncation()
+        self._inner = inner
+        self.fingerprint = fingerprint
+        self.cut_tokens = _cut_tokens(inner)
+
+    @classmethod
+    def from_file(cls, path: Path) -> "HuggingFaceTokenizer":
+        """Load a `tokenizer.json`; its bytes are the fingerprint. Raises `TokenizerUnavailable`."""
+        data = _read(path)
+        try:
+            inner = tokenizers.Tokenizer.from_buffer(data)
+        except Exception as error:  # noqa: BLE001 - the library raises bare Exception for every fault of the file
+            raise TokenizerUnavailable(str(path), f"not a tokenizer.json: {error}") from None
+        return cls(inner, blake2b(data, digest_size=16).digest())
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """Token ids of `text`."""
+        return pack(array("I", self._inner.encode(well_formed(text), add_special_tokens=add_special_tokens).ids))
+
+
+class TiktokenTokenizer:
+    """A tiktoken encoding. It has no tokens of its own to add around a text."""
+
+    exact = True
+
+    def __init__(self, encoding: tiktoken.Encoding, fingerprint: bytes) -> None:
+        self._encoding = encoding
+        self.fingerprint = fingerprint
+        self.cut_tokens = {
+            text: pack(array("I", encoding.encode(text, allowed_special="all"))) for text in encoding.special_tokens_set
+        }
+
+    @classmethod
+    def from_file(cls, path: Path, encoding: str) -> "TiktokenTokenizer":
+        """Load a local `.tiktoken` file as `encoding` (cl100k_base, o200k_base, o200k_harmony).
+
+        Raises `TokenizerUnavailable` when the file is no such file or the encoding is not known here.
+        """
+        rules = ENCODINGS.get(encoding)
+        if rules is None:
+            raise TokenizerUnavailable(str(path), f"unknown encoding {encoding}; known: {', '.join(sorted(ENCODINGS))}")
+        data = _read(path)
+        try:
+            inner = tiktoken.Encoding(
+                encoding, pat_str=rules.pattern, mergeable_ranks=_ranks(data), special_tokens=dict(rules.special_tokens)
+            )
+        except ValueError as error:
+            raise TokenizerUnavailable(str(path), f"not a .tiktoken file: {error}") from None
+        # The rules are code of ours: the name stands for them.
+        return cls(inner, blake2b(data, digest_size=16, person=encoding.encode()[:16]).digest())
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """Token ids of `text`; `add_special_tokens` changes nothing."""
+        del add_special_tokens
+        return pack(array("I", self._encoding.encode(well_formed(text), allowed_special="all")))
+
+
+class ByteTokenizer:
+    """UTF-8 bytes, four to a "token", zeros after the last: equal text gives equal tokens, and that is all it can do.
+
+    No engine counts so. `exact` is False: whoever uses it must say so where an operator looks.
+    """
+
+    exact = False
+    fingerprint = b"bytes"
+    cut_tokens: Mapping[str, TokenIds] = {}
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """The bytes of `text`, padded to whole tokens."""
+        del add_special_tokens
+        data = well_formed(text).encode()
+        return TokenIds(data + bytes(-len(data) % TOKEN_BYTES))
+
+
+def well_formed(text: str) -> str:
+    """`text`, with each lone surrogate replaced by U+FFFD. Returns `text` itself where there is none."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TokenizerUnavailable(str(path), error.strerror or type(error).__name__) from None
+
+
+def _ranks(data: bytes) -> dict[bytes, int]:
+    """Byte strings and their ranks. (tiktoken's own loader would keep a copy by path, and not notice a new file.)"""
+    ranks: dict[bytes, int] = {}
+    for line in filter(None, data.splitlines()):
+        token, rank = line.split()
+        ranks[binascii.a2b_base64(token, strict_mode=True)] = int(rank)
+    if any(bytes([byte]) not in ranks for byte in range(256)):
+        raise ValueError("it does not hold all single bytes")
+    return ranks
+
+
+def _cut_tokens(inner: tokenizers.Tokenizer) -> dict[str, TokenIds]:
+    """Added tokens that can be cut at; none where others could overlap them.
+
+    The library takes added tokens out of the raw text first, leftmost and then longest, except those marked
+    `normalized`, which it looks for later in the pieces. Tokens that eat space around them or want word borders stay
+    inside their segment; that is right as long as no occurrence of one can overlap an occurrence of a cut token.
+    """
+    raw = [(number, token) for number, token in inner.get_added_tokens_decoder().items() if not token.normalized]
+    plain = {token.content: number for number, token in raw if not (token.lstrip or token.rstrip or token.single_word)}
+    plain.pop("", None)
+    others = [token.content for _, token in raw if token.content not in plain]
+    if any(token.single_word for _, token in raw) or any(_may_overlap(a, b) for a in plain for b in others):
+        return {}
+    return {text: pack(array("I", [number])) for text, number in plain.items()}
+
+
+def _may_overlap(one: str, other: str) -> bool:
+    """Whether occurrences of the two can share a character."""
+    if one in other or other in one:
+        return True
+    shorter = min(len(one), len(other))
+    return any(one[-k:] == other[:k] or other[-k:] == one[:k] for k in range(1, shorter))
