@@ -1,1 +1,50 @@
-"""..."""
+"""What it cost and who pays: usage, prices, and a ledger that loses nothing it acknowledged.
+
+UsageMerger      what engines report, in any shape  -> UsageReport               (usage)
+PriceBook        the price of a model at a time, from YAML                       (price_book, price_file)
+charge           disjoint tokens x price -> pico-units                           (pricing, money)
+open_ledger      SQLite, one writing thread, group commit                        (ledger, writer, store, batch, schema)
+report           tokens and money of a period, per tenant and model              (report)
+"""
+
+from billing.errors import BillingError, LedgerUnavailable, PeriodInvalid, PricesInvalid, RowRefused
+from billing.ledger import Ledger, LedgerOptions, open_ledger
+from billing.price_book import PriceBook
+from billing.pricing import Charge, Price, charge
+from billing.types import (
+    Attempt,
+    Buckets,
+    OpenedRequest,
+    Settlement,
+    SettlementState,
+    Usage,
+    UsageFlag,
+    UsageReport,
+)
+from billing.usage import UsageMerger
+from billing.when import parse_when
+
+__all__ = [
+    "Attempt",
+    "BillingError",
+    "Buckets",
+    "Charge",
+    "Ledger",
+    "LedgerOptions",
+    "LedgerUnavailable",
+    "OpenedRequest",
+    "PeriodInvalid",
+    "Price",
+    "PriceBook",
+    "PricesInvalid",
+    "RowRefused",
+    "Settlement",
+    "SettlementState",
+    "Usage",
+    "UsageFlag",
+    "UsageMerger",
+    "UsageReport",
+    "charge",
+    "open_ledger",
+    "parse_when",
+]

@@ -1,0 +1,46 @@
+"""Errors of billing.
+
+BillingError
+|- LedgerUnavailable    the ledger cannot be opened, written or read
+|  `- RowRefused        the ledger works, but this row cannot be taken
+|- PricesInvalid        the price file is missing or contradicts itself
+`- PeriodInvalid        a date or a period that cannot be read
+"""
+
+
+class BillingError(Exception):
+    """Base of all errors of this room."""
+
+
+class LedgerUnavailable(BillingError):
+    """The ledger cannot do its work; `why` says what is in the way and what would help."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"usage ledger unavailable: {why}")
+        self.why = why
+
+
+class RowRefused(LedgerUnavailable):
+    """One row contradicts the ledger or cannot be stored; the others are not touched by it."""
+
+    def __init__(self, request_id: str, why: str) -> None:
+        super().__init__(f"row of request {request_id} refused: {why}")
+        self.request_id = request_id
+
+
+class PricesInvalid(BillingError):
+    """The price file cannot be used; `where` names the file or the price, `why` what would help."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"prices, {where}: {why}")
+        self.where = where
+        self.why = why
+
+
+class PeriodInvalid(BillingError):
+    """A time or a period that cannot be read; `text` is what was given."""
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(f"{text!r}: {why}")
+        self.text = text
+        self.why = why

@@ -1,0 +1,94 @@
+"""The ledger as the gateway sees it: open a request, settle it, and know when each is durable.
+
+    open    --> requests     committed before the first byte of an answer is released
+    settle  --> settlements  committed before its end is released; priced here, by the time of opening
+    (crash) --> interrupted  at the next start: what was used is unknown, not zero
+
+A future that `open` or `settle` gave resolves once its row survives `kill -9` (and a power loss with `sync="disk"`).
+Neither call waits for anything. One process owns the file; the lock dies with it.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from billing.ownership import owned
+from billing.price_book import PriceBook
+from billing.store import SqliteStore, Sync
+from billing.types import OpenedRequest, Settlement
+from billing.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerOptions:
+    """`most_waiting` rows may wait for the disk, beyond them rows fail at once; `busy_timeout_s` is the patience with
+    another program that writes into the file; `clock` is wall time in UTC."""
+
+    most_waiting: int = 16 * 1024
+    busy_timeout_s: float = 2.0
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+class Ledger:
+    """An open ledger. Every method is called on the event loop on which it was opened."""
+
+    def __init__(self, store: SqliteStore, writer: Writer) -> None:
+        self._store = store
+        self._writer = writer
+
+    @property
+    def healthy(self) -> bool:
+        """Whether rows can be written: the last write worked, and the queue is not full."""
+        return self._writer.healthy
+
+    @property
+    def settled_twice(self) -> int:
+        """Settlements that were ignored, because their request had one."""
+        return self._store.settled_twice
+
+    @property
+    def interrupted(self) -> int:
+        """Requests that earlier owners had left open and that were closed at the start."""
+        return self._store.interrupted
+
+    def open(self, request: OpenedRequest) -> asyncio.Future[None]:
+        """Write down that a request is about to be sent. The future fails with `LedgerUnavailable`."""
+        return self._writer.put(request)
+
+    def settle(self, settlement: Settlement) -> asyncio.Future[None]:
+        """Write down how a request ended, and its bill; a second time it does nothing.
+
+        The future fails with `LedgerUnavailable`, or `RowRefused` for a request that was never opened.
+        """
+        return self._writer.put(settlement)
+
+
+@asynccontextmanager
+async def open_ledger(
+    path: Path | str, book: PriceBook, *, sync: Sync = "normal", options: LedgerOptions | None = None
+) -> AsyncIterator[Ledger]:
+    """Own the ledger file `path` while inside; it is created where it is missing, and drained at the end.
+
+    Raises `LedgerUnavailable` where another process owns it, or it cannot be opened.
+    """
+    options = options or LedgerOptions()
+    path = Path(path)
+    with owned(path):
+        store = SqliteStore(
+            path,
+            book,
+            secrets.token_hex(8),
+            sync=sync,
+            busy_timeout_s=options.busy_timeout_s,
+            clock=options.clock,
+        )
+        writer = Writer(store, most_waiting=options.most_waiting)
+        await writer.start()
+        try:
+            yield Ledger(store, writer)
+        finally:
+            await writer.close()

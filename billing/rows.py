@@ -1,0 +1,109 @@
+"""Records as rows of the tables, the bill of a settlement computed on the way. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from billing.money import split_pico
+from billing.price_book import PriceBook
+from billing.pricing import Price, bill
+from billing.types import Attempt, OpenedRequest, Settlement, Usage, UsageFlag
+from billing.usage import checked
+from billing.when import to_us
+
+Row = tuple[object, ...]
+"""Values in the order of the columns of a table."""
+
+_NO_USAGE = Usage(None, None, None)
+_DISPUTE_RATIO = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What the bill of a request depends on, apart from its usage."""
+
+    opened_at: datetime
+    model: str
+
+
+def request_row(opened: OpenedRequest, owner_id: str) -> Row:
+    """Row of `schema.requests`."""
+    return (
+        opened.request_id,
+        to_us(opened.opened_at),
+        owner_id,
+        opened.tenant_id,
+        opened.key_id,
+        opened.share_group,
+        opened.model,
+        opened.route,
+        opened.stream,
+        opened.prompt_tokens_expected,
+    )
+
+
+def settlement_row(settlement: Settlement, fact: Fact, book: PriceBook) -> Row:
+    """Row of `schema.settlements`, priced by the time at which the request was opened."""
+    usage, flags = checked(settlement.usage or _NO_USAGE)
+    price = book.price_at(fact.model, fact.opened_at)
+    charge = bill(settlement.state, usage, price)
+    flags |= settlement.flags | charge.flags
+    if _suspicious(usage, settlement.expected_cached_tokens):
+        flags |= {UsageFlag.DISPUTED}
+    return (
+        settlement.request_id,
+        to_us(settlement.settled_at),
+        settlement.state.value,
+        settlement.http_status,
+        settlement.endpoint_id,
+        usage.prompt_tokens,
+        usage.cached_tokens,
+        usage.cache_write_tokens,
+        usage.output_tokens,
+        usage.reasoning_tokens,
+        settlement.expected_cached_tokens,
+        ",".join(sorted(flags)),
+        settlement.convention,
+        None if settlement.usage_json is None else settlement.usage_json.decode(),
+        settlement.ttft_s,
+        settlement.duration_s,
+        settlement.prefill_s,
+        settlement.decode_s,
+        book.currency,
+        *_rates(price),
+        *_amount(charge.full_pico),
+        *_amount(charge.charged_pico),
+    )
+
+
+def attempt_row(attempt: Attempt) -> Row:
+    """Row of `schema.attempts`."""
+    return (
+        attempt.request_id,
+        attempt.ordinal,
+        attempt.endpoint_id,
+        to_us(attempt.started_at),
+        to_us(attempt.ended_at),
+        attempt.outcome,
+        attempt.status,
+    )
+
+
+def _rates(price: Price | None) -> Row:
+    if price is None:
+        return (None,) * 5
+    return (price.id, price.input_pico, price.cached_input_pico, price.cache_write_pico, price.output_pico)
+
+
+def _amount(pico: int | None) -> Row:
+    return (None, None) if pico is None else split_pico(pico)
+
+
+def _suspicious(usage: Usage, expected_cached_tokens: int | None) -> bool:
+    """A decode engine behind a split prefill reports prompt - 1 cached tokens, whether or not anything was cached.
+
+    An honest full hit looks the same, so it is doubted only where the index expected less than half of it.
+    """
+    prompt, cached = usage.prompt_tokens, usage.cached_tokens
+    if not cached or prompt is None or expected_cached_tokens is None:
+        return False
+    return cached == prompt - 1 and expected_cached_tokens * _DISPUTE_RATIO < cached

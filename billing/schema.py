@@ -1,0 +1,124 @@
+"""The tables of the ledger: three that only ever grow, and one that says which process owns them.
+
+    requests  1 --- 0..1  settlements      a request without a settlement is in flight, or its owner died
+        1 ------- 0..n    attempts         upstream calls, also those that nobody pays for
+    owners                                 one row per gateway process; ended_at_us is set by an orderly end
+
+Rows of the first three are never changed and never deleted: triggers refuse it. An amount is whole units and a pico
+remainder (`money`). A settlement holds the rates by which it was priced, so that it can be computed again from itself.
+Times are microseconds since 1970 in UTC, as integers: they sort, and no driver gives them a zone of its own.
+"""
+
+from functools import cache
+
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    event,
+    insert,
+)
+from sqlalchemy.engine import Dialect
+
+VERSION = 1
+"""Of the tables; kept in the file, so that an older gateway does not write into a newer ledger."""
+
+metadata = MetaData()
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("request_id", String(64), primary_key=True),
+    Column("opened_at_us", BigInteger, nullable=False),
+    Column("owner_id", String(64), nullable=False),
+    Column("tenant_id", Text, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("share_group", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("route", Text, nullable=False),
+    Column("stream", Boolean, nullable=False),
+    Column("prompt_tokens_expected", BigInteger),
+    Index("requests_by_time", "opened_at_us"),
+    sqlite_with_rowid=False,
+)
+
+settlements = Table(
+    "settlements",
+    metadata,
+    Column("request_id", String(64), primary_key=True),
+    Column("settled_at_us", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("http_status", Integer),
+    Column("endpoint_id", Text),
+    Column("prompt_tokens", BigInteger),
+    Column("cached_tokens", BigInteger),
+    Column("cache_write_tokens", BigInteger),
+    Column("output_tokens", BigInteger),
+    Column("reasoning_tokens", BigInteger),
+    Column("expected_cached_tokens", BigInteger),
+    Column("flags", Text, nullable=False),
+    Column("convention", String(16)),
+    Column("usage_json", Text),
+    Column("ttft_s", Float),
+    Column("duration_s", Float),
+    Column("prefill_s", Float),
+    Column("decode_s", Float),
+    Column("currency", String(3)),
+    Column("price_id", Text),
+    Column("input_pico", BigInteger),
+    Column("cached_input_pico", BigInteger),
+    Column("cache_write_pico", BigInteger),
+    Column("output_pico", BigInteger),
+    Column("full_units", BigInteger),
+    Column("full_pico", BigInteger),
+    Column("charged_units", BigInteger),
+    Column("charged_pico", BigInteger),
+    sqlite_with_rowid=False,
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("request_id", String(64), primary_key=True),
+    Column("ordinal", Integer, primary_key=True, autoincrement=False),
+    Column("endpoint_id", Text, nullable=False),
+    Column("started_at_us", BigInteger, nullable=False),
+    Column("ended_at_us", BigInteger, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("status", Integer),
+    sqlite_with_rowid=False,
+)
+
+owners = Table(
+    "owners",
+    metadata,
+    Column("owner_id", String(64), primary_key=True),
+    Column("started_at_us", BigInteger, nullable=False),
+    Column("ended_at_us", BigInteger),
+)
+
+for _table in (requests, settlements, attempts):
+    for _change in ("UPDATE", "DELETE"):
+        event.listen(
+            _table,
+            "after_create",
+            DDL(
+                f"CREATE TRIGGER {_table.name}_no_{_change.lower()} BEFORE {_change} ON {_table.name} "
+                f"BEGIN SELECT RAISE(ABORT, 'rows of the ledger are immutable'); END"
+            ).execute_if(dialect="sqlite"),
+        )
+
+
+@cache
+def insert_sql(table: Table, rows: int, dialect: Dialect) -> str:
+    """SQL that inserts `rows` rows at once; its parameters are the columns in the order of the table, row by row."""
+    row = dict.fromkeys(table.columns.keys())
+    return str(insert(table).values([row] * rows).compile(dialect=dialect))

@@ -1,0 +1,204 @@
+"""The ledger's SQL: recovery, and batches of records as transactions. Runs on the writer's thread only.
+
+A batch (`batch`) is one transaction. If one row cannot be stored (a text that is none, an id that exists), it is undone
+and the batch written again by halves, until that row stands alone and is the only one refused. If the database fails,
+all rows fail, the connection is dropped, and the next write or probe makes a new one.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from sqlalchemy import Connection, create_engine, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError, InterfaceError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from billing.batch import Batch
+from billing.errors import LedgerUnavailable, RowRefused
+from billing.price_book import PriceBook
+from billing.rows import Fact
+from billing.schema import VERSION, metadata, owners, requests, settlements
+from billing.types import SettlementState
+from billing.when import to_us
+from billing.writer import Outcome, Record
+
+Sync = Literal["normal", "disk"]
+"""What a commit survives: `normal` the death of the process, `disk` also the loss of power."""
+
+MOST_FACTS = 1 << 16
+"""Requests remembered between opening and settlement; older ones are read back."""
+
+_MiB = 1024 * 1024
+_MOST_JOURNAL_BYTES = 64 * _MiB
+_PRIVATE = 0o600
+
+# What is wrong with the row, not with the database. The last three come from the driver as they are.
+_ROW_ERRORS = (IntegrityError, InterfaceError, ProgrammingError, OverflowError, ValueError, TypeError)
+
+
+class SqliteStore:
+    """A ledger in one SQLite file. `owner_id` names this opening of it."""
+
+    def __init__(
+        self,
+        path: Path,
+        book: PriceBook,
+        owner_id: str,
+        *,
+        sync: Sync,
+        busy_timeout_s: float,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.healthy = True
+        self.settled_twice = 0
+        self.interrupted = 0
+        self._path = path.absolute()
+        self._book = book
+        self._owner_id = owner_id
+        self._sync = sync
+        self._busy_timeout_s = busy_timeout_s
+        self._clock = clock
+        self._engine = create_engine(
+            "sqlite+pysqlite://",
+            creator=self._open,
+            poolclass=NullPool,
+            hide_parameters=True,
+            skip_autocommit_rollback=False,
+        )
+        self._connection: Connection | None = None
+        self._facts: dict[str, Fact] = {}
+        self._unsettled = 0
+
+    def start(self) -> None:
+        """Create what is missing, take over from owners that died. Raises `LedgerUnavailable`.
+
+        O(rows) where an owner died, else O(1).
+        """
+        try:
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE))
+            connection = self._connected()
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            self._create(connection)
+            self._recover(connection)
+            connection.commit()
+        except (SQLAlchemyError, OSError) as error:
+            self._disconnect()
+            raise LedgerUnavailable(f"{self._path}: {_words(error)}") from error
+        except LedgerUnavailable:
+            self._disconnect()
+            raise
+
+    def write(self, records: Sequence[Record]) -> list[Outcome]:
+        """Make records durable in one transaction; the outcome of each. Neither a record nor a disk makes it raise."""
+        try:
+            outcomes = self._transaction(records)
+        except _ROW_ERRORS as error:
+            if len(records) == 1:
+                return [RowRefused(records[0].request_id, _words(error))]
+            half = len(records) // 2
+            return self.write(records[:half]) + self.write(records[half:])
+        except SQLAlchemyError as error:
+            self._disconnect()
+            self.healthy = False
+            return [LedgerUnavailable(_words(error)) for _ in records]
+        self.healthy = True
+        return outcomes
+
+    def probe(self) -> None:
+        """Write something that changes nothing, to see whether writing works."""
+        try:
+            connection = self._connected()
+            connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+            connection.commit()
+        except SQLAlchemyError:
+            self._disconnect()
+        else:
+            self.healthy = True
+
+    def close(self) -> None:
+        """Note an orderly end, so that the next start has nothing to recover; and let go of the file."""
+        if self.healthy and not self._unsettled:
+            with suppress(SQLAlchemyError), self._connected().begin():
+                ended = {owners.c.ended_at_us: to_us(self._clock())}
+                self._connected().execute(update(owners).where(owners.c.owner_id == self._owner_id).values(ended))
+        self._disconnect()
+
+    def _open(self) -> sqlite3.Connection:
+        # mode=rw: a file that went away must not come back empty under a running gateway.
+        connection = sqlite3.connect(f"{self._path.as_uri()}?mode=rw", uri=True, timeout=self._busy_timeout_s)
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            connection.close()
+            raise sqlite3.OperationalError("this file system cannot keep a write-ahead log; use a local disk")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync == 'disk' else 'NORMAL'}")
+        connection.execute(f"PRAGMA journal_size_limit = {_MOST_JOURNAL_BYTES}")
+        return connection
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(SQLAlchemyError):
+                connection.close()
+
+    def _create(self, connection: Connection) -> None:
+        version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+        if version == 0:
+            metadata.create_all(connection)
+            connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+        elif version != VERSION:
+            raise LedgerUnavailable(f"{self._path} has tables of version {version}, this program writes {VERSION}")
+
+    def _recover(self, connection: Connection) -> None:
+        """Settle what earlier owners left open as interrupted: how it ended and what it used is not known."""
+        now_us = to_us(self._clock())
+        dead = select(owners.c.owner_id).where(owners.c.ended_at_us.is_(None))
+        if connection.execute(dead.limit(1)).first() is not None:
+            known = {
+                "settled_at_us": literal(now_us),
+                "state": literal(SettlementState.INTERRUPTED.value),
+                "flags": literal(""),
+                "currency": literal(self._book.currency),
+            }
+            left_open = (
+                select(requests.c.request_id, *known.values())
+                .outerjoin(settlements, settlements.c.request_id == requests.c.request_id)
+                .where(settlements.c.request_id.is_(None), requests.c.owner_id.in_(dead))
+            )
+            self.interrupted = connection.execute(
+                insert(settlements).from_select(["request_id", *known], left_open)
+            ).rowcount
+            connection.execute(update(owners).where(owners.c.ended_at_us.is_(None)).values(ended_at_us=now_us))
+        connection.execute(insert(owners).values(owner_id=self._owner_id, started_at_us=now_us))
+
+    def _transaction(self, records: Sequence[Record]) -> list[Outcome]:
+        connection = self._connected()
+        with connection.begin():
+            batch = Batch(connection, self._owner_id, self._book, self._facts)
+            outcomes: list[Outcome] = [batch.add(record) for record in records]
+            batch.insert()
+        self._remember(batch)
+        return outcomes
+
+    def _remember(self, batch: Batch) -> None:
+        """Called once the batch is durable."""
+        self.settled_twice += batch.settled_twice
+        self._unsettled += len(batch.opened) - len(batch.settled)
+        self._facts.update(batch.opened)
+        for request_id in batch.settled:
+            self._facts.pop(request_id, None)
+        while len(self._facts) > MOST_FACTS:
+            del self._facts[next(iter(self._facts))]
+
+
+def _words(error: Exception) -> str:
+    """The driver's own words, without the statement and its values."""
+    return str(getattr(error, "orig", None) or error)

@@ -1,0 +1,150 @@
+"""The nouns of billing: what a request was, what it used, how it ended.
+
+    OpenedRequest --> Attempt, Attempt, ... --> Settlement
+      who, what         one per upstream call     how it ended, with the engine's Usage
+
+    Usage   = what the engine said: a total with parts inside it, None where it said nothing
+    Buckets = the same tokens in four disjoint heaps, each with a price of its own
+
+        prompt_tokens
+        |- fresh            computed now
+        |- cached           read from the cache
+        `- cache_write      computed and kept, where an engine charges for that
+        output_tokens       (reasoning tokens are part of it)
+
+Money is integers of pico-units (10^-12 of the currency), times are aware datetimes in UTC, durations are seconds.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class SettlementState(StrEnum):
+    """How a request ended. Only `COMPLETE` and `PARTIAL` are billed."""
+
+    COMPLETE = "complete"
+    PARTIAL = "partial"
+    """The answer was cut; what is known of it is billed."""
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    """The gateway died before the end; what was used is unknown, which is not nothing."""
+    REJECTED = "rejected"
+
+    @property
+    def billable(self) -> bool:
+        """Whether a tenant pays for a request that ended so."""
+        return self in (SettlementState.COMPLETE, SettlementState.PARTIAL)
+
+
+class UsageFlag(StrEnum):
+    """What a reader of the bill must know about one request. No value is a part of another."""
+
+    UNREPORTED = "unreported"
+    """The engine did not say how much of the prompt was cached: all of it is billed at the input price."""
+    INCOMPLETE = "incomplete"
+    """A count is unknown and so is not in the amount."""
+    CLAMPED = "clamped"
+    """Counts contradicted each other, or were negative, and were reduced in the tenant's favour."""
+    INVALID = "invalid"
+    """A count was no count (a fraction, a text, too large to be true) and is taken as unknown."""
+    ESTIMATED = "estimated"
+    """Counted by the gateway, since the engine had no chance to report."""
+    UNPRICED = "unpriced"
+    """The price book has no price for the model at that time: the amount is unknown, not zero."""
+    NO_CACHED_PRICE = "no_cached_price"
+    """The price has no rate for cached tokens: they are billed at the input price."""
+    NO_WRITE_PRICE = "no_write_price"
+    """The price has no rate for cache writes: they are billed at the input price."""
+    DISPUTED = "disputed"
+    """All but one prompt token reported as cached where the index expected little: a known fault of split prefill."""
+    NOT_BILLABLE = "not_billable"
+    """The request failed or was refused: the amount is zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the engine counted them; None = it did not say. `cached` and `cache_write` are inside `prompt`."""
+
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """Usage after the checks, with the evidence: the engine's own JSON, and the convention by which it was read."""
+
+    usage: Usage | None = None
+    raw_json: bytes | None = None
+    convention: str | None = None
+    flags: frozenset[UsageFlag] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Four disjoint heaps of tokens; None = unknown. Where `cached` is unknown, its tokens are among the fresh."""
+
+    fresh_tokens: int | None
+    cached_tokens: int | None
+    cache_write_tokens: int | None
+    output_tokens: int | None
+
+    @classmethod
+    def of(cls, usage: Usage) -> "Buckets":
+        """Split checked usage. Never negative for usage whose parts fit into its prompt."""
+        fresh = usage.prompt_tokens
+        if fresh is not None:
+            fresh -= (usage.cached_tokens or 0) + (usage.cache_write_tokens or 0)
+        return cls(fresh, usage.cached_tokens, usage.cache_write_tokens, usage.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRequest:
+    """A request that is about to be sent. `request_id` is made by the gateway, never by a client or a provider."""
+
+    request_id: str
+    opened_at: datetime
+    tenant_id: str
+    key_id: str
+    share_group: str
+    model: str
+    route: str
+    stream: bool
+    prompt_tokens_expected: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One upstream call of a request, the `ordinal`-th from 0."""
+
+    request_id: str
+    ordinal: int
+    endpoint_id: str
+    started_at: datetime
+    ended_at: datetime
+    outcome: str
+    status: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a request ended. Carries no money: the ledger prices it by the time at which the request was opened."""
+
+    request_id: str
+    settled_at: datetime
+    state: SettlementState
+    http_status: int | None
+    endpoint_id: str | None
+    usage: Usage | None
+    usage_json: bytes | None
+    convention: str | None
+    flags: frozenset[UsageFlag]
+    expected_cached_tokens: int | None
+    ttft_s: float | None
+    duration_s: float
+    attempts: tuple[Attempt, ...]
+    prefill_s: float | None = None
+    decode_s: float | None = None

@@ -1,0 +1,163 @@
+"""One thread that writes, so that the event loop never waits for a disk. Group commit without a timer:
+
+    loop    put put put put put put put put put ...
+               \\  |   \\   |   |   /    \\  |  /
+    thread     [ write 1 ] [ write 2..5 ] [ write 6..9 ] ...       what came during one commit is the next one's batch
+                    |           |              `-- one call_soon_threadsafe resolves the futures of a batch
+    loop        future 1    futures 2..5
+
+An idle writer commits a row at once, a busy one shares a commit among all that wait: the fuller, the cheaper a row.
+
+Invariants: a future is resolved exactly once, on the loop, after its row is durable or cannot be; the queue is
+bounded, beyond it a row fails at once; rows are written in the order in which they were put; the thread survives every
+failure of the store, and looks every `PROBE_S` whether a store that failed works again.
+Costs on the loop: one future and one queue entry a row, one callback a batch.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from billing.errors import LedgerUnavailable
+from billing.types import OpenedRequest, Settlement
+
+Record = OpenedRequest | Settlement
+Outcome = LedgerUnavailable | None
+"""What became of a record: None = durable."""
+
+MOST_IN_BATCH = 1024
+"""Rows of one transaction at most, so that the first of them need not wait long for the last."""
+
+PROBE_S = 1.0
+
+
+class Store(Protocol):
+    """Where the writer writes. All calls come from the writer's thread. Only `start` may raise."""
+
+    healthy: bool
+
+    def start(self) -> None:
+        """Connect, make ready, recover. Raises `LedgerUnavailable`."""
+
+    def write(self, records: Sequence[Record]) -> Sequence[Outcome]:
+        """Make records durable, in order; says for each what became of it."""
+
+    def probe(self) -> None:
+        """See whether writing works again, and set `healthy`."""
+
+    def close(self) -> None:
+        """End in good order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticket:
+    record: Record
+    future: asyncio.Future[None]
+
+
+class Writer:
+    """The loop's side of the thread. Made, used and closed on one event loop."""
+
+    def __init__(self, store: Store, *, most_waiting: int) -> None:
+        self._store = store
+        self._most_waiting = most_waiting
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[_Ticket | None] = queue.SimpleQueue()
+        self._waiting = 0
+        self._closed = False
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="ledger-writer")
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last write worked, and there is room for more."""
+        return self._store.healthy and not self._closed and self._waiting < self._most_waiting
+
+    async def start(self) -> None:
+        """Start the thread and wait until the store is ready. Raises what `Store.start` raises."""
+        self._thread.start()
+        await self._started
+
+    def put(self, record: Record) -> asyncio.Future[None]:
+        """Queue a record. The future ends when it is durable, or fails with `LedgerUnavailable`. O(1), no I/O."""
+        future = self._loop.create_future()
+        if self._closed or self._waiting >= self._most_waiting:
+            why = "it is closed" if self._closed else f"{self._waiting} rows wait already; the disk is too slow"
+            _resolve(future, LedgerUnavailable(why))
+            return future
+        self._waiting += 1
+        self._queue.put(_Ticket(record, future))
+        return future
+
+    async def close(self) -> None:
+        """Write what waits, then end the thread. What is put from now on fails."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        await asyncio.shield(self._ended)
+
+    def _run(self) -> None:
+        try:
+            self._store.start()
+        except LedgerUnavailable as error:
+            self._tell(_resolve, self._started, error)
+            return
+        self._tell(_resolve, self._started, None)
+        try:
+            while (batch := self._next_batch()) is not None:
+                self._write(batch)
+        finally:
+            self._store.close()
+            self._tell(_resolve, self._ended, None)
+
+    def _next_batch(self) -> list[_Ticket] | None:
+        """Wait for a ticket, take all that wait with it; None once the queue was closed and is empty."""
+        first = self._wait()
+        if first is None:
+            return None
+        batch = [first]
+        for _ in range(min(self._queue.qsize(), MOST_IN_BATCH - 1)):
+            ticket = self._queue.get()
+            if ticket is None:
+                self._queue.put(None)
+                break
+            batch.append(ticket)
+        return batch
+
+    def _wait(self) -> _Ticket | None:
+        while not self._store.healthy:
+            try:
+                return self._queue.get(timeout=PROBE_S)
+            except queue.Empty:
+                self._store.probe()
+        return self._queue.get()
+
+    def _write(self, batch: list[_Ticket]) -> None:
+        outcomes = self._store.write([ticket.record for ticket in batch])
+        self._tell(self._resolve_batch, batch, outcomes)
+
+    def _resolve_batch(self, batch: list[_Ticket], outcomes: Sequence[Outcome]) -> None:
+        self._waiting -= len(batch)
+        for ticket, outcome in zip(batch, outcomes, strict=True):
+            _resolve(ticket.future, outcome)
+
+    def _tell(self, what: Callable[..., None], *arguments: object) -> None:
+        # A loop that was closed without closing the ledger cannot be told anything; the rows are written all the same.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(what, *arguments)
+
+
+def _resolve(future: asyncio.Future[None], outcome: Outcome) -> None:
+    """End a future unless its waiter gave up. Looking at the exception keeps an unawaited one out of the logs."""
+    if future.done():
+        return
+    if outcome is None:
+        future.set_result(None)
+    else:
+        future.set_exception(outcome)
+        future.exception()
