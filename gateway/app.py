@@ -17,9 +17,8 @@ from datetime import datetime
 from backends import BackendError, Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
 from billing import BillingError, PriceBook, open_ledger
 from gateway.config import Backend, Config, ConfigInvalid, backend_key, salt_secret
-from gateway.edge.app import Edge, EdgeParts
+from gateway.data_plane import Edge, EdgeParts
 from gateway.edge.auth import Authenticator, KeysFileInvalid, load_keys, open_to_all
-from gateway.edge.status import StatusPages
 from gateway.engine_tokens import RemoteTokenizer
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet, FleetOptions
@@ -27,6 +26,7 @@ from gateway.pipeline import Parts, Pipeline, PipelineOptions
 from gateway.planning import Planner
 from gateway.scheduling import Speed
 from gateway.settling import Settler
+from gateway.status import StatusPages
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.wire import Receive, Scope, Send
 from prefix_index import EmbeddedServerFailed, PrefixIndexError, SharedIndex, SharedIndexOptions, connect
@@ -73,7 +73,7 @@ class Gateway:
         """Build everything, run it, and take it down again in order. Raises `ConfigInvalid` for what cannot work."""
         config = self._config
         authenticator = _authenticator(config)
-        endpoints = [_endpoint(backend, self._environment) for backend in config.backends]
+        endpoints = [endpoint_of(backend, self._environment) for backend in config.backends]
         book = PriceBook.load(config.prices_file) if config.prices_file else PriceBook.empty()
         local = {
             name: load_model_text(model.tokenizer, model.chat_template, datetime.now)
@@ -116,7 +116,8 @@ def _authenticator(config: Config) -> Authenticator:
     return open_to_all(secret) if config.keys_file is None else load_keys(config.keys_file, secret)
 
 
-def _endpoint(backend: Backend, environment: Mapping[str, str]) -> EndpointConfig:
+def endpoint_of(backend: Backend, environment: Mapping[str, str]) -> EndpointConfig:
+    """Where a configured backend is. Raises `ConfigInvalid` or `InvalidEndpoint`."""
     return EndpointConfig(
         id=EndpointId(backend.name),
         url=backend.url,

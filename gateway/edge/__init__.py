@@ -1,3 +1,3 @@
-"""The client side: dialects, keys, and the ASGI application that carries traffic."""
+"""The client side: dialects, keys, and what may be put into or taken out of a body."""
 
 __all__: list[str] = []

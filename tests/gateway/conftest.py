@@ -1,8 +1,10 @@
 """Real parts on real ports: engines, gateways, and clients between them."""
 
+import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,42 @@ class RunningGateway:
 
 
 StartGateway = Callable[..., RunningGateway]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One settled request, as the ledger's file has it."""
+
+    request_id: str
+    tenant_id: str
+    state: str
+    endpoint_id: str | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    expected_cached_tokens: int | None
+    output_tokens: int | None
+    flags: str
+    attempts: int
+
+
+def ledger_rows(path: Path) -> list[LedgerRow]:
+    """All settled requests, oldest first."""
+    query = """
+        SELECT s.request_id, r.tenant_id, s.state, s.endpoint_id, s.prompt_tokens, s.cached_tokens,
+               s.expected_cached_tokens, s.output_tokens, s.flags,
+               (SELECT count(*) FROM attempts a WHERE a.request_id = s.request_id)
+        FROM settlements s JOIN requests r USING (request_id) ORDER BY r.opened_at_us"""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return [LedgerRow(*row) for row in connection.execute(query)]
+
+
+async def settled(gateway: RunningGateway, count: int, within_s: float = 5.0) -> list[LedgerRow]:
+    """The ledger's rows, once there are `count`; fails when there are more, or not as many in time."""
+    async with asyncio.timeout(within_s):
+        while len(rows := await asyncio.to_thread(ledger_rows, gateway.ledger_path)) < count:
+            await asyncio.sleep(0.01)
+    assert len(rows) == count
+    return rows
 
 
 @contextmanager

@@ -87,7 +87,8 @@ async def test_when_nobody_can_take_over_the_client_is_told_and_nothing_is_charg
         assert answer.status_code == status
         assert error_of(answer)["code"] == code
         rows = await settled(gateway, 1)
-    assert [(row.state, row.charged_tokens) for row in rows] == [("failed", 0)]
+    assert [(row.state, row.prompt_tokens) for row in rows] == [("failed", None)]
+    assert "not_billable" in rows[0].flags
 
 
 async def test_an_engines_last_5xx_is_passed_on_as_it_came(

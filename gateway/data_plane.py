@@ -13,11 +13,11 @@ from typing import Final
 
 from gateway.edge.auth import Authenticator
 from gateway.edge.openai import read_request
-from gateway.edge.status import StatusPages
 from gateway.errors import BadRequest, BodyTooLarge, GatewayError, MethodNotAllowed, NotFound, as_gateway_error
 from gateway.exchange import Clocks
 from gateway.ids import new_request_id
 from gateway.pipeline import Pipeline
+from gateway.status import StatusPages
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Headers, RequestId, Route
 from gateway.wire import ClientStream, Receive, Scope, Send

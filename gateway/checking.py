@@ -1,0 +1,70 @@
+"""`prefixgate check`: the effective configuration, and every backend asked what it is."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from backends import EndpointSnapshot, PollSettings, Registry
+from gateway.app import endpoint_of
+from gateway.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one backend said. `advice` is what would help, empty where nothing is missing."""
+
+    endpoint_id: str
+    healthy: bool
+    engine: str
+    models: str
+    block_size: str
+    capacity_tokens: str
+    advice: str
+
+
+def effective_yaml(config: Config) -> str:
+    """The configuration in force, as YAML; secrets are not in it, only where they are."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+async def ask_backends(config: Config, environment: Mapping[str, str]) -> list[Finding]:
+    """Ask every backend, all at once, within `limits.connect_s` and some. Raises `ConfigInvalid`."""
+    configs = [endpoint_of(backend, environment) for backend in config.backends]
+    async with Registry(configs, time.monotonic, settings=PollSettings(deadline_s=5.0)) as registry:
+        await registry.detect_all(deadline_s=6.0)
+        return [_finding(endpoint, config) for endpoint in registry.snapshot()]
+
+
+def _finding(endpoint: EndpointSnapshot, config: Config) -> Finding:
+    facts = endpoint.facts
+    if facts is None:
+        return Finding(endpoint.id, False, "?", "?", "?", "?", endpoint.unhealthy_reason or "did not answer")
+    capacity = facts.capacity_blocks * facts.block_size if facts.capacity_blocks and facts.block_size else None
+    return Finding(
+        endpoint_id=endpoint.id,
+        healthy=endpoint.healthy,
+        engine=f"{facts.engine} {facts.version or ''}".strip(),
+        models=", ".join(model.id for model in facts.models) or "none",
+        block_size=str(facts.block_size or "unknown"),
+        capacity_tokens=str(capacity or "unknown"),
+        advice="; ".join(_advice(endpoint, config)),
+    )
+
+
+def _advice(endpoint: EndpointSnapshot, config: Config) -> list[str]:
+    facts = endpoint.facts
+    assert facts is not None
+    found = [] if endpoint.healthy else [endpoint.unhealthy_reason or "down"]
+    if facts.reports_cached_tokens is not True and facts.cached_tokens_flag:
+        found.append(f"start it with {facts.cached_tokens_flag}, if it is not: cached tokens are unknown without")
+    if facts.reports_cached_tokens is False and not facts.cached_tokens_flag:
+        found.append("this engine never says what was cached: it is billed at the full price")
+    if config.isolation == "salt" and not facts.supports_cache_salt:
+        found.append("it has no cache salt: it cannot serve more than one share group, unless isolation is none")
+    if facts.capacity_blocks is None and config.index.capacity_blocks is None:
+        found.append("its capacity is unknown: set index.capacity_blocks")
+    if not facts.has_tokenize and not {model.id for model in facts.models} <= set(config.models):
+        found.append("it has no /tokenize: set models.<name>.tokenizer")
+    return found
