@@ -1,0 +1,111 @@
+"""`python -m backends.reference`: serve one model with a paged prefix cache over HTTP.
+
+Prints one JSON line, `{"url": ...}`, on standard output when it accepts connections; logs go to standard error.
+SIGTERM and SIGINT stop it: open answers are ended, then the process leaves with status 0.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from backends.reference.errors import ReferenceEngineError
+from backends.reference.types import TINY, EngineConfig
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the server; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if options.cpu_affinity:
+        os.sched_setaffinity(0, options.cpu_affinity)
+    try:
+        config = EngineConfig(
+            model=options.model,
+            served_model_name=options.served_model_name,
+            block_size=options.block_size,
+            kv_blocks=options.kv_blocks,
+            max_model_len=options.max_model_len,
+            max_num_seqs=options.max_num_seqs,
+            max_batched_tokens=options.max_batched_tokens,
+            threads=options.threads,
+            chat_template=options.chat_template,
+            api_key=options.api_key or os.environ.get("PREFIXGATE_REFERENCE_API_KEY"),
+        )
+        asyncio.run(_serve(config, options.host, options.port))
+    except (ReferenceEngineError, ValueError, OSError) as error:
+        sys.stderr.write(f"backends.reference: {error}\n")
+        return 1
+    return 0
+
+
+async def _serve(config: EngineConfig, host: str, port: int) -> None:
+    # Imported here, after the affinity is set: torch counts the processors it may use when it is loaded.
+    from backends.reference.embedded import bind, build_service, new_server  # noqa: PLC0415
+
+    service = build_service(config)
+    with bind(host, port) as listener:
+        server = new_server(service)
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            server.should_exit = True
+            loop.run_in_executor(None, service.engine.stop)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        service.engine.start()
+        address, real_port = listener.getsockname()[:2]
+        sys.stdout.write(json.dumps({"url": f"http://{address}:{real_port}"}) + "\n")
+        sys.stdout.flush()
+        await server.serve(sockets=[listener])
+    service.engine.stop()
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = EngineConfig()
+    parser = argparse.ArgumentParser(
+        prog="python -m backends.reference", description="A model server with a real prefix cache."
+    )
+    add = parser.add_argument
+    add(
+        "--model",
+        default=TINY,
+        help="smollm2, tiny, or a Hugging Face directory of a Llama model (default: %(default)s)",
+    )
+    add("--served-model-name", help="the name clients use (default: the last part of --model)")
+    add("--host", default="127.0.0.1")
+    add("--port", type=int, default=8000, help="0 takes a free one (default: %(default)s)")
+    add("--kv-blocks", type=int, default=defaults.kv_blocks, help="KV cache capacity, in blocks (default: %(default)s)")
+    add("--block-size", type=int, default=defaults.block_size, help="tokens a block (default: %(default)s)")
+    add("--max-model-len", type=int, help="tokens of prompt and output (default: what model and cache allow)")
+    add("--max-num-seqs", type=int, default=defaults.max_num_seqs, help="requests in a batch (default: %(default)s)")
+    add(
+        "--max-batched-tokens",
+        type=int,
+        default=defaults.max_batched_tokens,
+        help="tokens a step (default: %(default)s)",
+    )
+    add("--threads", type=int, help="torch threads (default: torch's own choice)")
+    add("--cpu-affinity", type=_processors, help="processors to run on: 0 or 0,1 or 0-3 (default: all)")
+    add("--chat-template", type=Path, metavar="FILE", help="Jinja template to use instead of the model's")
+    add("--api-key", help="key required on /v1 paths; better given as $PREFIXGATE_REFERENCE_API_KEY")
+    add("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
+    return parser
+
+
+def _processors(text: str) -> set[int]:
+    chosen: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        chosen.update(range(int(first), int(last or first) + 1))
+    return chosen
+
+
+if __name__ == "__main__":
+    sys.exit(main())

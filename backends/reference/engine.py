@@ -1,0 +1,253 @@
+"""The engine: a thread that steps, and the fence in front of it.
+
+    any thread                         engine thread
+    submit, abort, reset  --inbox-->   take in -> plan -> forward -> sample -> commit -> deltas  --listener-->
+
+Between two steps the thread takes in what arrived; during a step nothing changes, so scheduler, pool and decoder need
+no locks. An abort therefore frees its blocks after the step that runs. The thread sleeps when there is no work.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from backends.reference.block_pool import HASH_ALGORITHM, BlockPool
+from backends.reference.decoder import Chunk, PagedDecoder
+from backends.reference.errors import EngineStopped
+from backends.reference.generation import Ending, Generation, new_generation
+from backends.reference.metrics import EngineGauges, EngineMetrics
+from backends.reference.sampling import sample
+from backends.reference.scheduler import Scheduler, Slice
+from backends.reference.sequence import Sequence
+from backends.reference.tokenizer import ModelTokenizer
+from backends.reference.types import EngineConfig, FinishReason, GenerationRequest, Listener, RequestId
+from backends.reference.weights import ModelWeights
+
+logger = logging.getLogger("backends.reference")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """What the engine did and holds, for tests and operators.
+
+    `computed_tokens` went through the model, prompt and output, recomputation after a preemption included.
+    """
+
+    computed_tokens: int
+    steps: int
+    running: int
+    waiting: int
+    free_blocks: int
+    held_blocks: int
+    cached_blocks: int
+    evicted_blocks: int
+    preemptions: int
+
+
+class Engine:
+    """One model with one KV cache. Thread-safe through its inbox; `stop` it when done."""
+
+    def __init__(self, config: EngineConfig, weights: ModelWeights, tokenizer: ModelTokenizer) -> None:
+        self.config = config
+        self.shape = weights.shape
+        capacity_tokens = config.kv_blocks * config.block_size
+        self.max_model_len = min(weights.shape.max_positions, capacity_tokens, config.max_model_len or capacity_tokens)
+        self._tokenizer = tokenizer
+        self._pool = BlockPool(config.kv_blocks)
+        self._scheduler = Scheduler(
+            self._pool,
+            block_size=config.block_size,
+            max_num_seqs=config.max_num_seqs,
+            max_batched_tokens=config.max_batched_tokens,
+        )
+        self._decoder = PagedDecoder(
+            weights, kv_blocks=config.kv_blocks, block_size=config.block_size, max_positions=self.max_model_len
+        )
+        self._generations: dict[RequestId, Generation] = {}
+        self._by_sequence: dict[Sequence, Generation] = {}
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._wakeup = threading.Condition()
+        self._ended: str | None = None
+        self._submitted = 0
+        self._taken_in = 0
+        self._computed_tokens = 0
+        self._steps = 0
+        self.metrics = self._build_metrics(capacity_tokens)
+        self._thread = threading.Thread(target=self._run, name="reference-engine", daemon=True)
+
+    def start(self) -> None:
+        """Begin stepping."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Abort everything and end the thread; returns when it has ended. Safe to call twice."""
+        with suppress(EngineStopped):
+            self._post(lambda: self._end("stopped"))
+        self._thread.join()
+
+    @property
+    def ended(self) -> str | None:
+        """Why the engine no longer steps; `None` while it does."""
+        return self._ended
+
+    def submit(self, request: GenerationRequest, listener: Listener) -> None:
+        """Queue a request; `listener` gets its deltas on the engine's thread. Raises `EngineStopped`.
+
+        The caller has checked that prompt and `max_tokens` together fit `max_model_len`.
+        """
+        arrived_s = time.monotonic()
+        assert 0 < len(request.prompt_tokens) <= self.max_model_len - request.sampling.max_tokens
+        self._post(lambda: self._take_in(request, listener, arrived_s))
+        self._submitted += 1
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a request early; unknown and finished ones are ignored, as is a stopped engine."""
+        with suppress(EngineStopped):
+            self._post(lambda: self._abort(request_id))
+
+    def reset_prefix_cache(self) -> "Future[bool]":
+        """Empty the prefix cache between two steps; the result is False when some request held blocks."""
+        done: Future[bool] = Future()
+        self._post(lambda: done.set_result(self._pool.forget()))
+        return done
+
+    def stats(self) -> "Future[EngineStats]":
+        """A consistent snapshot, taken between two steps."""
+        done: Future[EngineStats] = Future()
+        self._post(lambda: done.set_result(self._snapshot()))
+        return done
+
+    def _post(self, command: Callable[[], None]) -> None:
+        with self._wakeup:
+            if self._ended is not None:
+                raise EngineStopped(self._ended)
+            self._inbox.append(command)
+            self._wakeup.notify()
+
+    def _run(self) -> None:
+        if self.config.threads is not None:
+            torch.set_num_threads(self.config.threads)
+        try:
+            while self._ended is None:
+                self._take_in_inbox()
+                if self._scheduler.has_work:
+                    self._step()
+        except Exception as error:
+            # The loop guard: whatever failed, open requests must hear of it and /health must turn.
+            logger.exception("engine step failed")
+            self._end(type(error).__name__)
+
+    def _take_in_inbox(self) -> None:
+        with self._wakeup:
+            while not self._inbox and not self._scheduler.has_work:
+                self._wakeup.wait()
+        while self._ended is None and self._inbox:
+            self._inbox.popleft()()
+
+    def _step(self) -> None:
+        preemptions_before = self._scheduler.preemptions
+        slices = self._scheduler.plan()
+        self.metrics.preemptions.inc(self._scheduler.preemptions - preemptions_before)
+        now_s = time.monotonic()
+        for one in slices:
+            generation = self._by_sequence[one.sequence]
+            self.metrics.observe_scheduled(generation.timeline, now_s, generation.receipt())
+        logits = self._decoder.forward([_chunk(one) for one in slices])
+        self._computed_tokens += sum(one.count for one in slices)
+        self._steps += 1
+        self._scheduler.commit(slices)
+        complete = [self._by_sequence[one.sequence] for one in slices if one.is_complete]
+        with torch.inference_mode():
+            tokens = [
+                sample(row, generation.request.sampling, generation.dice)
+                for row, generation in zip(logits, complete, strict=True)
+            ]
+        for generation, token in zip(complete, tokens, strict=True):
+            self._deliver(generation, token)
+
+    def _deliver(self, generation: Generation, token: int) -> None:
+        delta = generation.accept(token, self.shape.eos_token_ids)
+        self.metrics.observe_token(generation.timeline, time.monotonic(), delta.receipt)
+        if generation.ending is not None:
+            self._close(generation)
+        generation.listener(delta)
+
+    def _take_in(self, request: GenerationRequest, listener: Listener, arrived_s: float) -> None:
+        generation = new_generation(
+            request, listener, block_size=self.config.block_size, tokenizer=self._tokenizer, now_s=arrived_s
+        )
+        self._generations[request.request_id] = generation
+        self._by_sequence[generation.sequence] = generation
+        self._scheduler.add(generation.sequence)
+        self._taken_in += 1
+
+    def _abort(self, request_id: RequestId) -> None:
+        if generation := self._generations.get(request_id):
+            generation.ending = Ending(FinishReason.ABORT)
+            self._close(generation)
+            generation.listener(generation.delta())
+
+    def _close(self, generation: Generation) -> None:
+        assert generation.ending is not None
+        self._scheduler.remove(generation.sequence)
+        del self._generations[generation.request.request_id]
+        del self._by_sequence[generation.sequence]
+        self.metrics.observe_end(generation.timeline, generation.ending.reason)
+
+    def _end(self, why: str) -> None:
+        with self._wakeup:
+            self._ended = self._ended or why
+        # Nothing is posted any more; what was posted before must still get its answer.
+        while self._inbox:
+            self._inbox.popleft()()
+        reason = FinishReason.ABORT if why == "stopped" else FinishReason.ERROR
+        for generation in list(self._generations.values()):
+            generation.ending = Ending(reason)
+            self._close(generation)
+            generation.listener(generation.delta())
+
+    def _snapshot(self) -> EngineStats:
+        return EngineStats(
+            computed_tokens=self._computed_tokens,
+            steps=self._steps,
+            running=len(self._scheduler.running),
+            waiting=len(self._scheduler.waiting),
+            free_blocks=self._pool.free_blocks,
+            held_blocks=self._pool.held_blocks,
+            cached_blocks=self._pool.cached_blocks,
+            evicted_blocks=self._pool.evicted_blocks,
+            preemptions=self._scheduler.preemptions,
+        )
+
+    def _build_metrics(self, capacity_tokens: int) -> EngineMetrics:
+        gauges = EngineGauges(
+            running=lambda: len(self._scheduler.running),
+            waiting=lambda: len(self._scheduler.waiting) + max(self._submitted - self._taken_in, 0),
+            kv_usage=lambda: self._pool.held_blocks / self._pool.total_blocks,
+        )
+        cache_config = {
+            "block_size": str(self.config.block_size),
+            "num_gpu_blocks": str(self.config.kv_blocks),
+            "cache_dtype": "float32",
+            "enable_prefix_caching": "True",
+            "prefix_caching_hash_algo": HASH_ALGORITHM,
+            "kv_cache_size_tokens": str(capacity_tokens),
+        }
+        return EngineMetrics(self.config.served_name, gauges, cache_config)
+
+
+def _chunk(one: Slice) -> Chunk:
+    sequence = one.sequence
+    return Chunk(
+        tokens=sequence.tokens[one.start : one.end],
+        start=one.start,
+        blocks=sequence.blocks,
+        wants_logits=one.is_complete,
+    )

@@ -1,0 +1,52 @@
+"""Errors of the reference engine.
+
+ReferenceEngineError
+|- ModelUnavailable     the weights are not installed, or a directory lacks a file
+|- ModelUnsupported     the files are there, but describe an architecture this engine does not compute
+|- EngineStopped        the engine was stopped, or its step failed; every open request ends with this
+`- RequestRefused       the client's fault; carries the HTTP status and the OpenAI error fields
+"""
+
+
+class ReferenceEngineError(Exception):
+    """Base of all errors of the reference engine."""
+
+
+class ModelUnavailable(ReferenceEngineError):
+    """A model's files could not be found; `what` names the missing thing, `hint` what would help."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(f"{what} not found; {hint}")
+        self.what = what
+        self.hint = hint
+
+
+class ModelUnsupported(ReferenceEngineError):
+    """The model's `config.json` asks for something this engine does not compute."""
+
+    def __init__(self, field: str, value: object) -> None:
+        super().__init__(f"this engine computes plain Llama decoders only; config.json has {field}={value!r}")
+        self.field = field
+        self.value = value
+
+
+class EngineStopped(ReferenceEngineError):
+    """The engine no longer steps; `why` is "stopped" or the name of the error that ended it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the engine no longer runs: {why}")
+        self.why = why
+
+
+class RequestRefused(ReferenceEngineError):
+    """A request that cannot be served as asked.
+
+    `status` is the HTTP status, `kind` the `type` of the OpenAI error object, `param` the field at fault.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, status: int = 400, kind: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.status = status
+        self.kind = kind or ("NotFoundError" if status == 404 else "BadRequestError")

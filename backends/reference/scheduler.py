@@ -1,0 +1,160 @@
+"""Which tokens run in the next step: continuous batching with chunked prefill and preemption.
+
+    waiting  [ d e ]   --admit: match prefix, hold blocks-->   running [ a b c ]   --finish/abort-->  gone
+                 ^------------- preempt: let go of all blocks, start over ----------'
+
+A step has a budget of tokens. Decoding requests take one each, first, so that a long prefill does not stop them; then
+prefills in the order of admission take chunks of what is left; then waiting requests are admitted, first come first
+served, when the blocks for all their tokens are free.
+
+When a running request needs a block and none is free, the youngest running request is preempted: it lets go of its
+blocks (they stay findable until reused) and goes back to the head of the queue. The oldest one can preempt all others,
+and the engine refuses requests that exceed the whole pool, so the oldest always advances: no deadlock.
+
+Invariants: a request is in exactly one of `waiting` and `running`; waiting ones hold no block; what a request found in
+the cache is noted once, at its first admission. No torch, no clock: a pure state machine over the block pool.
+
+Costs: a plan is O(running + blocks touched); removing a request is O(running + waiting).
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from backends.reference.block_pool import BlockPool
+from backends.reference.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`count` tokens of `sequence` from position `start`, to run through the model in this step."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """Position after the last token of the slice."""
+        return self.start + self.count
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the slice ends with the last known token, so that the next one can be sampled."""
+        return self.end == len(self.sequence.tokens)
+
+
+class Scheduler:
+    """Owns the waiting and running requests of one engine; used from one thread."""
+
+    def __init__(self, pool: BlockPool, *, block_size: int, max_num_seqs: int, max_batched_tokens: int) -> None:
+        self._pool = pool
+        self._block_size = block_size
+        self._max_num_seqs = max_num_seqs
+        self._max_batched_tokens = max_batched_tokens
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.preemptions = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is unfinished."""
+        return bool(self.waiting or self.running)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a request. The caller has checked that prompt and output fit the whole pool."""
+        self.waiting.append(sequence)
+
+    def plan(self) -> list[Slice]:
+        """The slices of the next step, with blocks for all of them; empty only when there is no work."""
+        planned: dict[Sequence, Slice] = {}
+        preempted = False
+        for sequence in sorted(self.running, key=lambda one: one.pending_tokens > 1):
+            if sequence not in self.running:
+                continue
+            count = min(sequence.pending_tokens, self._budget_left(planned.values()))
+            if count == 0:
+                break
+            preempted |= self._make_room(sequence, count, planned)
+            if sequence in self.running:
+                self._take(sequence, count, planned)
+        if not preempted:
+            self._admit(planned)
+        return list(planned.values())
+
+    def commit(self, slices: Iterable[Slice]) -> None:
+        """The slices ran: their keys and values are in the cache, and completed blocks become findable."""
+        for one in slices:
+            one.sequence.computed_tokens = one.end
+            self._publish(one.sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """The request is finished or aborted: forget it and let go of its blocks."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+        else:
+            self.waiting.remove(sequence)
+        self._let_go(sequence)
+
+    def _admit(self, planned: dict[Sequence, Slice]) -> None:
+        while self.waiting and len(self.running) < self._max_num_seqs:
+            budget = self._budget_left(planned.values())
+            if budget == 0:
+                return
+            sequence = self.waiting[0]
+            found = self._pool.match(sequence.reusable_chain())
+            blocks = self._blocks_for(len(sequence.tokens))
+            if blocks - len(found) > self._pool.free_blocks - self._pool.free_among(found):
+                return
+            self.running.append(self.waiting.popleft())
+            self._pool.hold(found)
+            sequence.blocks = found
+            sequence.published_blocks = len(found)
+            sequence.computed_tokens = len(found) * self._block_size
+            if sequence.cached_tokens is None:
+                sequence.cached_tokens = sequence.computed_tokens
+            self._take(sequence, min(sequence.pending_tokens, budget), planned)
+
+    def _take(self, sequence: Sequence, count: int, planned: dict[Sequence, Slice]) -> None:
+        end = sequence.computed_tokens + count
+        while len(sequence.blocks) < self._blocks_for(end):
+            sequence.blocks.append(self._pool.allocate())
+        planned[sequence] = Slice(sequence, sequence.computed_tokens, count)
+
+    def _make_room(self, sequence: Sequence, count: int, planned: dict[Sequence, Slice]) -> bool:
+        """Preempt the youngest until `sequence` can take `count` tokens, itself if it is the youngest left."""
+        needed = self._blocks_for(sequence.computed_tokens + count) - len(sequence.blocks)
+        preempted = False
+        while self._pool.free_blocks < needed and sequence in self.running:
+            victim = self.running.pop()
+            planned.pop(victim, None)
+            self._let_go(victim)
+            victim.preemptions += 1
+            self.preemptions += 1
+            self.waiting.appendleft(victim)
+            preempted = True
+        return preempted
+
+    def _let_go(self, sequence: Sequence) -> None:
+        self._pool.release(sequence.blocks)
+        sequence.blocks = []
+        sequence.published_blocks = 0
+        sequence.computed_tokens = 0
+
+    def _publish(self, sequence: Sequence) -> None:
+        for index in range(sequence.published_blocks, sequence.computed_tokens // self._block_size):
+            block = sequence.blocks[index]
+            sequence.blocks[index] = self._pool.publish(block, sequence.hash_of(index))
+            is_new, is_prompt = (
+                sequence.blocks[index] == block,
+                (index + 1) * self._block_size <= sequence.prompt_tokens,
+            )
+            if is_new and is_prompt and sequence.preemptions == 0:
+                sequence.created_cache_tokens += self._block_size
+        sequence.published_blocks = sequence.computed_tokens // self._block_size
+
+    def _blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self._block_size)
+
+    def _budget_left(self, slices: Iterable[Slice]) -> int:
+        return self._max_batched_tokens - sum(one.count for one in slices)

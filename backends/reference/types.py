@@ -1,0 +1,117 @@
+"""The nouns of the reference engine.
+
+HTTP body --wire--> GenerationRequest --engine--> Delta, Delta, ... (the last one has a finish reason)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import NewType
+
+RequestId = NewType("RequestId", str)
+"""Names one generation inside one engine."""
+
+BlockId = NewType("BlockId", int)
+"""Index of a physical block of the KV cache."""
+
+BlockHash = NewType("BlockHash", bytes)
+"""16 bytes naming a block's tokens, everything before them, and the salt."""
+
+SMOLLM2 = "smollm2"
+TINY = "tiny"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How one engine is set up. Everything has a default that runs on a laptop.
+
+    `kv_blocks` × `block_size` is the capacity of the KV cache in tokens; a request longer than that is refused.
+    `max_batched_tokens` bounds the tokens computed in one step: smaller means smoother decoding beside a long
+    prefill, larger means faster prefill. `threads` is torch's thread count for the whole process, `None` leaves it.
+    """
+
+    model: str = TINY
+    served_model_name: str | None = None
+    block_size: int = 16
+    kv_blocks: int = 1024
+    max_model_len: int | None = None
+    max_num_seqs: int = 16
+    max_batched_tokens: int = 512
+    threads: int | None = None
+    chat_template: Path | None = None
+    api_key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("block_size", "kv_blocks", "max_num_seqs", "max_batched_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.max_batched_tokens < self.max_num_seqs:
+            raise ValueError("max_batched_tokens must be at least max_num_seqs: each running request needs one a step")
+
+    @property
+    def served_name(self) -> str:
+        """The model name clients use: as configured, else the last part of `model`."""
+        return self.served_model_name or Path(self.model).name
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen and when to stop. `temperature` 0 is greedy."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One prompt to continue. `cache_salt` separates KV caches: equal prompts under two salts share nothing."""
+
+    request_id: RequestId
+    prompt_tokens: tuple[int, ...] = field(repr=False)
+    sampling: SamplingParams
+    cache_salt: str = ""
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended; the values are the wire's."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What one generation cost so far, in tokens.
+
+    `cached_tokens` prompt tokens were taken from the cache, whole blocks; the rest of `prompt_tokens` ran through the
+    model. `created_cache_tokens` prompt tokens were newly put in the cache.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    created_cache_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """News of one generation: the text and the token ids since the last one, and the running receipt."""
+
+    text: str = field(repr=False)
+    token_ids: tuple[int, ...] = field(repr=False)
+    receipt: Receipt
+    finish: FinishReason | None = None
+    stop_reason: str | int | None = None
+
+
+Listener = Callable[[Delta], None]
+"""Called on the engine's thread for each delta; must not block."""

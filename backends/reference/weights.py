@@ -1,0 +1,80 @@
+"""Weights of a Llama decoder as float32 torch tensors, from `*.safetensors`.
+
+Query, key and value projections are stacked into one matrix, and so are the gate and up projections: one product with
+a large matrix is faster than three with small ones, above all while decoding single tokens.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from backends.reference.errors import ModelUnavailable
+from backends.reference.model_shape import ModelShape, read_shape
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One decoder layer; matrices are [out, in]."""
+
+    attention_norm: Tensor
+    qkv: Tensor
+    attention_out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWeights:
+    """All weights of one model; read-only, so engines in one process may share them."""
+
+    shape: ModelShape
+    embedding: Tensor = field(repr=False)
+    layers: tuple[LayerWeights, ...] = field(repr=False)
+    final_norm: Tensor = field(repr=False)
+    head: Tensor = field(repr=False)
+
+
+def load_weights(directory: Path) -> ModelWeights:
+    """Load the weights of a Hugging Face directory, in one file or several. Raises `ModelUnavailable`."""
+    shape = read_shape(directory)
+    tensors = _read_tensors(directory)
+
+    def take(name: str) -> Tensor:
+        try:
+            return tensors[name]
+        except KeyError:
+            raise ModelUnavailable(f"tensor {name} in {directory}", "the directory is incomplete") from None
+
+    def layer(index: int) -> LayerWeights:
+        at = f"model.layers.{index}"
+        qkv = [take(f"{at}.self_attn.{part}_proj.weight") for part in "qkv"]
+        return LayerWeights(
+            attention_norm=take(f"{at}.input_layernorm.weight"),
+            qkv=torch.cat(qkv),
+            attention_out=take(f"{at}.self_attn.o_proj.weight"),
+            mlp_norm=take(f"{at}.post_attention_layernorm.weight"),
+            gate_up=torch.cat([take(f"{at}.mlp.gate_proj.weight"), take(f"{at}.mlp.up_proj.weight")]),
+            down=take(f"{at}.mlp.down_proj.weight"),
+        )
+
+    embedding = take("model.embed_tokens.weight")
+    return ModelWeights(
+        shape=shape,
+        embedding=embedding,
+        layers=tuple(layer(index) for index in range(shape.layers)),
+        final_norm=take("model.norm.weight"),
+        head=embedding if shape.tied_embeddings else take("lm_head.weight"),
+    )
+
+
+def _read_tensors(directory: Path) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for path in sorted(directory.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - not a mapping, only has keys()
+                tensors[name] = file.get_tensor(name).to(torch.float32)
+    return tensors
