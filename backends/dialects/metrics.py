@@ -12,8 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from backends.dialects.types import Dialect, MetricNames, Samples, Series
 from backends.types import LoadSample
 
-PROCESS_START = "process_start_time_seconds"
-
 
 def scan(text: str, names: Iterable[str]) -> Samples:
     """The series called exactly `names` on a page in Prometheus' text format; lines that cannot be read are skipped.
@@ -39,13 +37,13 @@ def names_read(dialect: Dialect) -> tuple[str, ...]:
         *names.kv_use,
         *names.prefix_hits,
         *names.prefix_queries,
+        *names.started,
         *names.also,
-        PROCESS_START,
     )
 
 
 def load(dialect: Dialect, samples: Samples, fetched_at_s: float) -> LoadSample:
-    """The load on a page: counts and counters summed over an endpoint's ranks, the KV use their mean."""
+    """The load on a page: counts and counters summed over an endpoint's ranks, use their mean, start the latest."""
     names: MetricNames = dialect.metrics
     prepared = dialect.prepare(samples)
     running, waiting = total(prepared, names.running), total(prepared, names.waiting)
@@ -57,7 +55,7 @@ def load(dialect: Dialect, samples: Samples, fetched_at_s: float) -> LoadSample:
         kv_use=sum(use) / len(use) if use else None,
         prefix_hits=total(prepared, names.prefix_hits),
         prefix_queries=total(prepared, names.prefix_queries),
-        started_at_s=total(prepared, (PROCESS_START,)),
+        started_at_s=max(_values(prepared, names.started), default=None),
     )
 
 

@@ -25,13 +25,17 @@ Info = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class MetricNames:
-    """Which metrics carry the load; each field lists alternatives, newest first. `also` is read by `shape` alone."""
+    """Which metrics carry the load; each field lists alternatives, best first. `also` is read by `shape` alone.
+
+    `started` are gauges that hold the Unix time at which the engine's process, or its counters, came to be.
+    """
 
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     kv_use: tuple[str, ...] = ()
     prefix_hits: tuple[str, ...] = ()
     prefix_queries: tuple[str, ...] = ()
+    started: tuple[str, ...] = ("process_start_time_seconds",)
     also: tuple[str, ...] = ()
 
 

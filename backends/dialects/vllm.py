@@ -49,6 +49,7 @@ VLLM = Dialect(
         kv_use=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
         prefix_hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
         prefix_queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+        started=("process_start_time_seconds", "vllm:prefix_cache_queries_created"),
         also=(_CONFIG,),
     ),
     health_paths=("/health",),

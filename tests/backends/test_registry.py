@@ -217,6 +217,7 @@ async def test_a_restart_seen_by_its_start_time_raises_the_generation_once(engin
 
 async def test_a_restart_seen_by_counters_going_back_raises_the_generation(engine: EnginePage) -> None:
     engine.edit_metrics("process_start_time_seconds 1.79596121854e+09\n", "")
+    engine.edit_metrics("\nvllm:prefix_cache_queries_created{", "\nother_created{")
     async with registry_of(engine) as registry:
         await registry.poll(A)
         assert of(registry).generation == 0

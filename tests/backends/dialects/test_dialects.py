@@ -143,6 +143,11 @@ def test_vllms_ranks_are_summed_and_their_use_averaged() -> None:
     assert told(VLLM, {}, two, {}).capacity_blocks == 200
 
 
+def test_without_a_process_start_the_creation_of_vllms_counters_tells_it() -> None:
+    two = "".join(f'vllm:prefix_cache_queries_created{{engine="{rank}"}} {1000.5 + rank}\n' for rank in range(2))
+    assert read(VLLM, two).started_at_s == 1001.5
+
+
 def test_figures_that_read_none_or_nan_are_unknown() -> None:
     unsure = 'vllm:cache_config_info{block_size="None",num_gpu_blocks="None"} 1.0\nvllm:kv_cache_usage_perc NaN\n'
     assert told(VLLM, {}, unsure, {}).block_size is None
