@@ -11,6 +11,8 @@ from billing.errors import BillingError, LedgerUnavailable, PeriodInvalid, Price
 from billing.ledger import Ledger, LedgerOptions, open_ledger
 from billing.price_book import PriceBook
 from billing.pricing import Charge, Price, charge
+from billing.report import Line, Report, Tally, report
+from billing.report_text import render_csv, render_json, render_table
 from billing.types import (
     Attempt,
     Buckets,
@@ -32,14 +34,17 @@ __all__ = [
     "Ledger",
     "LedgerOptions",
     "LedgerUnavailable",
+    "Line",
     "OpenedRequest",
     "PeriodInvalid",
     "Price",
     "PriceBook",
     "PricesInvalid",
+    "Report",
     "RowRefused",
     "Settlement",
     "SettlementState",
+    "Tally",
     "Usage",
     "UsageFlag",
     "UsageMerger",
@@ -47,4 +52,8 @@ __all__ = [
     "charge",
     "open_ledger",
     "parse_when",
+    "render_csv",
+    "render_json",
+    "render_table",
+    "report",
 ]

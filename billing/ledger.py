@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from billing.ownership import owned
 from billing.price_book import PriceBook
 from billing.store import SqliteStore, Sync
 from billing.types import OpenedRequest, Settlement
@@ -76,19 +75,17 @@ async def open_ledger(
     Raises `LedgerUnavailable` where another process owns it, or it cannot be opened.
     """
     options = options or LedgerOptions()
-    path = Path(path)
-    with owned(path):
-        store = SqliteStore(
-            path,
-            book,
-            secrets.token_hex(8),
-            sync=sync,
-            busy_timeout_s=options.busy_timeout_s,
-            clock=options.clock,
-        )
-        writer = Writer(store, most_waiting=options.most_waiting)
+    store = SqliteStore(
+        Path(path),
+        book,
+        secrets.token_hex(8),
+        sync=sync,
+        busy_timeout_s=options.busy_timeout_s,
+        clock=options.clock,
+    )
+    writer = Writer(store, most_waiting=options.most_waiting)
+    try:
         await writer.start()
-        try:
-            yield Ledger(store, writer)
-        finally:
-            await writer.close()
+        yield Ledger(store, writer)
+    finally:
+        await writer.close()

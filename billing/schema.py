@@ -110,7 +110,7 @@ for _table in (requests, settlements, attempts):
         event.listen(
             _table,
             "after_create",
-            DDL(
+            DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy left it without types
                 f"CREATE TRIGGER {_table.name}_no_{_change.lower()} BEFORE {_change} ON {_table.name} "
                 f"BEGIN SELECT RAISE(ABORT, 'rows of the ledger are immutable'); END"
             ).execute_if(dialect="sqlite"),

@@ -8,7 +8,7 @@ all rows fail, the connection is dropped, and the next write or probe makes a ne
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -19,6 +19,7 @@ from sqlalchemy.pool import NullPool
 
 from billing.batch import Batch
 from billing.errors import LedgerUnavailable, RowRefused
+from billing.ownership import owned
 from billing.price_book import PriceBook
 from billing.rows import Fact
 from billing.schema import VERSION, metadata, owners, requests, settlements
@@ -69,16 +70,18 @@ class SqliteStore:
             hide_parameters=True,
             skip_autocommit_rollback=False,
         )
+        self._lock = ExitStack()
         self._connection: Connection | None = None
         self._facts: dict[str, Fact] = {}
         self._unsettled = 0
 
     def start(self) -> None:
-        """Create what is missing, take over from owners that died. Raises `LedgerUnavailable`.
+        """Own the file, create what is missing, take over from owners that died. Raises `LedgerUnavailable`.
 
-        O(rows) where an owner died, else O(1).
+        O(rows) where an owner died, else O(1). Whether it raises or not, `close` ends it.
         """
         try:
+            self._lock.enter_context(owned(self._path))
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE))
             connection = self._connected()
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -86,11 +89,7 @@ class SqliteStore:
             self._recover(connection)
             connection.commit()
         except (SQLAlchemyError, OSError) as error:
-            self._disconnect()
             raise LedgerUnavailable(f"{self._path}: {_words(error)}") from error
-        except LedgerUnavailable:
-            self._disconnect()
-            raise
 
     def write(self, records: Sequence[Record]) -> list[Outcome]:
         """Make records durable in one transaction; the outcome of each. Neither a record nor a disk makes it raise."""
@@ -121,11 +120,12 @@ class SqliteStore:
 
     def close(self) -> None:
         """Note an orderly end, so that the next start has nothing to recover; and let go of the file."""
-        if self.healthy and not self._unsettled:
-            with suppress(SQLAlchemyError), self._connected().begin():
+        if self._connection is not None and not self._unsettled:
+            with suppress(SQLAlchemyError), self._connection.begin():
                 ended = {owners.c.ended_at_us: to_us(self._clock())}
-                self._connected().execute(update(owners).where(owners.c.owner_id == self._owner_id).values(ended))
+                self._connection.execute(update(owners).where(owners.c.owner_id == self._owner_id).values(ended))
         self._disconnect()
+        self._lock.close()
 
     def _open(self) -> sqlite3.Connection:
         # mode=rw: a file that went away must not come back empty under a running gateway.

@@ -41,7 +41,7 @@ class Store(Protocol):
     healthy: bool
 
     def start(self) -> None:
-        """Connect, make ready, recover. Raises `LedgerUnavailable`."""
+        """Connect, make ready, recover. Raises `LedgerUnavailable`; then, too, `close` is called."""
 
     def write(self, records: Sequence[Record]) -> Sequence[Outcome]:
         """Make records durable, in order; says for each what became of it."""
@@ -104,16 +104,14 @@ class Writer:
     def _run(self) -> None:
         try:
             self._store.start()
-        except LedgerUnavailable as error:
-            self._tell(_resolve, self._started, error)
-            return
-        self._tell(_resolve, self._started, None)
-        try:
+            self._tell(_resolve, self._started, None)
             while (batch := self._next_batch()) is not None:
                 self._write(batch)
+        except LedgerUnavailable as error:
+            self._tell(_resolve, self._started, error)
         finally:
             self._store.close()
-            self._tell(_resolve, self._ended, None)
+            self._tell(self._end)
 
     def _next_batch(self) -> list[_Ticket] | None:
         """Wait for a ticket, take all that wait with it; None once the queue was closed and is empty."""
@@ -138,13 +136,25 @@ class Writer:
         return self._queue.get()
 
     def _write(self, batch: list[_Ticket]) -> None:
-        outcomes = self._store.write([ticket.record for ticket in batch])
-        self._tell(self._resolve_batch, batch, outcomes)
+        outcomes: Sequence[Outcome] = [LedgerUnavailable("its writer failed")] * len(batch)
+        try:
+            outcomes = self._store.write([ticket.record for ticket in batch])
+        finally:
+            self._tell(self._resolve_batch, batch, outcomes)
 
     def _resolve_batch(self, batch: list[_Ticket], outcomes: Sequence[Outcome]) -> None:
         self._waiting -= len(batch)
         for ticket, outcome in zip(batch, outcomes, strict=True):
             _resolve(ticket.future, outcome)
+
+    def _end(self) -> None:
+        """The thread has ended: nothing waits any more, except after a fault that ended it too early."""
+        self._closed = True
+        while not self._queue.empty():
+            ticket = self._queue.get()
+            if ticket is not None:
+                self._resolve_batch([ticket], [LedgerUnavailable("its writer has ended")])
+        _resolve(self._ended, None)
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         # A loop that was closed without closing the ledger cannot be told anything; the rows are written all the same.
