@@ -124,19 +124,21 @@ class ByteTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """The bytes of `text`, padded to whole tokens."""
         del add_special_tokens
-        data = well_formed(text).encode()
+        data = utf8(text)
         return TokenIds(data + bytes(-len(data) % TOKEN_BYTES))
 
 
-def well_formed(text: str) -> str:
-    """`text`, with each lone surrogate replaced by U+FFFD. Returns `text` itself where there is none."""
-    if text.isascii():
-        return text
+def utf8(text: str) -> bytes:
+    """`text` in UTF-8, with each lone surrogate replaced by U+FFFD. O(length)."""
     try:
-        text.encode()
+        return text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def well_formed(text: str) -> str:
+    """`text`, with each lone surrogate replaced by U+FFFD. Returns `text` itself where that costs nothing to see."""
+    return text if text.isascii() else utf8(text).decode()
 
 
 def _read(path: Path) -> bytes:

@@ -74,8 +74,7 @@ def _unwrapped(node: nodes.Node) -> nodes.Node:
     while isinstance(node, nodes.Filter | nodes.Test) or (
         isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
     ):
-        if node.node is None:
-            break
+        assert node.node is not None, "only filter blocks are filters of nothing, and they are no expressions"
         node = node.node
     return node
 

@@ -36,6 +36,10 @@ def test_loop_controls_and_the_generation_tag_are_understood() -> None:
     assert rendered("a{% generation %}{{ messages[0].content }}{% endgeneration %}b") == "aHib"
 
 
+def test_repetition_and_powers_work_within_their_bounds() -> None:
+    assert rendered("{{ '=' * 3 }}{{ 2 * [0] }}{{ 2 * 3 }}{{ 2 ** 3 }}") == "===[0, 0]68"
+
+
 def test_special_tokens_are_variables_that_arguments_may_replace() -> None:
     template = ChatTemplate("{{ bos_token }}{{ eos_token }}{{ nothing }}", {"bos_token": "<s>", "eos_token": "</s>"})
     assert template.render(USER, {}) == "<s></s>"
@@ -155,6 +159,12 @@ def test_the_date_is_the_clock_given() -> None:
             ContentFormat.STRING,
         ),
         ("{% for m in messages %}{% for t in m.tool_calls %}{% endfor %}{% endfor %}", ContentFormat.STRING),
+        (
+            "{% macro show(c) %}{% for p in c %}{% endfor %}{% endmacro %}{% macro other(c) %}{{ c }}{% endmacro %}"
+            "{% for m in messages %}{{ show('x') }}{{ show(c='x') }}{{ other(m.content) }}{% endfor %}",
+            ContentFormat.STRING,
+        ),
+        ("{% for m in messages %}{% for k in m[0] %}{% endfor %}{% endfor %}", ContentFormat.STRING),
         ("{% for t in tools %}{% for c in t.content %}{% endfor %}{% endfor %}", ContentFormat.STRING),
     ],
 )

@@ -81,6 +81,7 @@ def test_reasoning_has_both_of_its_names_and_only_on_assistant_messages() -> Non
     message: dict[str, object] = {"role": "assistant", "content": "b", "reasoning_content": "r"}
     assert seen(message)["reasoning"] == seen(message)["reasoning_content"] == "r"
     assert "reasoning" not in seen({**message, "role": "user"})
+    assert seen({**message, "reasoning": "newer"})["reasoning_content"] == "newer"
 
 
 def test_fields_unknown_to_engines_do_not_reach_the_template() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from prefix_index.prompt import ModelText, PromptView, load_model_text
+from prefix_index.prompt.model_text import LOOP_SAFE_MESSAGES
 from tests.prefix_index.prompt_data import DATA, Chat, chats, ids, model_directory, oracle, smollm2
 
 ANSWERS = json.loads((DATA / "engine_answers.json").read_text(encoding="utf-8"))
@@ -61,6 +62,13 @@ def test_a_next_turn_keeps_the_ids_of_the_turns_before(text: ModelText) -> None:
     longer = [*first, {"role": "assistant", "content": "two"}, {"role": "user", "content": "三"}]
     before = ids(text, PromptView(messages=first, add_generation_prompt=False))  # type: ignore[arg-type]
     assert ids(text, PromptView(messages=longer))[: len(before)] == before  # type: ignore[arg-type]
+
+
+def test_long_conversations_are_rendered_in_a_thread(text: ModelText) -> None:
+    message: dict[str, object] = {"role": "user", "content": "x"}
+    assert text.renders_long(PromptView(messages=[message] * (LOOP_SAFE_MESSAGES + 1)))
+    assert not text.renders_long(PromptView(messages=[message]))
+    assert not text.renders_long(PromptView(prompt="x"))
 
 
 def test_lone_surrogates_count_as_replacement_characters(text: ModelText) -> None:

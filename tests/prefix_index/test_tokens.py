@@ -1,5 +1,7 @@
 import base64
 import json
+import sys
+from array import array
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from tokenizers import AddedToken, models, pre_tokenizers
 
 from prefix_index.errors import TokenizerUnavailable
 from prefix_index.tiktoken_encodings import ENCODINGS
-from prefix_index.token_bytes import unpack
+from prefix_index.token_bytes import pack, unpack
 from prefix_index.tokens import ByteTokenizer, HuggingFaceTokenizer, TiktokenTokenizer, WholeTokenizer, well_formed
 from tests.prefix_index.prompt_data import model_directory, oracle
 
@@ -39,6 +41,15 @@ def test_ids_are_those_of_the_library(smollm2: HuggingFaceTokenizer, text: str) 
 
 def test_ids_are_packed_little_endian(smollm2: HuggingFaceTokenizer) -> None:
     assert smollm2.encode("Hello", add_special_tokens=False) == (19556).to_bytes(4, "little")
+
+
+def test_ids_are_packed_little_endian_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids_here = array("I", [1, 2**32 - 2])
+    packed_here = pack(ids_here)
+    monkeypatch.setattr(sys, "byteorder", "little" if sys.byteorder == "big" else "big")
+    packed_there = pack(ids_here)
+    assert packed_there == packed_here[3::-1] + packed_here[:3:-1]
+    assert unpack(packed_there) == ids_here == array("I", [1, 2**32 - 2])
 
 
 def test_truncation_and_padding_in_the_file_do_not_cut_prompts(tmp_path: Path) -> None:
