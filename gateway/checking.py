@@ -41,14 +41,13 @@ def _finding(endpoint: EndpointSnapshot, config: Config) -> Finding:
     facts = endpoint.facts
     if facts is None:
         return Finding(endpoint.id, False, "?", "?", "?", "?", endpoint.unhealthy_reason or "did not answer")
-    capacity = facts.capacity_blocks * facts.block_size if facts.capacity_blocks and facts.block_size else None
     return Finding(
         endpoint_id=endpoint.id,
         healthy=endpoint.healthy,
         engine=f"{facts.engine} {facts.version or ''}".strip(),
         models=", ".join(model.id for model in facts.models) or "none",
         block_size=str(facts.block_size or "unknown"),
-        capacity_tokens=str(capacity or "unknown"),
+        capacity_tokens=str(facts.capacity_tokens or "unknown"),
         advice="; ".join(_advice(endpoint, config)),
     )
 
@@ -63,7 +62,7 @@ def _advice(endpoint: EndpointSnapshot, config: Config) -> list[str]:
         found.append("this engine never says what was cached: it is billed at the full price")
     if config.isolation == "salt" and not facts.supports_cache_salt:
         found.append("it has no cache salt: it cannot serve more than one share group, unless isolation is none")
-    if facts.capacity_blocks is None and config.index.capacity_blocks is None:
+    if facts.capacity_tokens is None and config.index.capacity_blocks is None:
         found.append("its capacity is unknown: set index.capacity_blocks")
     if not facts.has_tokenize and not {model.id for model in facts.models} <= set(config.models):
         found.append("it has no /tokenize: set models.<name>.tokenizer")

@@ -1,14 +1,25 @@
 """The commands. No logic here: each reads its arguments and calls what does the work."""
 
+import asyncio
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from billing import BillingError, parse_when, render_csv, render_json, render_table
+from billing import report as ledger_report
+from gateway.app import STARTUP_ERRORS
+from gateway.checking import ask_backends, effective_yaml
 from gateway.config import Config, ConfigInvalid, load_config, process_environment
 from gateway.edge.auth import new_key
-from gateway.serving import AnnouncingServer, server_config
+from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.telemetry import set_up_logging
+
+_TABLE_COLUMNS = 140
 
 cli = typer.Typer(
     name="prefixgate",
@@ -19,6 +30,15 @@ cli = typer.Typer(
 )
 keys = typer.Typer(help="API keys.", no_args_is_help=True)
 cli.add_typer(keys, name="keys")
+
+
+class ReportFormat(StrEnum):
+    """How a report is printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", envvar="PREFIXGATE_CONFIG", help="YAML file; see docs/config.md.")
@@ -62,9 +82,70 @@ def serve(
         raise _refused("no backend: give --backend URL, or backends in the config file")
     set_up_logging(settings.log_level)
     server = AnnouncingServer(server_config(settings, process_environment()))
-    server.run()
-    if not server.started:
+    if not run_until_stopped(server):
         raise typer.Exit(3)
+
+
+@cli.command()
+def demo(
+    seed: Annotated[int, typer.Option(help="Order of the requests.")] = 1,
+    keep: Annotated[bool, typer.Option(help="Leave everything running at the end, until Ctrl-C.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write what the table shows to this file.")] = None,
+    model: Annotated[str, typer.Option(help="smollm2, or tiny: two layers of random weights, in seconds.")] = "smollm2",
+    quick: Annotated[bool, typer.Option(help="Three turns of each conversation and short answers.")] = False,
+) -> None:
+    """Two real engines, three tenants, the same work twice: round robin, then prefix-aware."""
+    from gateway.demo import MODELS, demo_options, main  # noqa: PLC0415 - what it needs is not needed to serve
+
+    if model not in MODELS:
+        raise _refused(f"--model must be one of {', '.join(MODELS)}, not {model!r}")
+    raise typer.Exit(main(demo_options(seed, model, quick=quick, keep=keep), json_file, Console()))
+
+
+@cli.command()
+def report(
+    from_: Annotated[str, typer.Option("--from", help="First instant of the period: a date or ISO time, UTC.")],
+    to: Annotated[str, typer.Option(help="First instant after the period.")],
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    format_: Annotated[ReportFormat, typer.Option("--format", help="How to print it.")] = ReportFormat.TABLE,
+    ledger: Annotated[Path | None, typer.Option(help="SQLite file of the ledger; default: the configured one.")] = None,
+    config: ConfigFile = None,
+) -> None:
+    """The bill of a period: tokens and money per tenant and model, with totals that are the sums of the rows."""
+    path = ledger or _config(config, {}).ledger.path
+    try:
+        found = ledger_report(path, parse_when(from_), parse_when(to), tenant)
+    except BillingError as error:
+        raise _refused(str(error)) from None
+    match format_:
+        case ReportFormat.TABLE:
+            _wide_console().print(render_table(found))
+        case ReportFormat.CSV:
+            typer.echo(render_csv(found), nl=False)
+        case ReportFormat.JSON:
+            typer.echo(render_json(found))
+
+
+@cli.command()
+def check(
+    backend: Annotated[list[str] | None, typer.Option(help="Base URL of a model server; repeat for each.")] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Show the effective configuration and ask every backend what it is; exit 1 where one does not answer."""
+    settings = _config(config, {"backends": [{"url": url} for url in backend] if backend else None})
+    typer.echo(effective_yaml(settings))
+    try:
+        findings = asyncio.run(ask_backends(settings, process_environment()))
+    except STARTUP_ERRORS as error:
+        raise _refused(str(error)) from None
+    table = Table("endpoint", "up", "engine", "models", "block", "capacity, tokens", "what would help")
+    for one in findings:
+        up = "yes" if one.healthy else "no"
+        row = (one.endpoint_id, up, one.engine, one.models, one.block_size, one.capacity_tokens, one.advice)
+        table.add_row(*map(escape, row))
+    _wide_console().print(table)
+    if not all(one.healthy for one in findings):
+        raise typer.Exit(1)
 
 
 @keys.command("new")
@@ -76,6 +157,13 @@ def keys_new(
     key, digest = new_key()
     typer.echo(f"key, shown only now:  {key}\n\nentry for the keys file:\n")
     typer.echo(f"tenants:\n  - id: {tenant}\n    keys:\n      - {{id: {key_id or tenant + '-1'}, sha256: {digest}}}")
+
+
+def _wide_console() -> Console:
+    """A console for tables of many columns: in a pipe or a narrow window lines may be long, but words stay whole."""
+    console = Console()
+    console.width = max(console.width, _TABLE_COLUMNS)
+    return console
 
 
 def _config(path: Path | None, flags: dict[str, object]) -> Config:

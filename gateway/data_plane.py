@@ -13,7 +13,15 @@ from typing import Final
 
 from gateway.edge.auth import Authenticator
 from gateway.edge.openai import read_request
-from gateway.errors import BadRequest, BodyTooLarge, GatewayError, MethodNotAllowed, NotFound, as_gateway_error
+from gateway.errors import (
+    BadRequest,
+    BodyTooLarge,
+    GatewayError,
+    Internal,
+    MethodNotAllowed,
+    NotFound,
+    as_gateway_error,
+)
 from gateway.exchange import Clocks
 from gateway.ids import new_request_id
 from gateway.pipeline import Pipeline
@@ -53,11 +61,11 @@ class Edge:
         request_id = new_request_id(int(self._parts.clocks.wall().timestamp() * 1000))
         try:
             await self._route(scope, receive, client, request_id)
-        except GatewayError as error:
-            await _answer_error(client, error, request_id)
         except Exception as error:  # noqa: BLE001 - the edge: nothing may pass it
-            LOGGER.exception("request failed", extra={"fields": {"request_id": request_id}})
-            await _answer_error(client, as_gateway_error(error), request_id)
+            answer = as_gateway_error(error)
+            if isinstance(answer, Internal):
+                LOGGER.exception("request failed", extra={"fields": {"request_id": request_id}})
+            await _answer_error(client, answer, request_id)
 
     async def _route(self, scope: Scope, receive: Receive, client: ClientStream, request_id: RequestId) -> None:
         path, method = scope["path"], scope["method"]
@@ -103,7 +111,7 @@ class Edge:
 
 async def _until_client_leaves(receive: Receive, work: Coroutine[object, object, None]) -> None:
     """Run `work`; cancel it when the client leaves. Raises what `work` raises."""
-    failure: list[GatewayError] = []
+    failure: list[Exception] = []
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -113,7 +121,7 @@ async def _until_client_leaves(receive: Receive, work: Coroutine[object, object,
     async def run() -> None:
         try:
             await work
-        except GatewayError as error:
+        except Exception as error:  # noqa: BLE001 - kept out of the group, which would wrap it, and raised below
             failure.append(error)
 
     try:

@@ -88,6 +88,8 @@ def _question(model: str, prompt: PromptView) -> bytes | None:
         }
         if prompt.tools is not None:
             content["tools"] = prompt.tools
+        if prompt.reasoning_effort is not None:
+            content["reasoning_effort"] = prompt.reasoning_effort
         if prompt.template_kwargs:
             content["chat_template_kwargs"] = dict(prompt.template_kwargs)
     elif isinstance(prompt.prompt, str):

@@ -140,11 +140,15 @@ class Fleet:
         return found
 
     def block_size(self, endpoints: Iterable[EndpointSnapshot]) -> int:
-        """Tokens a block for prompts of these endpoints: the configured size, else their greatest common divisor."""
+        """Tokens a block for prompts of these endpoints: the configured size, else their greatest common divisor.
+
+        Engines that reuse single tokens (block size 1) take part in any size; what they report may exceed what is
+        expected by less than a block.
+        """
         if self._options.block_size is not None:
             return self._options.block_size
-        sizes = [e.facts.block_size for e in endpoints if e.facts is not None and e.facts.block_size]
-        return math.gcd(*sizes) if sizes else DEFAULT_BLOCK_TOKENS
+        sizes = [e.facts.block_size for e in endpoints if e.facts is not None and (e.facts.block_size or 1) > 1]
+        return math.gcd(*(size for size in sizes if size)) if sizes else DEFAULT_BLOCK_TOKENS
 
     def candidates(
         self, model: str, plan: Plan, match: Match[str], failed: frozenset[str]
@@ -174,9 +178,8 @@ class Fleet:
 
     def _publish_capacity(self, endpoint: EndpointSnapshot, facts: EndpointFacts) -> None:
         """Tell the index how many of its blocks an endpoint holds."""
-        if facts.capacity_blocks is not None and facts.block_size is not None:
-            tokens = facts.capacity_blocks * facts.block_size
-            blocks = max(tokens // self.block_size(self._same_models(facts)), 1)
+        if facts.capacity_tokens is not None:
+            blocks = max(facts.capacity_tokens // self.block_size(self._same_models(facts)), 1)
         elif self._options.capacity_blocks is not None:
             blocks = self._options.capacity_blocks
         else:

@@ -82,7 +82,9 @@ def bytes_as_tokens(prompt: PromptView) -> TokenIds:
 
 
 async def _local_tokens(text: ModelText, prompt: PromptView) -> TokenIds:
-    encoding = text.begin(prompt)
+    long = text.renders_long(prompt)
+    rendered = await asyncio.to_thread(text.prompt_of, prompt) if long else text.prompt_of(prompt)
+    encoding = text.begin_prompt(rendered, add_special_tokens=prompt.add_special_tokens)
     if encoding.is_long:
         await asyncio.to_thread(encoding.compute)
     else:

@@ -53,7 +53,7 @@ class Tee(Protocol):
 class _EventPart(msgspec.Struct):
     usage: dict[str, Any] | None = None
     choices: list[msgspec.Raw] | None = None
-    error: msgspec.Raw | None = None
+    error: Any = None
 
 
 _decode_event = msgspec.json.Decoder(_EventPart)

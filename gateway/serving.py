@@ -1,6 +1,7 @@
 """The gateway under uvicorn: uvloop, httptools, and an address that is told once it is real."""
 
 import json
+import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -32,6 +33,17 @@ class AnnouncingServer(Server):
         await super().startup(sockets)
         if self.url is not None:
             print(json.dumps({"url": self.url}), file=sys.stdout, flush=True)  # noqa: T201 - the product of the command
+
+
+def run_until_stopped(server: Server) -> bool:
+    """Serve until SIGTERM or Ctrl-C, which end it in an orderly way and are no failure; False where it never started.
+
+    uvicorn raises the signal again once it has stopped, for whoever had a handler before: ours does nothing.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server.run()
+    return server.started
 
 
 def server_config(settings: Config, environment: Mapping[str, str]) -> uvicorn.Config:

@@ -157,9 +157,6 @@ def _decode(route: Route, body: bytes) -> _Chat | _Completion:
 def _prompt(view: _Chat | _Completion) -> PromptView:
     if isinstance(view, _Completion):
         return PromptView(prompt=view.prompt, add_special_tokens=view.add_special_tokens)
-    kwargs = dict(view.chat_template_kwargs or {})
-    if view.reasoning_effort is not None:
-        kwargs.setdefault("reasoning_effort", view.reasoning_effort)
     return PromptView(
         messages=view.messages,
         tools=view.tools,
@@ -167,7 +164,8 @@ def _prompt(view: _Chat | _Completion) -> PromptView:
         add_generation_prompt=view.add_generation_prompt,
         continue_final_message=view.continue_final_message,
         add_special_tokens=view.add_special_tokens,
-        template_kwargs=kwargs,
+        template_kwargs=view.chat_template_kwargs or {},
+        reasoning_effort=view.reasoning_effort,
     )
 
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from gateway.errors import BadRequest
 
 _WHITESPACE = re.compile(r"[ \t\n\r]*")
-_scan_value: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().scan_once
+_scan_value: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # untyped
+
+_scan_string: Callable[[str, int], tuple[str, int]] = json.decoder.scanstring  # type: ignore[attr-defined]  # untyped
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def _members(text: str) -> Iterator[_Member]:
         start = _skip(text, at)
         if text[start] == "}":
             return
-        key, at = json.decoder.scanstring(text, start + 1, True)
+        key, at = _scan_string(text, start + 1)
         value_start = _skip(text, _skip(text, at) + 1)
         try:
             _, end = _scan_value(text, value_start)

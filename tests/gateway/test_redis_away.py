@@ -1,0 +1,85 @@
+"""Redis away at the start, gone in the middle, back again: requests are served, the ledger stays exact."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from prefix_index import EmbeddedServer
+from tests.gateway.conftest import RunningGateway, StartGateway, settled
+from tests.gateway.scripted_engine import ScriptedEngine, answer_chat, scripted_engine
+from tests.hostile import HostileServer, hang
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "Where are the books on gravity?"}]}
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    async with scripted_engine(answer_chat("Hi")) as running:
+        yield running
+
+
+async def ask(client: httpx.AsyncClient) -> httpx.Response:
+    answer = await client.post("/v1/chat/completions", json=CHAT)
+    assert answer.status_code == 200
+    return answer
+
+
+async def health_of_index(client: httpx.AsyncClient) -> str | None:
+    degraded: dict[str, str] = (await client.get("/health")).json()["degraded"]
+    return degraded.get("index")
+
+
+async def until_index(client: httpx.AsyncClient, *, degraded: bool) -> None:
+    async with asyncio.timeout(15):
+        while (await health_of_index(client) is not None) != degraded:
+            await ask(client)
+
+
+def client_of(gateway: RunningGateway) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=gateway.url, timeout=30)
+
+
+async def test_without_redis_at_the_start_prefixes_are_still_followed(
+    engine: ScriptedEngine, start_gateway: StartGateway
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{nobody.getsockname()[1]}/0"
+        gateway = await asyncio.to_thread(start_gateway, engine.url, index__redis_url=url)
+        async with client_of(gateway) as client:
+            answers = [await ask(client) for _ in range(4)]
+            assert await health_of_index(client) is not None
+    assert answers[-1].headers["x-prefixgate-cached-tokens"] == "32"
+    assert len(await settled(gateway, 4)) == 4
+
+
+async def test_a_redis_that_accepts_and_never_answers_costs_no_request(
+    engine: ScriptedEngine, start_gateway: StartGateway
+) -> None:
+    async with HostileServer([hang]) as frozen:
+        url = f"redis://127.0.0.1:{frozen.port}/0"
+        gateway = await asyncio.to_thread(start_gateway, engine.url, index__redis_url=url)
+        async with client_of(gateway) as client:
+            await asyncio.gather(*(ask(client) for _ in range(20)))
+            assert await health_of_index(client) is not None
+        assert len(await settled(gateway, 20)) == 20
+
+
+async def test_redis_that_dies_in_the_middle_is_replaced_by_the_twin_and_used_again_when_it_is_back(
+    engine: ScriptedEngine, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    async with EmbeddedServer(directory=tmp_path) as server:
+        gateway = await asyncio.to_thread(
+            start_gateway, engine.url, index__redis_url=server.url, index__deadline_ms=500.0
+        )
+        async with client_of(gateway) as client:
+            for _ in range(3):
+                await ask(client)
+            assert await health_of_index(client) is None
+            await server.stop()
+            await until_index(client, degraded=True)
+            assert (await ask(client)).headers["x-prefixgate-cached-tokens"] == "32"
