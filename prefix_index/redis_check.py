@@ -1,4 +1,4 @@
-"""Audit of the index in Redis: reads all keys of a pool and checks every invariant that `lua/radix.lua` states.
+"""Audit of the index in Redis: reads all keys of a pool and checks every invariant that `lua/nodes.lua` states.
 
 Reads the whole pool at once, in one transaction: for tests and operators, never for the request path.
 """

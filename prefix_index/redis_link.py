@@ -108,14 +108,17 @@ def connect(url: str) -> Redis:
 
     `url` is redis://, rediss:// (TLS) or unix://; user, password and database as redis-py reads them. Connects on use.
     """
+    # No socket timeout: under one, redis-py writes inside asyncio.wait_for, which in Python 3.11 can swallow a
+    # cancellation, and our deadlines are cancellations.
     return Redis.from_url(
-        url, decode_responses=False, retry=Retry(NoBackoff(), 0), socket_connect_timeout=1.0, socket_timeout=5.0
+        url, decode_responses=False, retry=Retry(NoBackoff(), 0), socket_connect_timeout=1.0, socket_timeout=None
     )
 
 
 def library() -> tuple[str, str]:
     """Name and code of the function library. The name ends in a digest: other code is another library."""
-    body = resources.files("prefix_index").joinpath("lua/radix.lua").read_text(encoding="utf-8")
+    folder = resources.files("prefix_index").joinpath("lua")
+    body = "".join(folder.joinpath(part).read_text(encoding="utf-8") for part in ("nodes.lua", "radix.lua"))
     name = f"prefixgate_{KEY_VERSION}_{hashlib.sha256(body.encode()).hexdigest()[:8]}"
     return name, f"#!lua name={name}\nlocal LIB = '{name}'\n{body}"
 

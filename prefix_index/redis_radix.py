@@ -1,4 +1,4 @@
-"""The radix index in Redis: the contract of `RadixIndex`, shared by all replicas. The structure is in `lua/radix.lua`.
+"""The radix index in Redis: the contract of `RadixIndex`, shared by all replicas. The structure is in `lua/nodes.lua`.
 
     replica 1 ──match, observe──┐
     replica 2 ──match, observe──┼──> functions prefixgate_1_<digest>_* over the keys {pg:1:<pool>}:*

@@ -75,8 +75,6 @@ def read_match(reply: object, known: Registry) -> MatchReply:
     """
     version, born, names, now_us, path, walked, cut, news = _as_list(reply)
     registry = known if version == known.version else _read_registry(_as_bytes(version), _as_bytes(born), names)
-    if registry is known and born != known.born:
-        registry = Registry(known.version, _as_bytes(born), known.slots, known.generations)
     match = Match(
         blocks=_read_path(_as_list(path), registry.slots),
         walked_blocks=_as_int(walked),

@@ -189,7 +189,9 @@ def test_clearing_twice_or_nothing_leaves_nothing_to_reclaim() -> None:
     assert list(index.holders()) == []
 
 
-@pytest.mark.parametrize("damage", ["name", "holder", "child", "orphan", "parent", "start", "subset", "count", "order"])
+@pytest.mark.parametrize(
+    "damage", ["name", "holder", "child", "orphan", "parent", "start", "subset", "count", "order", "seat"]
+)
 def test_the_audit_sees_every_kind_of_damage(damage: str) -> None:
     index = RadixIndex[str]()
     for holder, prompt in (("a", "xxyy"), ("b", "xxzz"), ("a", "xx")):
@@ -217,6 +219,8 @@ def test_the_audit_sees_every_kind_of_damage(damage: str) -> None:
             seat.blocks += 1
         case "order":
             seat.touch(leaf.holds[seat])
+        case "seat":
+            del index._seats["a"]
     assert index.check() != []
 
 

@@ -138,7 +138,7 @@ class TwinContract(Contract):
 
 
 def test_the_index_in_process_keeps_the_contract() -> None:
-    run_state_machine_as_test(TwinContract, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(TwinContract, settings=settings(max_examples=100, stateful_step_count=40, deadline=None))
 
 
 @pytest.mark.parametrize("kind", SERVERS)
@@ -153,4 +153,4 @@ def test_the_index_in_redis_keeps_the_contract(kind: str, server_urls: dict[str,
                 super().teardown()
                 self.in_redis.close()
 
-    run_state_machine_as_test(RedisContract, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(RedisContract, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))

@@ -239,6 +239,20 @@ async def test_the_audit_sees_an_order_that_would_lose_a_parent_first(client: Re
     assert any("not in its order" in problem for problem in await check_pool(client, pool))
 
 
+async def test_order_holds_when_the_clock_of_the_server_goes_back(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    _, lru, _, reg, _, _, _ = pool_keys(pool)
+    await index.observe("a", chain("xxzz"))
+    ahead = int(await client.hget(reg, "t") or 0) + 36_000_000
+    await client.hset(reg, "t", str(ahead))
+    for prompt in ("xxyy", "xxzz", "xx"):
+        await index.observe("a", chain(prompt))
+    ticks = [float(entry[1]) for entry in await client.zrange(lru, 0, -1, withscores=True)]
+    assert min(ticks) > ahead
+    assert len(ticks) == 3
+    assert await check_pool(client, pool) == []
+
+
 async def test_a_long_prompt_goes_through_in_one_call(client: Redis, pool: str) -> None:
     index = RedisRadix(client, pool)
     long = chain("x" * 8192)
