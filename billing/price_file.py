@@ -64,7 +64,8 @@ def read_prices(path: Path) -> tuple[str | None, tuple[Price, ...]]:
     if loaded is None:
         return None, ()
     book = _keyed(loaded, where, _BOOK_KEYS)
-    prices = book.get("prices") or []
+    prices = book.get("prices")
+    prices = [] if prices is None else prices
     if not isinstance(prices, list):
         raise PricesInvalid(where, "`prices` must be a list")
     currency = book.get("currency")

@@ -130,12 +130,15 @@ class SqliteStore:
     def _open(self) -> sqlite3.Connection:
         # mode=rw: a file that went away must not come back empty under a running gateway.
         connection = sqlite3.connect(f"{self._path.as_uri()}?mode=rw", uri=True, timeout=self._busy_timeout_s)
-        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise sqlite3.OperationalError("this file system cannot keep a write-ahead log; use a local disk")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync == 'disk' else 'NORMAL'}")
+            connection.execute(f"PRAGMA journal_size_limit = {_MOST_JOURNAL_BYTES}")
+        except sqlite3.Error:
             connection.close()
-            raise sqlite3.OperationalError("this file system cannot keep a write-ahead log; use a local disk")
-        connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync == 'disk' else 'NORMAL'}")
-        connection.execute(f"PRAGMA journal_size_limit = {_MOST_JOURNAL_BYTES}")
+            raise
         return connection
 
     def _connected(self) -> Connection:

@@ -12,11 +12,11 @@ def parse_when(text: str) -> datetime:
     """Read `2026-11-01`, `2026-11-01T09:30`, `2026-11-01T00:00+05:30`. Raises `PeriodInvalid`."""
     try:
         when = datetime.fromisoformat(text.strip())
-    except ValueError as error:
+        return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise PeriodInvalid(
             text, f"not a date or time in ISO form, as 2026-11-01 or 2026-11-01T09:30Z ({error})"
         ) from None
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 
 
 def to_us(when: datetime) -> int:
