@@ -15,6 +15,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -109,6 +110,8 @@ class HostileServer:
             pass
         finally:
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
             peer.gone.set()
 
 

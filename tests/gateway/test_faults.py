@@ -136,28 +136,32 @@ async def test_models_are_listed_while_one_backend_is_down(
         assert (await ask(client, gateway, CHAT)).status_code == 200
 
 
-async def closes_after_two_words(peer: Peer) -> None:
-    await stream(delta("The"), delta(" books"), end=False)(peer)
-
-
-async def silent_after_two_words(peer: Peer) -> None:
-    await peer.read_request()
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-    for chunk in (delta("The"), delta(" books")):
-        await peer.send(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-    await peer.hang()
-
-
-@pytest.mark.parametrize("failure", [closes_after_two_words, silent_after_two_words])
+@pytest.mark.parametrize("end", ["closes", "resets", "falls silent"])
 async def test_a_stream_that_breaks_off_ends_with_an_error_event_and_is_recorded_as_partial(
-    failure: Behaviour, start_gateway: StartGateway, client: httpx.AsyncClient
+    end: str, start_gateway: StartGateway, client: httpx.AsyncClient
 ) -> None:
-    async with scripted_engine(failure) as engine:
+    words = delta("The") + delta(" books")
+    seen = asyncio.Event()
+
+    async def two_words(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        await peer.send(b"%x\r\n%s\r\n" % (len(words), words))
+        await seen.wait()
+        if end == "resets":
+            peer.reset()
+        elif end == "falls silent":
+            await peer.hang()
+
+    async with scripted_engine(two_words) as engine:
         gateway = await start(start_gateway, engine.url, limits__idle_s=0.3)
-        answer = await ask(client, gateway, STREAM)
-        text = answer.content
+        text = b""
+        async with client.stream("POST", f"{gateway.url}/v1/chat/completions", json=STREAM) as answer:
+            async for chunk in answer.aiter_raw():
+                text += chunk
+                seen.set()
         rows = await settled(gateway, 1)
-    assert text.startswith(delta("The") + delta(" books"))
+    assert text.startswith(words)
     assert b'"error"' in text
     assert text.endswith(b"data: [DONE]\n\n")
     assert [row.state for row in rows] == ["partial"]
