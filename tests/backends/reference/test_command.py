@@ -1,0 +1,63 @@
+"""`python -m backends.reference` as a process: ready line, signals, mistakes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from backends.reference.__main__ import main
+
+
+@contextmanager
+def process(*options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "backends.reference", "--threads", "1", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def test_the_command_serves_the_tiny_model_until_it_is_told_to_stop() -> None:
+    processor = min(os.sched_getaffinity(0))
+    options = ("--model", "tiny", "--port", "0", "--served-model-name", "small", "--kv-blocks", "99")
+    with process(*options, "--cpu-affinity", str(processor)) as child:
+        assert child.stdout is not None
+        url = json.loads(child.stdout.readline())["url"]
+        body = {"model": "small", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "ignore_eos": True}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30)
+        assert answer.json()["usage"]["completion_tokens"] == 2
+        assert 'num_gpu_blocks="99"' in httpx.get(f"{url}/metrics").text
+        assert os.sched_getaffinity(child.pid) == {processor}
+        # A stream that is open does not hold the process.
+        with httpx.stream(
+            "POST", f"{url}/v1/chat/completions", json=body | {"max_tokens": 1400, "stream": True}
+        ) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            child.send_signal(signal.SIGTERM)
+            assert list(lines)[-2] == "data: [DONE]"
+        assert child.wait(timeout=20) == 0
+        assert child.stderr is not None
+        assert child.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "mistake"),
+    [
+        (["--model", "/nowhere"], "not found"),
+        (["--kv-blocks", "0"], "kv_blocks"),
+        (["--max-batched-tokens", "1"], "max_num_seqs"),
+    ],
+)
+def test_mistakes_end_the_command_with_a_reason(
+    options: list[str], mistake: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*options, "--port", "0"]) == 1
+    assert mistake in capfd.readouterr().err
