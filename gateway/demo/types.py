@@ -1,5 +1,6 @@
 """The nouns of the demo: conversations, planned requests, what a client saw, what the engines counted."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -107,7 +108,76 @@ class EngineCounters:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What the client saw of one request, in seconds from its start."""
+    """What the client saw of one request: which engine took it, and times in seconds from its start."""
 
+    engine_id: str
     ttft_s: float
     duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One policy's run: what the engines counted, what the ledger holds, what the clients saw."""
+
+    policy: Policy
+    requests: int
+    requests_by_engine: Mapping[str, int]
+    engines: EngineCounters
+    ledger_cached_tokens: int
+    ttft_p50_s: float
+    ttft_p90_s: float
+    wall_s: float
+
+    @property
+    def cached_share(self) -> float:
+        """Share of the prompt tokens that the engines took from their caches."""
+        return self.engines.cached_tokens / self.engines.prompt_tokens if self.engines.prompt_tokens else 0.0
+
+    @property
+    def ledger_agrees(self) -> bool:
+        """Whether the ledger has the engines' own sum of cached tokens, to the token."""
+        return self.ledger_cached_tokens == self.engines.cached_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class BillLine:
+    """What one tenant used and owes; amounts are exact decimal text in `currency`."""
+
+    tenant: str
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    full_price: str
+    charged: str
+    saved: str
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOutcome:
+    """Everything that the demo found out."""
+
+    seed: int
+    model: str
+    concurrency: int
+    working_set: WorkingSet
+    kv_blocks: int
+    runs: tuple[RunResult, ...]
+    bill: tuple[BillLine, ...]
+    total: BillLine
+
+    def run(self, policy: Policy) -> RunResult:
+        """The run of a policy."""
+        return next(one for one in self.runs if one.policy is policy)
+
+    @property
+    def computed_ratio(self) -> float:
+        """Prompt tokens computed with prefixes known, for each one computed by round robin."""
+        prefix, in_turn = self.run(Policy.PREFIX), self.run(Policy.ROUND_ROBIN)
+        return prefix.engines.computed_tokens / max(in_turn.engines.computed_tokens, 1)
+
+    @property
+    def ledger_agrees(self) -> bool:
+        """Whether the ledger agrees with the engines in every run."""
+        return all(one.ledger_agrees for one in self.runs)

@@ -9,8 +9,8 @@
 
 History is made of the data's own answers, not of what the model said, so that two runs send the same bytes and differ
 only in where these are computed. All conversations stay open until near the end: between two turns of one, many others
-want the same memory, as in a real fleet. Turns of one conversation keep at least `concurrency` places apart, so that one
-seldom has to wait for the one before it; that order knows nothing of the number of endpoints.
+want the same memory, as in a real fleet. Turns of one conversation keep more than `concurrency` places apart while they
+can, so that one seldom waits for the one before it; that order knows nothing of the number of endpoints.
 """
 
 import json
@@ -30,7 +30,7 @@ SHARE_GROUPS: Final[Mapping[str, str]] = {"acme": "partners", "birch": "partners
 
 def load_conversations(*, max_turns: int | None = None) -> tuple[Conversation, ...]:
     """The conversations of the package, each with the text that stands in front of its kind, cut to `max_turns`."""
-    shared = {row["id"]: row["text"] for row in _rows("shared.jsonl")}
+    shared = {str(row["id"]): str(row["text"]) for row in _rows("shared.jsonl")}
     return tuple(_conversation(row, shared, max_turns) for row in _rows("conversations.jsonl"))
 
 

@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -55,10 +56,15 @@ async def is_gone(url: str) -> bool:
     return False
 
 
-async def connection_ends(url: str) -> asyncio.StreamReader:
-    """A connection whose reader ends when the process at the other side does."""
-    reader, _ = await asyncio.open_connection("127.0.0.1", port_of(url))
-    return reader
+@asynccontextmanager
+async def seen_to_end(url: str) -> AsyncIterator[None]:
+    """Waits, at the end of the block, for the process at this address to be gone: its connections end with it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
+    yield
+    async with asyncio.timeout(20):
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+    writer.close()
 
 
 async def test_a_process_runs_inside_the_block_and_is_gone_after_it(tmp_path: Path) -> None:
@@ -96,11 +102,9 @@ async def test_a_process_does_not_outlive_a_demo_that_was_killed(tmp_path: Path)
     )
     assert demo.stdout is not None
     url = (await demo.stdout.readline()).decode().strip()
-    reader = await connection_ends(url)
-    demo.send_signal(signal.SIGKILL)
-    await demo.wait()
-    async with asyncio.timeout(20):
-        assert await reader.read() == b""
+    async with seen_to_end(url):
+        demo.send_signal(signal.SIGKILL)
+        await demo.wait()
     assert await is_gone(url)
 
 

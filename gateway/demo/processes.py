@@ -1,0 +1,85 @@
+"""A process of the demo: started, waited for, and always ended with the block that started it.
+
+    demo ──pipe──> sh: when the pipe ends, TERM to the process
+      ^              └─ exec ─> engine or gateway
+      └── one line of JSON: {"url": ...}
+
+The pipe ends when the demo ends, however it ends, so nothing it started outlives it. Ctrl-C of a terminal does not
+reach the processes (they have a session of their own): the demo stops them itself, in order.
+"""
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.demo.types import DemoFailed
+
+STOP_WITHIN_S: Final = 15.0
+_LAST_WORDS_BYTES: Final = 2000
+
+# A line on the pipe means that the process has ended already; the end of the pipe means that it is to end.
+_LEASH: Final = 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A process that was started and will tell its address."""
+
+    name: str
+    process: Process
+    log: Path
+    ready_within_s: float
+
+    async def url(self) -> str:
+        """The address, once it is told; to be awaited once. Raises `DemoFailed` with the end of the log."""
+        assert self.process.stdout is not None
+        try:
+            async with asyncio.timeout(self.ready_within_s):
+                line = await self.process.stdout.readline()
+        except TimeoutError:
+            raise DemoFailed(f"{self.name} was not ready in {self.ready_within_s:g} s: {self._last_words()}") from None
+        try:
+            return str(json.loads(line)["url"])
+        except (ValueError, KeyError, TypeError):
+            raise DemoFailed(f"{self.name} did not start: {self._last_words()}") from None
+
+    def _last_words(self) -> str:
+        return self.log.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace").strip() or "it said nothing"
+
+
+@asynccontextmanager
+async def started_process(
+    name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str], ready_within_s: float
+) -> AsyncIterator[Starting]:
+    """Run a command that prints its address as a line of JSON; its errors go to `log`. It ends with the block."""
+    with log.open("wb") as log_file:
+        process = await asyncio.create_subprocess_exec(
+            *("sh", "-c", _LEASH, "sh", *command),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=log_file,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    try:
+        yield Starting(name, process, log, ready_within_s)
+    finally:
+        await _stop(process)
+
+
+async def _stop(process: Process) -> None:
+    assert process.stdin is not None
+    if process.returncode is not None:
+        process.stdin.write(b"\n")
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(STOP_WITHIN_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
