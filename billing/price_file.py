@@ -16,7 +16,7 @@ from billing.pricing import Price
 from billing.when import parse_when
 
 _BOOK_KEYS = frozenset({"currency", "prices"})
-_PRICE_KEYS = frozenset(
+PRICE_KEYS = frozenset(
     {
         "id",
         "model",
@@ -79,7 +79,7 @@ def read_prices(path: Path) -> tuple[str | None, tuple[Price, ...]]:
 
 
 def _price(entry: object, where: str, currency: str) -> Price:
-    fields = _Fields(_keyed(entry, where, _PRICE_KEYS), where)
+    fields = _Fields(_keyed(entry, where, PRICE_KEYS), where)
     model, valid_from, valid_to = fields.text("model"), fields.when("from"), fields.optional_when("to")
     if valid_to is not None and valid_to <= valid_from:
         raise PricesInvalid(where, f"`to` ({valid_to.isoformat()}) must be after `from` ({valid_from.isoformat()})")

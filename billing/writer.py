@@ -95,11 +95,14 @@ class Writer:
         return future
 
     async def close(self) -> None:
-        """Write what waits, then end the thread. What is put from now on fails."""
+        """Write what waits, then end the thread, if it ever began. What is put from now on fails."""
+        if self._thread.ident is None:
+            return
         if not self._closed:
             self._closed = True
             self._queue.put(None)
         await asyncio.shield(self._ended)
+        self._thread.join()
 
     def _run(self) -> None:
         try:

@@ -155,6 +155,16 @@ async def test_a_store_that_cannot_start_says_why_and_leaves_no_thread() -> None
     assert "ledger-writer" not in {thread.name for thread in threading.enumerate()}
 
 
+async def test_a_machine_without_room_for_a_thread_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_room)
+    with pytest.raises(RuntimeError, match="new thread"):
+        async with running(ScriptedStore()):
+            pass
+
+
 async def test_the_writer_survives_a_store_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "PROBE_S", 0.01)
     store = ScriptedStore()
