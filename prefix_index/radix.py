@@ -37,7 +37,7 @@ from prefix_index.types import HASH_BYTES, Chain, Evidence, H, Match
 MAX_NODES = 512
 """Nodes walked per call. Only a chain that parts from another at nearly every block needs more: an attack."""
 
-MAX_FORGOTTEN_NODES = 1024
+MAX_FORGOTTEN_NODES = 512
 """Nodes visited by one `forget`; a holder that lost a block with more than this below it starts anew instead."""
 
 DEFAULT_CAPACITY_BLOCKS = 1 << 20

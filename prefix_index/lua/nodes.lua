@@ -37,11 +37,11 @@ holders is deleted at once. A leaf of one holder grows and shrinks in place.
 A holder's slot is one generation of it. Retired slots keep their bits, which nobody looks up any more, until later
 writes have cleared them; then the slot is free again.
 
-Bounded: 512 nodes walked, 1,024 visited by forget, 64 + 2 per node of the path evicted by observe, 32 reclaimed per
-write; about 1 to 10 microseconds each. A split costs O(holders of the node).
+Bounded: 512 nodes walked, 512 visited by forget, 128 taken by evict, 64 + 2 per node of the path by observe, 32
+reclaimed per write; about 1 microsecond each to read, 10 to take away. A split costs O(holders of the node).
 ]]
 
-local WALKED, VISITED, SHED, RECLAIMED, EXPIRED, AGED = 512, 1024, 64, 32, 8, 8
+local WALKED, VISITED, SHED, EVICTED, RECLAIMED, EXPIRED, AGED = 512, 512, 64, 128, 32, 8, 8
 local SLOTS = 1024
 local EPOCH_US = 1767225600000000
 local SILENT_US = 60 * 1000000

@@ -162,7 +162,7 @@ local function evict(keys, args)
   local ttl_ms = tonumber(args[1])
   begin(keys, ttl_ms)
   local slot = slot_of(args[2])
-  local left = slot and shed(slot, max(0, tonumber(args[3])), WALKED) or 0
+  local left = slot and shed(slot, max(0, tonumber(args[3])), EVICTED) or 0
   finish(ttl_ms)
   return left
 end
