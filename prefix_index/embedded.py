@@ -32,7 +32,12 @@ _SOCKET_PATH_LIMIT = 100
 _POLL_S = 0.002
 
 # A line on the pipe means that the server is gone already; its end means that the gateway is gone, or wants to stop.
-_LEASH = 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } & exec "$@" 3<&- </dev/null'
+_LEASH = """
+home=$1; shift
+exec 3<&0
+{ read -r _ <&3 || { kill -TERM $$; rm -rf "$home"; }; } &
+exec "$@" 3<&- </dev/null
+"""
 
 
 class EmbeddedServer:
@@ -133,6 +138,7 @@ class EmbeddedServer:
                 "-c",
                 _LEASH,
                 "prefixgate-index",
+                str(self._home),
                 str(binary),
                 *self._settings(),
                 stdin=asyncio.subprocess.PIPE,

@@ -62,7 +62,7 @@ async def test_it_ends_when_the_gateway_is_killed() -> None:
         "async def main():\n"
         "    server = EmbeddedServer()\n"
         "    await server.start()\n"
-        "    print(server.pid, flush=True)\n"
+        "    print(server.pid, server.url, flush=True)\n"
         "    await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"
     )
@@ -70,11 +70,13 @@ async def test_it_ends_when_the_gateway_is_killed() -> None:
         sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2]
     )
     assert gateway.stdout is not None
-    pid = int(await gateway.stdout.readline())
+    pid_text, url = (await gateway.stdout.readline()).decode().split()
+    pid, home = int(pid_text), Path(url.removeprefix("unix://")).parent
     assert runs(pid)
+    assert home.exists()
     gateway.kill()
     await gateway.wait()
-    await eventually(lambda: not runs(pid))
+    await eventually(lambda: not runs(pid) and not home.exists())
 
 
 async def test_a_server_that_died_is_noticed_and_started_again() -> None:
