@@ -60,6 +60,9 @@ class Peer:
         self._writer.close()
 
 
+_TURNS_FROM_ACCEPT_TO_PEER = 10
+"""Turns of the loop between the accepting of a connection and its peer being on the list, rounded up."""
+
 Behaviour = Callable[[Peer], Awaitable[None]]
 
 
@@ -93,6 +96,12 @@ class HostileServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
+        # Stop accepting first and let what was accepted arrive: asyncio loses a connection accepted in the very turn
+        # of the loop in which the server is closed.
+        for listener in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+        for _ in range(_TURNS_FROM_ACCEPT_TO_PEER):
+            await asyncio.sleep(0)
         self._server.close()
         for peer in self.peers:
             await peer.close()
