@@ -58,6 +58,7 @@ class EmbeddedServer:
         self._stop_within_s = stop_within_s
         self._private: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._leash: int | None = None
 
     @property
     def url(self) -> str:
@@ -97,11 +98,12 @@ class EmbeddedServer:
     async def stop(self) -> None:
         """End the server and remove its socket; kept files stay. Does nothing when it does not run."""
         process, self._process = self._process, None
+        if self._leash is not None:
+            if process is not None and process.returncode is not None:
+                os.write(self._leash, b"\n")
+            os.close(self._leash)
+            self._leash = None
         if process is not None:
-            assert process.stdin is not None
-            if process.returncode is not None:
-                process.stdin.write(b"\n")
-            process.stdin.close()
             try:
                 async with asyncio.timeout(self._stop_within_s):
                     await process.wait()
@@ -132,6 +134,9 @@ class EmbeddedServer:
 
     async def _launch(self, binary: Path) -> None:
         lock = None if self._directory is None else await _locked(self._directory)
+        # No pipe of asyncio's: that one closes when the server ends, and the leash would kill whoever has its number
+        # by then.
+        leashed, self._leash = os.pipe()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 "/bin/sh",
@@ -141,7 +146,7 @@ class EmbeddedServer:
                 str(self._home),
                 str(binary),
                 *self._settings(),
-                stdin=asyncio.subprocess.PIPE,
+                stdin=leashed,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
                 pass_fds=() if lock is None else (lock,),
@@ -149,6 +154,7 @@ class EmbeddedServer:
                 start_new_session=True,
             )
         finally:
+            os.close(leashed)
             if lock is not None:
                 os.close(lock)
 
