@@ -16,8 +16,10 @@ from datetime import datetime
 
 from backends import BackendError, Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
 from billing import BillingError, PriceBook, open_ledger
-from gateway.config import Backend, Config, ConfigInvalid, backend_key, salt_secret
+from gateway.admin import admin_app
+from gateway.config import Backend, Config, ConfigInvalid, admin_token, backend_key, salt_secret
 from gateway.data_plane import Edge, EdgeParts
+from gateway.decision_log import DecisionLog
 from gateway.edge.auth import Authenticator, KeysFileInvalid, load_keys, open_to_all
 from gateway.engine_tokens import RemoteTokenizer
 from gateway.exchange import Clocks
@@ -90,14 +92,16 @@ class Gateway:
             fleet = Fleet(endpoints, registry, index, _fleet_options(config, authenticator))
             registry.subscribe(fleet.new_generation)
             planner = Planner(local, RemoteTokenizer(client, fleet.config_of))
+            decisions = DecisionLog()
             settler = Settler(ledger, index, planner, self.telemetry, clocks)
-            pipeline = Pipeline(
-                Parts(planner, index, fleet, client, ledger, settler, self.telemetry, clocks, random.Random()),  # noqa: S311
-                _pipeline_options(config),
-            )
+            chance = random.Random()  # noqa: S311 - spreads near-ties, keeps no secret
+            parts = Parts(planner, index, fleet, client, ledger, settler, self.telemetry, decisions, clocks, chance)
+            pipeline = Pipeline(parts, _pipeline_options(config))
+            token = admin_token(config)
+            admin = None if token is None else admin_app(token, decisions, fleet, registry)
             pages = StatusPages(fleet, planner, index, ledger, self.telemetry)
             self._edge = Edge(
-                EdgeParts(pipeline, authenticator, pages, self.telemetry, clocks, config.limits.max_body_bytes)
+                EdgeParts(pipeline, authenticator, pages, self.telemetry, clocks, config.limits.max_body_bytes, admin)
             )
             async with asyncio.TaskGroup() as group:
                 await registry.detect_all(deadline_s=config.limits.connect_s)

@@ -138,6 +138,7 @@ class Config(_Section):
     )
     index: Index = Field(Index(), description="The prefix index.")
     ledger: Ledger = Field(Ledger(), description="The usage ledger.")
+    admin_token_file: Path | None = Field(None, description="Token of the admin API; without it there is none.")
     prices_file: Path | None = Field(None, description="Price book; without it usage is recorded unpriced.")
     scheduling: Scheduling = Field(Scheduling(), description="How an endpoint is chosen.")
     limits: Limits = Field(Limits(), description="Sizes and patience.")
@@ -192,6 +193,16 @@ def backend_key(backend: Backend, environment: Mapping[str, str]) -> str | None:
 def salt_secret(config: Config) -> bytes:
     """The secret behind the cache salts; empty where none is configured. Raises `ConfigInvalid`."""
     return b"" if config.salt_secret_file is None else _secret_file(config.salt_secret_file).strip()
+
+
+def admin_token(config: Config) -> str | None:
+    """The token of the admin API, None where there is none. Raises `ConfigInvalid`; an empty token is one mistake."""
+    if config.admin_token_file is None:
+        return None
+    token = _secret_file(config.admin_token_file).decode().strip()
+    if not token:
+        raise ConfigInvalid(f"the admin token at {config.admin_token_file} is empty")
+    return token
 
 
 def _secret_file(path: Path) -> bytes:

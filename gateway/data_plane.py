@@ -28,7 +28,7 @@ from gateway.pipeline import Pipeline
 from gateway.status import StatusPages
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Headers, RequestId, Route
-from gateway.wire import ClientStream, Receive, Scope, Send
+from gateway.wire import ASGIApp, ClientStream, Receive, Scope, Send
 
 _ROUTES: Final = {route.value: route for route in Route}
 
@@ -47,6 +47,8 @@ class EdgeParts:
     telemetry: Telemetry
     clocks: Clocks
     max_body_bytes: int
+    admin: ASGIApp | None = None
+    """Serves `/admin`; None where no token is configured."""
 
 
 class Edge:
@@ -74,6 +76,9 @@ class Edge:
             if method != "POST":
                 raise MethodNotAllowed(f"{path} takes POST, not {method}")
             await self._infer(route, scope, receive, client, request_id)
+            return
+        if path.startswith("/admin/") and self._parts.admin is not None:
+            await self._parts.admin(scope, receive, client.send)
             return
         page = self._parts.pages.find(path)
         if page is None:

@@ -26,6 +26,7 @@ from backends import (
     UpstreamResponse,
 )
 from billing import Ledger, LedgerUnavailable, SettlementState
+from gateway.decision_log import DecisionLog
 from gateway.edge.openai import upstream_body, upstream_headers
 from gateway.errors import GatewayError, as_gateway_error
 from gateway.exchange import Clocks, Exchange
@@ -66,6 +67,7 @@ class Parts:
     ledger: Ledger
     settler: Settler
     telemetry: Telemetry
+    decisions: DecisionLog
     clocks: Clocks
     rng: random.Random
 
@@ -128,6 +130,7 @@ class Pipeline:
         output_tokens = request.max_output_tokens or DEFAULT_OUTPUT_TOKENS
         exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.uncached_tokens, output_tokens)
         exchange.decision = decision
+        parts.decisions.keep(request, exchange.plan, decision)
         exchange.attempt_begins(parts.clocks.wall())
         exchange.holder = parts.fleet.holder_of(decision.endpoint_id)
         parts.index.observe(exchange.holder, exchange.plan.chain, Evidence.SPECULATIVE)

@@ -9,6 +9,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class ClientStream:
@@ -20,6 +21,11 @@ class ClientStream:
         self._send = send
         self.started = False
         self._ended = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message of another ASGI application."""
+        self.started = True
+        await self._send(message)
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send the head of the answer."""

@@ -1,0 +1,70 @@
+"""The admin API, under `/admin`, with a token of its own: look at decisions and endpoints, drain an endpoint.
+
+FastAPI, since nobody waits for it: its OpenAPI document is at `/admin/openapi.json`.
+"""
+
+import hmac
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, HTTPException
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from backends import EndpointId, Registry, UnknownEndpoint
+from gateway.decision_log import DecisionLog
+from gateway.fleet import Fleet
+
+_bearer = HTTPBearer(auto_error=False, description="The token in `admin_token_file`.")
+
+
+def admin_app(token: str, decisions: DecisionLog, fleet: Fleet, registry: Registry) -> FastAPI:
+    """The ASGI application for all paths under `/admin`."""
+
+    def authorised(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
+        if given is None or not hmac.compare_digest(given.credentials.encode(), token.encode()):
+            raise HTTPException(401, "wrong or missing admin token", {"www-authenticate": "Bearer"})
+
+    app = FastAPI(
+        title="prefixgate admin",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/admin/openapi.json",
+        dependencies=[Depends(authorised)],
+    )
+
+    @app.get("/admin/requests/{request_id}")
+    async def decision(request_id: str) -> dict[str, object]:
+        """Why a request went where it went: every endpoint's cost in seconds, term by term."""
+        found = decisions.find(request_id)
+        if found is None:
+            raise HTTPException(404, "no such request among the last ones")
+        return found.as_json()
+
+    @app.get("/admin/endpoints")
+    async def endpoints() -> list[dict[str, object]]:
+        """The endpoints as last seen."""
+        return [
+            {
+                "id": endpoint.id,
+                "healthy": endpoint.healthy,
+                "why": endpoint.unhealthy_reason,
+                "draining": endpoint.draining,
+                "holder": fleet.holder_of(endpoint.id),
+                "running_requests": endpoint.load.running if endpoint.load else None,
+                "waiting_requests": endpoint.load.waiting if endpoint.load else None,
+                "kv_use": endpoint.load.kv_use if endpoint.load else None,
+                "in_flight_requests": endpoint.in_flight.requests,
+                "in_flight_uncached_tokens": endpoint.in_flight.uncached_tokens,
+            }
+            for endpoint in fleet.snapshot()
+        ]
+
+    @app.post("/admin/endpoints/{endpoint_id}/drain")
+    async def drain(endpoint_id: str, draining: bool = True) -> dict[str, object]:
+        """Send no new requests to an endpoint (`draining=false`: send them again); those under way go on."""
+        try:
+            registry.drain(EndpointId(endpoint_id), draining)
+        except UnknownEndpoint as error:
+            raise HTTPException(404, str(error)) from None
+        return {"id": endpoint_id, "draining": draining}
+
+    return app

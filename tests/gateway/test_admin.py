@@ -1,0 +1,81 @@
+"""The admin API: decisions explained, endpoints drained, and nothing without the token."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.gateway.conftest import RunningGateway, StartGateway
+from tests.gateway.scripted_engine import answer_chat, scripted_engine
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "a secret question"}]}
+TOKEN = {"authorization": "Bearer letmein"}
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("letmein\n")
+    return path
+
+
+async def test_a_decision_is_explained_term_by_term_without_the_prompt(
+    start_gateway: StartGateway, token_file: Path
+) -> None:
+    async with scripted_engine(answer_chat("Hi")) as one, scripted_engine(answer_chat("Hi")) as two:
+        gateway: RunningGateway = await asyncio.to_thread(start_gateway, one.url, two.url, admin_token_file=token_file)
+        async with httpx.AsyncClient(base_url=gateway.url) as client:
+            answers = [await client.post("/v1/chat/completions", json=CHAT) for _ in range(2)]
+            found = await client.get(f"/admin/requests/{answers[1].headers['x-request-id']}", headers=TOKEN)
+    explained = found.json()
+    assert explained["endpoint"] == answers[1].headers["x-prefixgate-endpoint"]
+    assert explained["reason"] == "prefix_hit"
+    assert explained["expected_cached_tokens"] == 32
+    assert set(explained["terms"]) == {"e0", "e1"}
+    for term in explained["terms"].values():
+        parts = (term["wait_s"], term["prefill_s"], term["decode_pressure_s"])
+        assert term["cost_s"] == pytest.approx(sum(parts))
+    assert "secret" not in found.text
+
+
+async def test_a_drained_endpoint_gets_no_new_requests_until_it_is_let_in_again(
+    start_gateway: StartGateway, token_file: Path
+) -> None:
+    async with scripted_engine(answer_chat("Hi")) as one, scripted_engine(answer_chat("Hi")) as two:
+        gateway = await asyncio.to_thread(
+            start_gateway, one.url, two.url, admin_token_file=token_file, scheduling__policy="round_robin"
+        )
+        async with httpx.AsyncClient(base_url=gateway.url) as client:
+            await client.post("/admin/endpoints/e0/drain", headers=TOKEN)
+            drained = {
+                (await client.post("/v1/chat/completions", json=CHAT)).headers["x-prefixgate-endpoint"] for _ in "1234"
+            }
+            states = {e["id"]: e["draining"] for e in (await client.get("/admin/endpoints", headers=TOKEN)).json()}
+            await client.post("/admin/endpoints/e0/drain?draining=false", headers=TOKEN)
+            both = {
+                (await client.post("/v1/chat/completions", json=CHAT)).headers["x-prefixgate-endpoint"] for _ in "1234"
+            }
+            unknown = await client.post("/admin/endpoints/nobody/drain", headers=TOKEN)
+    assert drained == {"e1"}
+    assert states == {"e0": True, "e1": False}
+    assert both == {"e0", "e1"}
+    assert unknown.status_code == 404
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic letmein"}])
+async def test_without_the_token_there_is_nothing_to_see(
+    headers: dict[str, str], start_gateway: StartGateway, token_file: Path
+) -> None:
+    async with scripted_engine(answer_chat("Hi")) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url, admin_token_file=token_file)
+        async with httpx.AsyncClient(base_url=gateway.url, headers=headers) as client:
+            assert (await client.get("/admin/endpoints")).status_code == 401
+            assert (await client.post("/admin/endpoints/e0/drain")).status_code == 401
+
+
+async def test_without_a_token_file_there_is_no_admin_api(start_gateway: StartGateway) -> None:
+    async with scripted_engine(answer_chat("Hi")) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url)
+        async with httpx.AsyncClient(base_url=gateway.url) as client:
+            assert (await client.get("/admin/endpoints", headers=TOKEN)).status_code == 404
