@@ -164,7 +164,7 @@ class Pipeline:
         parts, endpoint_id = self._parts, decision.endpoint_id
         exchange.release()
         exchange.attempt_ends(parts.clocks.wall(), outcome)
-        parts.index.forget(exchange.holder, exchange.plan.chain, exchange.match.blocks.get(exchange.holder, 0))
+        parts.settler.take_back(exchange)
         parts.telemetry.attempts_failed(endpoint_id).inc()
 
     async def _relay(self, exchange: Exchange, response: UpstreamResponse, client: ClientStream) -> None:

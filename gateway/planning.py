@@ -20,6 +20,7 @@ from prefix_index import Chain, TemplateFailed, TokenIds, UnsupportedContent, ch
 from prefix_index.prompt import ModelText, PromptView
 
 _BYTES_FINGERPRINT = b"bytes"
+BYTES_PER_TOKEN = 4
 
 
 class EngineTokenizer(Protocol):
@@ -50,9 +51,9 @@ class Planner:
             else:
                 tokens, fingerprint, source = await self._remote_tokens(request, endpoints)
         except UnsupportedContent:
-            return Plan(_empty(block_size), TokenSource.LOCAL, Reason.UNSUPPORTED_CONTENT)
+            return Plan(_guessed(request, block_size), TokenSource.LOCAL, Reason.UNSUPPORTED_CONTENT)
         except TemplateFailed:
-            return Plan(_empty(block_size), TokenSource.LOCAL, Reason.NOT_TOKENIZED)
+            return Plan(_guessed(request, block_size), TokenSource.LOCAL, Reason.NOT_TOKENIZED)
         root = prompt_root(model=request.model, adapter=None, fingerprint=fingerprint, block_size=block_size, salt=salt)
         chain = chain_of(tokens, root, block_size)
         return Plan(chain, source, None if len(chain) else Reason.SHORT_PROMPT)
@@ -92,5 +93,6 @@ async def _local_tokens(text: ModelText, prompt: PromptView) -> TokenIds:
     return encoding.finish()
 
 
-def _empty(block_size: int) -> Chain:
-    return Chain(b"", block_size, 0)
+def _guessed(request: InferenceRequest, block_size: int) -> Chain:
+    """No blocks, and a length that only weighs the request as load: four bytes a token, as for English text."""
+    return Chain(b"", block_size, len(request.body) // BYTES_PER_TOKEN)

@@ -93,8 +93,10 @@ class Settler:
             duration_s=now - started_s,
             attempts=tuple(exchange.attempts),
         )
-        if report.usage is not None and not report.flags & {UsageFlag.ESTIMATED}:
+        if state is SettlementState.COMPLETE and report.usage is not None:
             self._receipt(exchange, report.usage)
+        elif exchange.first_byte_s is None or not state.billable:
+            self.take_back(exchange)
         self._count(exchange, settlement)
         return self._ledger.settle(settlement)
 
@@ -106,6 +108,12 @@ class Settler:
         if usage.cached_tokens < decision.expected_cached_tokens:
             self._index.forget(exchange.holder, chain, usage.cached_tokens // chain.block_size)
         self._index.observe(exchange.holder, chain, Evidence.CONFIRMED)
+
+    def take_back(self, exchange: Exchange) -> None:
+        """No answer: the prompt that was expected to be computed there may not have been; what was known stays."""
+        matched = exchange.match.blocks.get(exchange.holder, 0)
+        if exchange.decision is not None and matched < len(exchange.plan.chain):
+            self._index.forget(exchange.holder, exchange.plan.chain, matched)
 
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
         telemetry, usage = self._telemetry, settlement.usage
