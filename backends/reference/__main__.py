@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backends.reference.errors import ReferenceEngineError
@@ -37,14 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chat_template=options.chat_template,
             api_key=options.api_key or os.environ.get("PREFIXGATE_REFERENCE_API_KEY"),
         )
-        asyncio.run(_serve(config, options.host, options.port))
+        asyncio.run(serve(config, options.host, options.port, _announce))
     except (ReferenceEngineError, ValueError, OSError) as error:
         sys.stderr.write(f"backends.reference: {error}\n")
         return 1
     return 0
 
 
-async def _serve(config: EngineConfig, host: str, port: int) -> None:
+async def serve(config: EngineConfig, host: str, port: int, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `announce` gets the URL once connections are accepted.
+
+    Must run on the main thread, which alone can handle signals. Raises what `ensure_model` raises, and `OSError` when
+    the port is taken.
+    """
     # Imported here, after the affinity is set: torch counts the processors it may use when it is loaded.
     from backends.reference.embedded import bind, build_service, new_server  # noqa: PLC0415
 
@@ -54,17 +59,22 @@ async def _serve(config: EngineConfig, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
+            # The engine ends every open answer, so that the server has nothing to wait for.
+            service.engine.begin_stop()
             server.should_exit = True
-            loop.run_in_executor(None, service.engine.stop)
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
         service.engine.start()
         address, real_port = listener.getsockname()[:2]
-        sys.stdout.write(json.dumps({"url": f"http://{address}:{real_port}"}) + "\n")
-        sys.stdout.flush()
+        announce(f"http://{address}:{real_port}")
         await server.serve(sockets=[listener])
     service.engine.stop()
+
+
+def _announce(url: str) -> None:
+    sys.stdout.write(json.dumps({"url": url}) + "\n")
+    sys.stdout.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -28,6 +28,9 @@ STATS_DEADLINE_S = 60.0
 SHUTDOWN_GRACE_S = 2
 """How long open connections may finish after a stop before they are cut."""
 
+KEEP_ALIVE_S = 75
+"""Longer than clients keep idle connections in their pools, so that it is they who close them."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunningEngine:
@@ -73,6 +76,7 @@ def new_server(service: Service) -> uvicorn.Server:
         access_log=False,
         log_config=None,
         timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
     return _Server(config)
 

@@ -86,10 +86,14 @@ class Engine:
         """Begin stepping."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Abort everything and end the thread; returns when it has ended. Safe to call twice."""
+    def begin_stop(self) -> None:
+        """Let the step that runs end, then abort everything and end the thread. Returns at once; safe to call twice."""
         with suppress(EngineStopped):
             self._post(lambda: self._end("stopped"))
+
+    def stop(self) -> None:
+        """`begin_stop`, and wait until the thread has ended."""
+        self.begin_stop()
         self._thread.join()
 
     @property

@@ -72,9 +72,6 @@ class _Fields:
     def __init__(self, reader: Any) -> None:
         self.reader = reader
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.reader.fields
-
     def value(self, key: str) -> Any:
         return self.reader.fields[key].contents()
 

@@ -138,10 +138,7 @@ class EventStream(Response):
         self, engine: Engine, request: GenerationRequest, answer: answers.Answer, options: StreamOptions
     ) -> None:
         self.status_code = 200
-        self.background = None
-        self.body = b""
         self.init_headers({"cache-control": "no-cache"})
-        del self.headers["content-length"]
         self._engine = engine
         self._request = request
         self._answer = answer
@@ -194,8 +191,7 @@ async def _unless_disconnected(receive: Receive, work: Callable[[], Awaitable[Re
         watcher.cancel()
 
     async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await receive()  # the body has been read, so this can only be the client leaving
         worker.cancel()
 
     async with asyncio.TaskGroup() as group:

@@ -3,9 +3,10 @@
     waiting  [ d e ]   --admit: match prefix, hold blocks-->   running [ a b c ]   --finish/abort-->  gone
                  ^------------- preempt: let go of all blocks, start over ----------'
 
-A step has a budget of tokens. Decoding requests take one each, first, so that a long prefill does not stop them; then
-prefills in the order of admission take chunks of what is left; then waiting requests are admitted, first come first
-served, when the blocks for all their tokens are free.
+A step has a budget of tokens, given out in the order of admission: a decoding request takes one, a prefilling one a
+chunk of what is left; then waiting requests are admitted, first come first served, when the blocks for all their tokens
+are free. Whoever leaves a part of its prompt for later has used up the budget, so nobody is admitted behind it: only
+the youngest is ever inside its prefill, and a long prompt never stops the decoding of those before it.
 
 When a running request needs a block and none is free, the youngest running request is preempted: it lets go of its
 blocks (they stay findable until reused) and goes back to the head of the queue. The oldest one can preempt all others,
@@ -67,20 +68,19 @@ class Scheduler:
 
     def plan(self) -> list[Slice]:
         """The slices of the next step, with blocks for all of them; empty only when there is no work."""
-        planned: dict[Sequence, Slice] = {}
-        preempted = False
-        for sequence in sorted(self.running, key=lambda one: one.pending_tokens > 1):
-            if sequence not in self.running:
-                continue
-            count = min(sequence.pending_tokens, self._budget_left(planned.values()))
-            if count == 0:
-                break
-            preempted |= self._make_room(sequence, count, planned)
-            if sequence in self.running:
-                self._take(sequence, count, planned)
-        if not preempted:
-            self._admit(planned)
-        return list(planned.values())
+        slices: list[Slice] = []
+        budget = self._max_batched_tokens
+        preemptions_before = self.preemptions
+        # Preempting shortens the list from its end while this loop runs, so it reaches only those who stay.
+        for sequence in self.running:
+            count = min(sequence.pending_tokens, budget)
+            assert count > 0, "each running request needs a token of the budget"
+            if self._make_room(sequence, count):
+                slices.append(self._take(sequence, count))
+                budget -= count
+        if self.preemptions == preemptions_before:
+            self._admit(slices, budget)
+        return slices
 
     def commit(self, slices: Iterable[Slice]) -> None:
         """The slices ran: their keys and values are in the cache, and completed blocks become findable."""
@@ -96,11 +96,8 @@ class Scheduler:
             self.waiting.remove(sequence)
         self._let_go(sequence)
 
-    def _admit(self, planned: dict[Sequence, Slice]) -> None:
-        while self.waiting and len(self.running) < self._max_num_seqs:
-            budget = self._budget_left(planned.values())
-            if budget == 0:
-                return
+    def _admit(self, slices: list[Slice], budget: int) -> None:
+        while self.waiting and len(self.running) < self._max_num_seqs and budget > 0:
             sequence = self.waiting[0]
             found = self._pool.match(sequence.reusable_chain())
             blocks = self._blocks_for(len(sequence.tokens))
@@ -113,27 +110,28 @@ class Scheduler:
             sequence.computed_tokens = len(found) * self._block_size
             if sequence.cached_tokens is None:
                 sequence.cached_tokens = sequence.computed_tokens
-            self._take(sequence, min(sequence.pending_tokens, budget), planned)
+            count = min(sequence.pending_tokens, budget)
+            slices.append(self._take(sequence, count))
+            budget -= count
 
-    def _take(self, sequence: Sequence, count: int, planned: dict[Sequence, Slice]) -> None:
+    def _take(self, sequence: Sequence, count: int) -> Slice:
         end = sequence.computed_tokens + count
         while len(sequence.blocks) < self._blocks_for(end):
             sequence.blocks.append(self._pool.allocate())
-        planned[sequence] = Slice(sequence, sequence.computed_tokens, count)
+        return Slice(sequence, sequence.computed_tokens, count)
 
-    def _make_room(self, sequence: Sequence, count: int, planned: dict[Sequence, Slice]) -> bool:
-        """Preempt the youngest until `sequence` can take `count` tokens, itself if it is the youngest left."""
+    def _make_room(self, sequence: Sequence, count: int) -> bool:
+        """Preempt the youngest until `sequence` can take `count` tokens; False when it had to go itself."""
         needed = self._blocks_for(sequence.computed_tokens + count) - len(sequence.blocks)
-        preempted = False
-        while self._pool.free_blocks < needed and sequence in self.running:
+        while self._pool.free_blocks < needed:
             victim = self.running.pop()
-            planned.pop(victim, None)
             self._let_go(victim)
             victim.preemptions += 1
             self.preemptions += 1
             self.waiting.appendleft(victim)
-            preempted = True
-        return preempted
+            if victim is sequence:
+                return False
+        return True
 
     def _let_go(self, sequence: Sequence) -> None:
         self._pool.release(sequence.blocks)
@@ -155,6 +153,3 @@ class Scheduler:
 
     def _blocks_for(self, tokens: int) -> int:
         return -(-tokens // self._block_size)
-
-    def _budget_left(self, slices: Iterable[Slice]) -> int:
-        return self._max_batched_tokens - sum(one.count for one in slices)

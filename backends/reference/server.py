@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -42,6 +42,7 @@ def create_app(service: Service) -> Starlette:
             RequestRefused: _on_refused,
             EngineStopped: _on_stopped,
             HTTPException: _on_http_error,
+            ClientDisconnect: _on_gone,
         },
     )
     app.state.service = service
@@ -153,3 +154,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = "NotFoundError" if error.status_code == 404 else "BadRequestError"
     return json_response(answers.error_body(error.detail, kind, error.status_code), status=error.status_code)
+
+
+async def _on_gone(request: Request, error: Exception) -> Response:
+    """The client left while its body was read; nobody reads this answer."""
+    return Response(status_code=499)

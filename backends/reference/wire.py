@@ -94,7 +94,7 @@ def parse_body(raw: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         message = str(error)
         raise RequestRefused(message, param=_path_of(message), kind="Bad Request") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestRefused(f"the body is not valid JSON: {error}", kind="Bad Request") from None
 
 
@@ -185,13 +185,12 @@ def _require(fulfilled: bool, param: str, message: str) -> None:
         raise RequestRefused(message, param=param)
 
 
-def _path_of(message: str) -> str | None:
+def _path_of(message: str) -> str:
     """The field a msgspec error is about: "... - at `$.max_tokens`" or "... required field `messages`"."""
-    quoted = message.split("`")[1::2]
-    if not quoted:
-        return None
-    if quoted[-1].startswith("$"):
-        path = quoted[-1][1:].lstrip(".")
-        missing = f".{quoted[-2]}" if "required field" in message and path else ""
-        return f"body.{path}{missing}" if path else "body"
-    return f"body.{quoted[-1]}" if "required field" in message else "body"
+    path = "body"
+    *_, named = message.split("`")[1::2] or [""]
+    if named.startswith("$"):
+        path += named[1:]
+    if "required field" in message:
+        path += f".{message.split('`')[1]}"
+    return path

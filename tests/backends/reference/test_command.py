@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from backends.reference.__main__ import main
+from backends.reference.__main__ import main, serve
+from backends.reference.types import EngineConfig
 
 
 @contextmanager
@@ -61,3 +63,22 @@ def test_mistakes_end_the_command_with_a_reason(
 ) -> None:
     assert main([*options, "--port", "0"]) == 1
     assert mistake in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_serving_even_at_the_very_start(number: signal.Signals) -> None:
+    urls: list[str] = []
+
+    def announce(url: str) -> None:
+        urls.append(url)
+        signal.raise_signal(number)
+
+    await serve(EngineConfig(model="tiny", kv_blocks=8), "127.0.0.1", 0, announce)
+    assert urls[0].startswith("http://127.0.0.1:")
+
+
+def test_a_taken_port_is_a_reason_too(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = ["--port", str(taken.getsockname()[1]), "--cpu-affinity", ",".join(map(str, os.sched_getaffinity(0)))]
+        assert main(options) == 1
+    assert "in use" in capfd.readouterr().err

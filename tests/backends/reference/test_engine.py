@@ -263,6 +263,15 @@ def test_a_stopped_engine_ends_open_requests_and_refuses_new_ones(micro: ModelWe
             ask(engine, PROMPT)
 
 
+def test_what_arrives_right_after_the_stop_is_still_answered(micro: ModelWeights) -> None:
+    engine = build_service(CONFIG, micro).engine
+    engine.begin_stop()
+    late = Call(engine, PROMPT, GREEDY)
+    engine.start()
+    engine.stop()
+    assert late.finish().finish is FinishReason.ABORT
+
+
 def test_a_failing_step_ends_open_requests_with_an_error(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:

