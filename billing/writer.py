@@ -157,6 +157,7 @@ class Writer:
             ticket = self._queue.get()
             if ticket is not None:
                 self._resolve_batch([ticket], [LedgerUnavailable("its writer has ended")])
+        _resolve(self._started, LedgerUnavailable("its writer failed at the start"))  # unless it did start
         _resolve(self._ended, None)
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from billing import PeriodInvalid, Price, PriceBook, PricesInvalid, parse_when
@@ -166,6 +166,7 @@ def test_a_period_holds_its_start_and_not_its_end() -> None:
     assert book.price_at("unknown", end) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=8, unique=True), st.integers(-2, 42))
 def test_each_moment_has_the_price_whose_period_holds_it(marks: list[int], moment: int) -> None:
     ends = sorted(marks)
@@ -202,6 +203,7 @@ def test_what_is_no_date_is_refused(text: str) -> None:
         parse_when(text)
 
 
+@settings(deadline=None)
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_microseconds_bring_every_time_back(when: datetime) -> None:
     assert from_us(to_us(when)) == when

@@ -4,7 +4,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from billing import Buckets, Charge, Price, SettlementState, Usage, UsageFlag, charge
@@ -28,6 +28,7 @@ prices = st.builds(
 buckets = st.builds(Buckets, st.none() | tokens, st.none() | tokens, st.none() | tokens, st.none() | tokens)
 
 
+@settings(deadline=None)
 @given(buckets, prices)
 def test_a_charge_is_what_fractions_say_and_never_negative(heaps: Buckets, at: Price) -> None:
     found = charge(heaps, at)
@@ -48,6 +49,7 @@ def test_a_charge_is_what_fractions_say_and_never_negative(heaps: Buckets, at: P
     assert found == charge(heaps, at)
 
 
+@settings(deadline=None)
 @given(buckets, prices)
 def test_a_stored_amount_fits_its_columns(heaps: Buckets, at: Price) -> None:
     for pico in (charge(heaps, at).full_pico, charge(heaps, at).charged_pico):
@@ -58,6 +60,7 @@ def test_a_stored_amount_fits_its_columns(heaps: Buckets, at: Price) -> None:
             assert joined_pico(units, remainder) == pico
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**40), 10**40))
 def test_an_amount_as_text_keeps_every_digit(pico: int) -> None:
     text = amount_text(pico)

@@ -5,7 +5,7 @@ import math
 from dataclasses import astuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from billing import Buckets, Usage, UsageFlag, UsageMerger, UsageReport
@@ -320,6 +320,7 @@ details = st.dictionaries(
 reports = st.builds(lambda flat, nested: flat | nested, st.dictionaries(keys, counts), details)
 
 
+@settings(deadline=None)
 @given(st.lists(reports, max_size=4))
 def test_no_report_raises_and_every_usage_is_consistent(raw: list[dict[str, object]]) -> None:
     report = read(*raw)
@@ -339,6 +340,7 @@ def test_no_report_raises_and_every_usage_is_consistent(raw: list[dict[str, obje
         assert sum(tokens or 0 for tokens in heaps) == usage.prompt_tokens
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1))
 def test_a_stream_ends_at_its_largest_counts_in_any_order(chunks: list[tuple[int, int]]) -> None:
     merger = UsageMerger()

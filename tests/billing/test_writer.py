@@ -26,6 +26,7 @@ class ScriptedStore:
         self.entered = threading.Event()
         self.broken = False
         self.refuses_to_start = False
+        self.dies_at_start = False
         self.dies = False
         self.closed = False
         self.probes = 0
@@ -33,6 +34,8 @@ class ScriptedStore:
     def start(self) -> None:
         if self.refuses_to_start:
             raise LedgerUnavailable("no disk")
+        if self.dies_at_start:
+            raise RuntimeError("a fault of ours")
 
     def write(self, records: Sequence[Record]) -> Sequence[Outcome]:
         self.entered.set()
@@ -235,6 +238,17 @@ async def test_after_a_fault_in_the_thread_nobody_waits_for_ever() -> None:
         with pytest.raises(LedgerUnavailable, match="closed"):
             await writer.put(opened("3"))
         assert not healthy(writer)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_after_a_fault_at_the_start_nobody_waits_for_ever() -> None:
+    store = ScriptedStore()
+    store.dies_at_start = True
+    writer = Writer(store, most_waiting=10)
+    with pytest.raises(LedgerUnavailable, match="at the start"):
+        await writer.start()
+    await writer.close()
+    assert store.closed
 
 
 def test_a_loop_that_was_closed_too_early_costs_no_row() -> None:
