@@ -70,7 +70,6 @@ class Scheduler:
         """The slices of the next step, with blocks for all of them; empty only when there is no work."""
         slices: list[Slice] = []
         budget = self._max_batched_tokens
-        preemptions_before = self.preemptions
         # Preempting shortens the list from its end while this loop runs, so it reaches only those who stay.
         for sequence in self.running:
             count = min(sequence.pending_tokens, budget)
@@ -78,8 +77,8 @@ class Scheduler:
             if self._make_room(sequence, count):
                 slices.append(self._take(sequence, count))
                 budget -= count
-        if self.preemptions == preemptions_before:
-            self._admit(slices, budget)
+        # After a preemption this admits nobody: what is left of the freed blocks is less than the victim let go of.
+        self._admit(slices, budget)
         return slices
 
     def commit(self, slices: Iterable[Slice]) -> None:

@@ -168,6 +168,19 @@ def test_the_youngest_gives_way_when_blocks_run_out() -> None:
     assert pretend.scheduler.preemptions == young.preemptions
 
 
+def test_a_preempted_request_waits_first_in_line_and_not_for_nothing() -> None:
+    pretend = Pretend(blocks=4, max_batched_tokens=8, max_num_seqs=2)
+    old, young, late = new_sequence([1, 1, 1], outputs=5), new_sequence([0, 0, 0], outputs=5), new_sequence([0])
+    for sequence in (old, young, late):
+        pretend.scheduler.add(sequence)
+    while young.preemptions == 0:
+        pretend.step()
+    # Admitted again in the same step, it would take the blocks it was preempted for.
+    assert pretend.scheduler.running == [old]
+    assert list(pretend.scheduler.waiting) == [young, late]
+    pretend.run_to_the_end()
+
+
 def test_a_preempted_request_keeps_its_first_receipt() -> None:
     pretend = Pretend(blocks=4, max_batched_tokens=8)
     old, young = new_sequence([1, 1, 1], outputs=5), new_sequence([0, 0, 0], outputs=5)
