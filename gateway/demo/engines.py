@@ -95,9 +95,12 @@ def _counters(page: str, engine: Engine) -> EngineCounters:
 async def _warm_up(engines: Iterable[Engine], model: str) -> None:
     """One short answer from each: the first use of the kernels is no part of any run."""
     body = {"model": model, "prompt": "Once upon a time there was a cache. " * 8, "max_tokens": 4}
-    async with httpx.AsyncClient(timeout=READY_WITHIN_S) as http, asyncio.TaskGroup() as group:
-        for engine in engines:
-            group.create_task(_complete(http, engine, body))
+    try:
+        async with httpx.AsyncClient(timeout=READY_WITHIN_S) as http, asyncio.TaskGroup() as group:
+            for engine in engines:
+                group.create_task(_complete(http, engine, body))
+    except* (DemoFailed, httpx.HTTPError) as failures:
+        raise DemoFailed(f"the first request failed: {failures.exceptions[0]}") from failures.exceptions[0]
 
 
 async def _complete(http: httpx.AsyncClient, engine: Engine, body: Mapping[str, object]) -> None:

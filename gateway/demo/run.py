@@ -55,7 +55,7 @@ class DemoOptions:
 
     seed: int = 1
     model: str = "smollm2"
-    max_tokens: int = 10
+    max_tokens: int = 8
     max_turns: int | None = None
     keep: bool = False
 

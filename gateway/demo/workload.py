@@ -9,13 +9,11 @@
 
 History is made of the data's own answers, not of what the model said, so that two runs send the same bytes and differ
 only in where these are computed. All conversations stay open until near the end: between two turns of one, many others
-want the same memory, as in a real fleet. Turns of one conversation keep more than `concurrency` places apart while they
-can, so that one seldom waits for the one before it; that order knows nothing of the number of endpoints.
+want the same memory, as in a real fleet. That order knows nothing of the number of endpoints.
 """
 
 import json
 import random
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Final
@@ -26,6 +24,9 @@ from prefix_index.prompt import ModelText, PromptView
 
 SHARE_GROUPS: Final[Mapping[str, str]] = {"acme": "partners", "birch": "partners", "cedar": "cedar"}
 """Tenants and who may share a cache: two of them together, the third alone."""
+
+THINKING_PLACES: Final = (5, 8)
+"""Least and most places in the order between two turns of a conversation: people read before they answer."""
 
 
 def load_conversations(*, max_turns: int | None = None) -> tuple[Conversation, ...]:
@@ -39,24 +40,24 @@ def plan_workload(
 ) -> Workload:
     """All turns of all conversations in the order of `seed`. The same arguments give the same bytes."""
     turns = {one.id: _turns(one, model, max_tokens) for one in conversations}
-    order = interleave({name: len(requests) for name, requests in turns.items()}, random.Random(seed), concurrency)  # noqa: S311
+    order = interleave({name: len(requests) for name, requests in turns.items()}, random.Random(seed))  # noqa: S311
     upcoming = {name: iter(requests) for name, requests in turns.items()}
     return Workload(seed, concurrency, tuple(next(upcoming[name]) for name in order))
 
 
-def interleave(lengths: Mapping[str, int], rng: random.Random, gap: int) -> list[str]:
-    """A shuffled merge: each name as often as its length says, and not again within `gap` places while others are left.
+def interleave(lengths: Mapping[str, int], rng: random.Random) -> list[str]:
+    """A shuffled merge: each name as often as its length says, and not again while it thinks, if others are left.
 
-    Names with more left are likelier, so that all of them last until near the end. O(places × names).
+    How long it thinks is drawn anew for each place, an even number of places as likely as an odd one. Names with more
+    left are likelier, so that all of them last until near the end. O(places × names).
     """
     left = {name: length for name, length in lengths.items() if length > 0}
-    recent: deque[str] = deque(maxlen=gap)
     order: list[str] = []
     while left:
-        able = [name for name in left if name not in recent] or list(left)
+        thinking = set(order[-rng.randint(*THINKING_PLACES) :])
+        able = [name for name in left if name not in thinking] or list(left)
         name = rng.choices(able, weights=[left[one] for one in able])[0]
         order.append(name)
-        recent.append(name)
         left[name] -= 1
         if not left[name]:
             del left[name]
