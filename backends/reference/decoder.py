@@ -59,8 +59,8 @@ class PagedDecoder:
         self._weights = weights
         self._shape = shape
         self._block_size = block_size
-        # Zeroed lazily by the operating system: untouched blocks take no memory.
-        self._kv = torch.zeros(shape.layers, 2, kv_blocks, block_size, shape.kv_heads, shape.head_dim)
+        # Not zeroed: nothing is read that was not written, and blocks never used take no memory.
+        self._kv = torch.empty(shape.layers, 2, kv_blocks, block_size, shape.kv_heads, shape.head_dim)
         self._cos, self._sin = _rotary_tables(max_positions, shape.head_dim, shape.rope_theta)
 
     @torch.inference_mode()

@@ -102,3 +102,11 @@ def test_logits_come_only_for_the_chunks_that_want_them() -> None:
     logits = decoder.forward(chunks)
     assert logits.shape == (1, VOCAB)
     assert_as_expected(logits[0], 3)
+
+
+def test_what_was_never_written_is_never_read() -> None:
+    decoder = new_decoder()
+    decoder._kv.fill_(float("nan"))
+    for chunk in Run(PROMPT, [5, 6, 17], list(range(8))).chunks():
+        [logits] = decoder.forward([chunk])
+        assert_as_expected(logits, chunk.start + len(chunk.tokens))
