@@ -4,7 +4,6 @@
     ├── InvalidEndpoint            the configuration names an impossible address
     ├── NoEndpoint                 nobody left to ask
     ├── UnknownEndpoint            no endpoint of that id
-    ├── UnexpectedAnswer           an engine's page does not say what it should
     ├── ProbeFailed                an endpoint did not pass its health check
     └── UpstreamError              one call to one endpoint
         ├── DialFailed             nothing was answered: another endpoint may be tried
@@ -59,14 +58,6 @@ class ProbeFailed(BackendError):
         super().__init__(f"endpoint {endpoint_id}: {reason}")
         self.endpoint_id = endpoint_id
         self.reason = reason
-
-
-class UnexpectedAnswer(BackendError):
-    """An engine's own page or token answer lacks `what` was looked for."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the engine's answer has no {what}")
-        self.what = what
 
 
 class UpstreamError(BackendError):

@@ -86,10 +86,6 @@ class Registry:
         """Where an endpoint is; `UnknownEndpoint` when there is none of that id, here and below."""
         return self._endpoint(endpoint_id).config
 
-    def dialect_of(self, endpoint_id: EndpointId) -> Dialect | None:
-        """How an endpoint speaks; None until it was reached once."""
-        return self._endpoint(endpoint_id).dialect
-
     def load_of(self, endpoint_id: EndpointId) -> InFlight:
         """Work this gateway has in flight at an endpoint."""
         return self._endpoint(endpoint_id).in_flight.read()

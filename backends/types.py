@@ -99,7 +99,8 @@ class EndpointFacts:
     `engine` names the dialect. `block_size` is in tokens (1: the engine reuses single tokens, so any block size of
     ours suits it), `capacity_blocks` counts blocks of that size in the KV cache, `capacity_tokens` is the same in
     tokens and known to more engines. `reports_cached_tokens`: True, False, or None where it depends on a flag of the
-    engine and no answer has shown it yet; `cached_tokens_flag` is the flag to mention then.
+    engine and no answer has shown it yet; `cached_tokens_flag` is the flag to mention then. `has_tokenize`: it can be
+    asked for the token ids of a chat or a text at `/tokenize`, as vLLM can.
     """
 
     engine: str

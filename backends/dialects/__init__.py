@@ -8,7 +8,7 @@ from backends.dialects.openai import OPENAI
 from backends.dialects.sglang import SGLANG
 from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
-from backends.dialects.types import CacheShape, Dialect, Info, Samples, TokenizeCall
+from backends.dialects.types import CacheShape, Dialect, Info, Samples
 from backends.dialects.vllm import REFERENCE, VLLM
 from backends.types import EndpointFacts, ServedModel
 
@@ -19,7 +19,6 @@ __all__ = [
     "Dialect",
     "Info",
     "Samples",
-    "TokenizeCall",
     "facts",
     "load",
     "names_read",
@@ -78,7 +77,7 @@ def facts(dialect: Dialect, models_page: object, samples: Samples, info: Info) -
         reports_cached_tokens=reported if isinstance(reported, bool) else dialect.reports_cached_tokens,
         cached_tokens_flag=dialect.cached_tokens_flag,
         supports_cache_salt=dialect.supports_cache_salt,
-        has_tokenize=dialect.tokenize_text("", "", False) is not None,
+        has_tokenize=dialect.has_tokenize,
     )
 
 

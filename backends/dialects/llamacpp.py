@@ -8,7 +8,7 @@ Cached tokens are always in `usage`. It closes its connection after each answer.
 from collections.abc import Mapping
 
 from backends.dialects.metrics import total, whole_number
-from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples, TokenizeCall
+from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples
 
 _COMPUTED = "llamacpp:prompt_tokens_total"
 _CACHED = "llamacpp:prompt_tokens_cached_total"
@@ -32,10 +32,6 @@ def _shape(samples: Samples, info: Info) -> CacheShape:
     return CacheShape(block_size=1, capacity_tokens=context_tokens * slots)
 
 
-def _tokenize_text(model: str, text: str, add_special_tokens: bool) -> TokenizeCall:
-    return TokenizeCall("/tokenize", {"content": text, "add_special": add_special_tokens, "parse_special": True})
-
-
 LLAMACPP = Dialect(
     name="llamacpp",
     owned_by=frozenset({"llamacpp"}),
@@ -54,5 +50,4 @@ LLAMACPP = Dialect(
     shape=_shape,
     reports_cached_tokens=True,
     max_model_len_info_key=("default_generation_settings", "n_ctx"),
-    tokenize_text=_tokenize_text,
 )

@@ -6,10 +6,8 @@ need `--enable-cache-report`; the server's information page repeats its argument
 `/health` runs a token through the GPU and takes a second; `/ready`, where known, is cheap.
 """
 
-from collections.abc import Sequence
-
 from backends.dialects.metrics import labels, total, whole_number
-from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples, Series, TokenizeCall
+from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples, Series
 
 _CACHED = "sglang:cached_tokens_total"
 _PAGE_SIZE = "sglang:page_size"
@@ -45,17 +43,6 @@ def _shape(samples: Samples, info: Info) -> CacheShape:
     return CacheShape(block_size, capacity_tokens)
 
 
-def _tokenize_text(model: str, text: str, add_special_tokens: bool) -> TokenizeCall:
-    return TokenizeCall("/tokenize", {"model": model, "prompt": text, "add_special_tokens": add_special_tokens})
-
-
-def _tokenize_chat(model: str, messages: Sequence[object], tools: Sequence[object] | None) -> TokenizeCall:
-    body: dict[str, object] = {"model": model, "messages": messages, "add_generation_prompt": True}
-    if tools:
-        body["tools"] = tools
-    return TokenizeCall("/tokenize", body)
-
-
 SGLANG = Dialect(
     name="sglang",
     owned_by=frozenset({"sglang"}),
@@ -75,6 +62,5 @@ SGLANG = Dialect(
     cached_tokens_flag="--enable-cache-report",
     cached_tokens_info_key="enable_cache_report",
     supports_cache_salt=True,
-    tokenize_text=_tokenize_text,
-    tokenize_chat=_tokenize_chat,
+    has_tokenize=True,
 )

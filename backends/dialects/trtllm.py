@@ -6,7 +6,7 @@ reading empties it, so it is never asked. Cached tokens are always in `usage`.
 """
 
 from backends.dialects.metrics import total, whole_number
-from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples, TokenizeCall
+from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples
 
 _BLOCK_SIZE = "trtllm_kv_cache_tokens_per_block"
 _MAX_BLOCKS = "trtllm_kv_cache_max_blocks"
@@ -19,10 +19,6 @@ def _shape(samples: Samples, info: Info) -> CacheShape:
     if block_size is None or blocks is None:
         return CacheShape(block_size)
     return CacheShape(block_size, blocks * block_size)
-
-
-def _tokenize_text(model: str, text: str, add_special_tokens: bool) -> TokenizeCall:
-    return TokenizeCall("/_internal/tokenize", {"prompt": text})
 
 
 TRTLLM = Dialect(
@@ -43,5 +39,4 @@ TRTLLM = Dialect(
     shape=_shape,
     reports_cached_tokens=True,
     supports_cache_salt=True,
-    tokenize_text=_tokenize_text,
 )

@@ -2,7 +2,6 @@
 
     /v1/models, /metrics ──which──> Dialect ──facts──> EndpointFacts
                                             ──load───> LoadSample
-                                            ──tokenize_text, tokenize_chat──> TokenizeCall ──read_token_ids──> ids
 
 A dialect does no I/O. Metric names are tuples of alternatives, newest first: the first one present on a page counts,
 so one dialect reads every version of its engine. What a page does not say stays None.
@@ -10,8 +9,6 @@ so one dialect reads every version of its engine. What a page does not say stays
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-from backends.errors import UnexpectedAnswer
 
 Series = tuple[Mapping[str, str], float]
 """Labels and value of one line of a metrics page."""
@@ -47,35 +44,14 @@ class CacheShape:
     capacity_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizeCall:
-    """A request that asks an engine for token ids."""
-
-    path: str
-    body: Mapping[str, object]
-
-
 def no_shape(samples: Samples, info: Info) -> CacheShape:
     """For engines that say nothing of their cache."""
     return CacheShape()
 
 
-def no_tokenize(model: str, content: object, *options: object) -> TokenizeCall | None:
-    """For engines that cannot be asked for token ids."""
-    return None
-
-
 def as_they_are(samples: Samples) -> Samples:
     """For engines whose series need no preparation."""
     return samples
-
-
-def read_tokens_field(answer: object) -> tuple[int, ...]:
-    """Token ids of an answer `{"tokens": [1, 2, ...]}`; UnexpectedAnswer when it is something else."""
-    tokens = answer.get("tokens") if isinstance(answer, Mapping) else None
-    if not isinstance(tokens, Sequence) or not all(isinstance(token, int) for token in tokens):
-        raise UnexpectedAnswer("list of token ids")
-    return tuple(tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +61,8 @@ class Dialect:
     `owned_by` are its signatures in `/v1/models`, `metric_prefix` the one on its metrics page. `health_paths` and
     `info_paths` are tried in order, skipping those the version does not know (404); no health path means that
     `/v1/models` stands for health. `prepare` folds an engine's series into comparable ones before they are summed.
-    `reports_cached_tokens` and `cached_tokens_flag` as in `EndpointFacts`. `tokenize_text` takes model, text and
-    whether to add special tokens; `tokenize_chat` takes model, messages and tools; both return None where the engine
-    cannot do it, and `read_token_ids` reads their answers, raising `UnexpectedAnswer` on anything else.
+    `reports_cached_tokens` and `cached_tokens_flag` as in `EndpointFacts`. `has_tokenize`: `POST /tokenize` takes a
+    chat or a text in vLLM's form and answers `{"tokens": [...]}`; what other engines have at that path does not count.
     """
 
     name: str
@@ -104,6 +79,4 @@ class Dialect:
     cached_tokens_info_key: str | None = None
     max_model_len_info_key: tuple[str, ...] = ()
     supports_cache_salt: bool = False
-    tokenize_text: Callable[[str, str, bool], TokenizeCall | None] = no_tokenize
-    tokenize_chat: Callable[[str, Sequence[object], Sequence[object] | None], TokenizeCall | None] = no_tokenize
-    read_token_ids: Callable[[object], tuple[int, ...]] = read_tokens_field
+    has_tokenize: bool = False

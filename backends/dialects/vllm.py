@@ -4,11 +4,10 @@ Sources: vLLM 0.8.5 to 0.33.0. Metrics are labelled by data-parallel rank (`engi
 labels of `vllm:cache_config_info`; any of them may read "None". `usage` carries cached tokens only behind a flag.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from backends.dialects.metrics import labels, whole_number
-from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples, TokenizeCall
+from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples
 
 _CONFIG = "vllm:cache_config_info"
 
@@ -26,17 +25,6 @@ def _shape(samples: Samples, info: Info) -> CacheShape:
         if tokens is not None:
             capacity_tokens = (capacity_tokens or 0) + tokens
     return CacheShape(block_size, capacity_tokens)
-
-
-def _tokenize_text(model: str, text: str, add_special_tokens: bool) -> TokenizeCall:
-    return TokenizeCall("/tokenize", {"model": model, "prompt": text, "add_special_tokens": add_special_tokens})
-
-
-def _tokenize_chat(model: str, messages: Sequence[object], tools: Sequence[object] | None) -> TokenizeCall:
-    body: dict[str, object] = {"model": model, "messages": messages, "add_generation_prompt": True}
-    if tools:
-        body["tools"] = tools
-    return TokenizeCall("/tokenize", body)
 
 
 VLLM = Dialect(
@@ -57,8 +45,7 @@ VLLM = Dialect(
     shape=_shape,
     cached_tokens_flag="--enable-prompt-tokens-details",
     supports_cache_salt=True,
-    tokenize_text=_tokenize_text,
-    tokenize_chat=_tokenize_chat,
+    has_tokenize=True,
 )
 
 REFERENCE = replace(

@@ -11,9 +11,7 @@ from backends.dialects.llamacpp import LLAMACPP
 from backends.dialects.sglang import SGLANG
 from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
-from backends.dialects.types import TokenizeCall
 from backends.dialects.vllm import REFERENCE, VLLM
-from backends.errors import UnexpectedAnswer
 from backends.types import EndpointFacts, LoadSample, ServedModel
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
@@ -266,51 +264,8 @@ def test_every_engine_names_its_flag_where_cached_tokens_depend_on_one(dialect: 
     assert (dialect.reports_cached_tokens is None) == (dialect.cached_tokens_flag is not None)
 
 
-@pytest.mark.parametrize("dialect", ENGINES, ids=lambda dialect: dialect.name)
-def test_every_engine_can_be_asked_for_the_tokens_of_a_text(dialect: Dialect) -> None:
-    call = dialect.tokenize_text("m", "Hello 123", True)
-    assert call is not None
-    assert "Hello 123" in call.body.values()
-
-
-def test_recorded_token_answers_are_read() -> None:
-    assert VLLM.read_token_ids(page("vllm-0.32-tokenize-prompt.json")) == (19556, 216, 33, 34, 35)
-    assert len(VLLM.read_token_ids(page("vllm-0.32-tokenize-messages.json"))) == 35
-    assert LLAMACPP.read_token_ids({"tokens": [1, 2]}) == (1, 2)
-    assert TGI.read_token_ids([{"id": 5, "text": "a"}]) == (5,)
-    assert TGI.read_token_ids({"tokenize_response": [{"id": 5}, {"id": 6}], "templated_text": "x"}) == (5, 6)
-
-
-@pytest.mark.parametrize("answer", [None, [], {}, {"tokens": "abc"}, {"tokens": ["1"]}, {"tokens": [{"id": 1}]}])
-def test_a_token_answer_of_another_shape_is_an_error(answer: object) -> None:
-    with pytest.raises(UnexpectedAnswer):
-        VLLM.read_token_ids(answer)
-
-
-@pytest.mark.parametrize("answer", [None, {}, "abc", [1], [{"text": "a"}], {"tokenize_response": 1}])
-def test_a_tgi_token_answer_of_another_shape_is_an_error(answer: object) -> None:
-    with pytest.raises(UnexpectedAnswer):
-        TGI.read_token_ids(answer)
-
-
-@pytest.mark.parametrize("dialect", [VLLM, SGLANG], ids=lambda dialect: dialect.name)
-def test_a_chat_is_tokenised_with_its_tools_in_their_order(dialect: Dialect) -> None:
-    messages, tools = [{"role": "user", "content": "x"}], [{"b": 1, "a": 2}]
-    assert dialect.tokenize_chat("m", messages, tools) == TokenizeCall(
-        "/tokenize", {"model": "m", "messages": messages, "add_generation_prompt": True, "tools": tools}
-    )
-    bare = dialect.tokenize_chat("m", messages, None)
-    assert bare is not None
-    assert "tools" not in bare.body
-
-
-def test_engines_without_a_chat_form_say_so() -> None:
-    assert LLAMACPP.tokenize_chat("m", [], None) is None
-    assert TRTLLM.tokenize_chat("m", [], None) is None
-    assert OPENAI.tokenize_text("m", "x", True) is None
-    chat = TGI.tokenize_chat("m", [], [1])
-    assert chat is not None
-    assert chat.path == "/chat_tokenize"
+def test_only_engines_that_tokenise_chats_as_vllm_does_are_said_to() -> None:
+    assert [dialect.name for dialect in DIALECTS if dialect.has_tokenize] == ["reference", "vllm", "sglang"]
 
 
 def test_a_page_of_vllms_full_size_is_scanned_without_holding_up_the_loop() -> None:
