@@ -31,8 +31,14 @@ from gateway.settling import Settler
 from gateway.status import StatusPages
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.wire import Receive, Scope, Send
-from prefix_index import EmbeddedServerFailed, PrefixIndexError, SharedIndex, SharedIndexOptions, connect
-from prefix_index.embedded import EmbeddedServer
+from prefix_index import (
+    EmbeddedServer,
+    EmbeddedServerFailed,
+    PrefixIndexError,
+    SharedIndex,
+    SharedIndexOptions,
+    connect,
+)
 from prefix_index.prompt import load_model_text
 
 _MS = 1000
@@ -89,7 +95,7 @@ class Gateway:
             registry = await stack.enter_async_context(
                 Registry(endpoints, clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
             )
-            fleet = Fleet(endpoints, registry, index, _fleet_options(config, authenticator))
+            fleet = Fleet(registry, index, _fleet_options(config, authenticator))
             registry.subscribe(fleet.new_generation)
             planner = Planner(local, RemoteTokenizer(client, fleet.config_of))
             decisions = DecisionLog()

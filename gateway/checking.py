@@ -3,12 +3,16 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import yaml
 
 from backends import EndpointSnapshot, PollSettings, Registry
 from gateway.app import endpoint_of
 from gateway.config import Config
+
+ASK_S: Final = 5.0
+"""Patience with each backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +34,10 @@ def effective_yaml(config: Config) -> str:
 
 
 async def ask_backends(config: Config, environment: Mapping[str, str]) -> list[Finding]:
-    """Ask every backend, all at once, within `limits.connect_s` and some. Raises `ConfigInvalid`."""
+    """Ask every backend, all at once; none may take longer than `ASK_S`. Raises `ConfigInvalid`."""
     configs = [endpoint_of(backend, environment) for backend in config.backends]
-    async with Registry(configs, time.monotonic, settings=PollSettings(deadline_s=5.0)) as registry:
-        await registry.detect_all(deadline_s=6.0)
+    async with Registry(configs, time.monotonic, settings=PollSettings(deadline_s=ASK_S)) as registry:
+        await registry.detect_all(deadline_s=ASK_S + 1)
         return [_finding(endpoint, config) for endpoint in registry.snapshot()]
 
 

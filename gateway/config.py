@@ -18,7 +18,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 ENV_PREFIX = "PREFIXGATE_"
-_ENV_NOT_CONFIG = frozenset({"PREFIXGATE_CONFIG", "PREFIXGATE_CACHE_DIR"})
+_ENV_NOT_CONFIG = frozenset({"PREFIXGATE_CONFIG", "PREFIXGATE_CACHE_DIR", "PREFIXGATE_REFERENCE_API_KEY"})
+"""Of the command line and of the reference engine."""
 
 PositiveFloat = Annotated[float, Field(gt=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -117,7 +118,9 @@ class Scheduling(_Section):
     near_tie_s: Annotated[float, Field(ge=0)] = Field(
         0.002, description="Endpoints this close to the best are chosen among at random, seconds."
     )
-    prefill_tokens_per_s: PositiveFloat = Field(8000.0, description="Prior for the prefill speed of an endpoint.")
+    prefill_tokens_per_s: PositiveFloat = Field(
+        8000.0, description="Prior for the prefill speed of an endpoint, tokens a second."
+    )
     base_s: Annotated[float, Field(ge=0)] = Field(0.01, description="Prior for the fixed cost of a prefill, seconds.")
     itl_s: Annotated[float, Field(ge=0)] = Field(0.02, description="Prior for the time between two tokens, seconds.")
 
@@ -142,7 +145,9 @@ class Config(_Section):
     prices_file: Path | None = Field(None, description="Price book; without it usage is recorded unpriced.")
     scheduling: Scheduling = Field(Scheduling(), description="How an endpoint is chosen.")
     limits: Limits = Field(Limits(), description="Sizes and patience.")
-    poll_interval_s: PositiveFloat = Field(2.0, description="How often each endpoint's health and load are read.")
+    poll_interval_s: PositiveFloat = Field(
+        2.0, description="How often each endpoint's health and load are read, seconds."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
 
     @model_validator(mode="after")

@@ -166,8 +166,7 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
 
 async def _answer_error(client: ClientStream, error: GatewayError, request_id: RequestId) -> None:
     if client.started:
-        client.cut()
-        return
+        return  # the answer is cut: see ClientStream
     body = error.body()
     headers = [
         (b"content-type", b"application/json"),

@@ -1,7 +1,7 @@
 """Token ids from the engine itself, for models whose tokenizer is not here: `POST /tokenize` of any of its endpoints.
 
-Answers are kept by the digest of the question, so the same prompt is asked once; a question that fails or takes longer
-than `DEADLINE_S` gives None, and the caller goes on without.
+Answers are kept by the digest of the question, so the same prompt is asked once while its answer is kept; a question
+that fails or takes longer than `DEADLINE_S` gives None, and the caller goes on without.
 """
 
 import asyncio
@@ -10,14 +10,16 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-import xxhash
 
 from backends import BackendError, Deadlines, EndpointConfig, EndpointSnapshot, UpstreamClient, UpstreamRequest
 from prefix_index import TokenIds
 from prefix_index.prompt import PromptView
+from prefix_index.segment_cache import SegmentCache, content_key
+from prefix_index.token_bytes import pack
 
 DEADLINE_S: Final = 1.0
-MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
+MiB: Final = 1024 * 1024
+MOST_KEPT_BYTES: Final = 64 * MiB
 
 
 class _Answer(msgspec.Struct):
@@ -28,28 +30,27 @@ _decode = msgspec.json.Decoder(_Answer)
 
 
 class RemoteTokenizer:
-    """Asks engines, keeps answers within a bound of bytes, oldest out first."""
+    """Asks engines, keeps answers within a bound of bytes, least recently used out first."""
 
     def __init__(self, client: UpstreamClient, config_of: Callable[[str], EndpointConfig]) -> None:
         self._client = client
         self._config_of = config_of
-        self._kept: dict[bytes, TokenIds] = {}
-        self._kept_bytes = 0
+        self._kept = SegmentCache(MOST_KEPT_BYTES)
 
     async def tokens_of(self, model: str, prompt: PromptView, endpoints: list[EndpointSnapshot]) -> TokenIds | None:
         """Token ids of a prompt, from the cache or from the first healthy endpoint that can tell."""
         question = _question(model, prompt)
         if question is None:
             return None
-        digest = xxhash.xxh3_128_digest(question)
-        known = self._kept.get(digest)
+        key = content_key(question)
+        known = self._kept.get(key)
         if known is not None:
             return known
         for endpoint in endpoints:
             if endpoint.healthy and endpoint.facts is not None and endpoint.facts.has_tokenize:
                 tokens = await self._ask(self._config_of(endpoint.id), question)
                 if tokens is not None:
-                    self._keep(digest, tokens)
+                    self._kept.put(key, tokens)
                 return tokens
         return None
 
@@ -65,16 +66,9 @@ class RemoteTokenizer:
         except (BackendError, TimeoutError):
             return None
         try:
-            return TokenIds(array("I", _decode.decode(body).tokens).tobytes())
+            return pack(array("I", _decode.decode(body).tokens))
         except (msgspec.MsgspecError, OverflowError):
             return None
-
-    def _keep(self, digest: bytes, tokens: TokenIds) -> None:
-        self._kept[digest] = tokens
-        self._kept_bytes += len(tokens)
-        while self._kept_bytes > MOST_KEPT_BYTES:
-            oldest = next(iter(self._kept))
-            self._kept_bytes -= len(self._kept.pop(oldest))
 
 
 def _question(model: str, prompt: PromptView) -> bytes | None:

@@ -7,8 +7,9 @@
     |- MethodNotAllowed      405
     |- ModelNotFound         404   no backend serves the model
     |- BodyTooLarge          413
-    |- Unavailable           503   no endpoint, or the ledger is down; try again
+    |- Internal              500   a fault of the gateway itself
     |- UpstreamFailed        502   the endpoint broke off or answered nonsense
+    |- Unavailable           503   no endpoint, or the ledger is down; try again
     `- UpstreamTimeout       504   the endpoint stayed silent
 
 Bodies have the shape of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
@@ -131,18 +132,3 @@ def as_gateway_error(error: Exception) -> GatewayError:
             return Unavailable("usage cannot be recorded at the moment, so the request was not served; try again")
         case _:
             return Internal("the gateway failed to handle this request; its log has the details")
-
-
-ALL_ERRORS: tuple[type[GatewayError], ...] = (
-    BadRequest,
-    Unauthorized,
-    NotFound,
-    MethodNotAllowed,
-    ModelNotFound,
-    BodyTooLarge,
-    Unavailable,
-    UpstreamFailed,
-    UpstreamTimeout,
-    Internal,
-)
-"""Every error a client can see; the documentation lists them and a test compares."""

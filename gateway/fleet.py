@@ -64,10 +64,7 @@ class Seat:
 class Fleet:
     """Endpoints, their speeds and their loads. All methods are plain and make no I/O."""
 
-    def __init__(
-        self, configs: Iterable[EndpointConfig], registry: Registry, index: SharedIndex, options: FleetOptions
-    ) -> None:
-        self._configs = {config.id: config for config in configs}
+    def __init__(self, registry: Registry, index: SharedIndex, options: FleetOptions) -> None:
         self._facts_told: dict[str, EndpointFacts] = {}
         self._holders: dict[str, str] = {}
         self._registry = registry
@@ -76,7 +73,7 @@ class Fleet:
 
     def config_of(self, endpoint_id: str) -> EndpointConfig:
         """The address of an endpoint."""
-        return self._configs[EndpointId(endpoint_id)]
+        return self._registry.config_of(EndpointId(endpoint_id))
 
     def snapshot(self) -> tuple[EndpointSnapshot, ...]:
         """All endpoints as last seen; new facts of one are told to the index on the way. O(endpoints)."""

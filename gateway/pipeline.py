@@ -13,6 +13,7 @@ cancelled too: then the exchange is put on a queue, and the settler, which outli
 import asyncio
 import itertools
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -199,13 +200,12 @@ class Pipeline:
         if not client.started:
             exchange.http_status = error.status
         settled = self._parts.settler.settle(exchange, SettlementState.PARTIAL if begun else SettlementState.FAILED)
-        await _wait_quietly(settled)
+        with suppress(LedgerUnavailable):  # the request fails already
+            await _in_time(settled)
         if not client.started:
             raise error
         if isinstance(exchange.tee, StreamTee):
             await client.end(error_event(error.body()))
-        else:
-            client.cut()
 
 
 async def _in_time(future: asyncio.Future[None]) -> None:
@@ -215,14 +215,6 @@ async def _in_time(future: asyncio.Future[None]) -> None:
             await asyncio.shield(future)
     except TimeoutError:
         raise LedgerUnavailable(f"no acknowledgement within {LEDGER_DEADLINE_S:g} s") from None
-
-
-async def _wait_quietly(future: asyncio.Future[None]) -> None:
-    """Wait for the ledger where its failure changes nothing any more: the request fails already."""
-    try:
-        await _in_time(future)
-    except LedgerUnavailable:
-        return
 
 
 def _is_event_stream(headers: Headers) -> bool:

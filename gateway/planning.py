@@ -16,11 +16,13 @@ import msgspec
 
 from backends import EndpointSnapshot
 from gateway.types import InferenceRequest, Plan, Reason, TokenSource
-from prefix_index import Chain, TemplateFailed, TokenIds, UnsupportedContent, chain_of, prompt_root
+from prefix_index import TOKEN_BYTES, Chain, TemplateFailed, TokenIds, UnsupportedContent, chain_of, prompt_root
 from prefix_index.prompt import ModelText, PromptView
 
+_ENGINE_FINGERPRINT = b"engine"
 _BYTES_FINGERPRINT = b"bytes"
-BYTES_PER_TOKEN = 4
+_TEXT_BYTES_PER_TOKEN = 4
+"""Of English text, roughly."""
 
 
 class EngineTokenizer(Protocol):
@@ -71,7 +73,7 @@ class Planner:
     ) -> tuple[TokenIds, bytes, TokenSource]:
         tokens = await self._engine.tokens_of(request.model, request.prompt, endpoints)
         if tokens is not None:
-            return tokens, b"engine", TokenSource.ENGINE
+            return tokens, _ENGINE_FINGERPRINT, TokenSource.ENGINE
         return bytes_as_tokens(request.prompt), _BYTES_FINGERPRINT, TokenSource.BYTES
 
 
@@ -79,7 +81,7 @@ def bytes_as_tokens(prompt: PromptView) -> TokenIds:
     """The canonical serialisation of a prompt, padded to whole "tokens" of four bytes, in the order of rendering."""
     ordered = (prompt.tools, prompt.documents, prompt.messages, prompt.prompt)
     data = msgspec.json.encode(ordered)
-    return TokenIds(data + b" " * (-len(data) % 4))
+    return TokenIds(data + b" " * (-len(data) % TOKEN_BYTES))
 
 
 async def _local_tokens(text: ModelText, prompt: PromptView) -> TokenIds:
@@ -94,5 +96,5 @@ async def _local_tokens(text: ModelText, prompt: PromptView) -> TokenIds:
 
 
 def _guessed(request: InferenceRequest, block_size: int) -> Chain:
-    """No blocks, and a length that only weighs the request as load: four bytes a token, as for English text."""
-    return Chain(b"", block_size, len(request.body) // BYTES_PER_TOKEN)
+    """No blocks, and a length that only weighs the request as load."""
+    return Chain(b"", block_size, len(request.body) // _TEXT_BYTES_PER_TOKEN)

@@ -17,7 +17,7 @@ bounded copy of the answer from which a cut stream is counted.
 import re
 from collections.abc import Iterator
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -35,19 +35,6 @@ _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE = re.compile(rb"\r\n|\n|\r")
 _MARKS = (b'"usage"', b"[DONE]", b'"error"')
 END_MARK = b"[DONE]"
-
-
-class Tee(Protocol):
-    """What looks at an answer while it passes."""
-
-    usage: UsageMerger
-    complete: bool
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Take what came, give what may pass now."""
-
-    def held(self) -> bytes:
-        """What is held back until the ledger is settled; call once, at the end."""
 
 
 class _EventPart(msgspec.Struct):
@@ -163,7 +150,6 @@ class PlainTee:
 
     def __init__(self) -> None:
         self.usage = UsageMerger()
-        self.complete = False
         self._pieces: list[bytes] = []
         self._size_bytes = 0
         self._last = b""
@@ -180,7 +166,6 @@ class PlainTee:
 
     def held(self) -> bytes:
         """The last chunk; reads the usage of the answer on the way."""
-        self.complete = True
         try:
             part = _decode_event.decode(b"".join(self._pieces))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

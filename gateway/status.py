@@ -11,7 +11,7 @@ import msgspec
 
 from billing import Ledger
 from gateway.errors import Unavailable
-from gateway.fleet import Fleet
+from gateway.fleet import Fleet, serves
 from gateway.planning import Planner
 from gateway.telemetry import Telemetry
 from gateway.types import Headers
@@ -64,8 +64,12 @@ class StatusPages:
             found["index"] = self._index.degraded_reason
         if not self._ledger.healthy:
             found["ledger"] = "usage cannot be written; requests are refused"
-        everyone = list(self._fleet.snapshot())
-        inexact = sorted(model for model in self._fleet.models() if not self._planner.is_exact(model, everyone))
+        everyone = self._fleet.snapshot()
+        inexact = sorted(
+            model
+            for model in self._fleet.models()
+            if not self._planner.is_exact(model, [endpoint for endpoint in everyone if serves(endpoint, model)])
+        )
         if inexact:
             found["tokenizer"] = f"no tokenizer for {', '.join(inexact)}; prefixes are matched by bytes"
         down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy)

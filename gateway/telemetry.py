@@ -35,7 +35,7 @@ class Telemetry:
             ["endpoint", "reason"],
             registry=registry,
         )
-        self._retries = Counter(
+        self._attempts_failed = Counter(
             "prefixgate_attempts_failed",
             "Attempts that failed before the first byte, by endpoint.",
             ["endpoint"],
@@ -84,7 +84,7 @@ class Telemetry:
         )
         self.requests = lru_cache(maxsize=256)(self._requests.labels)
         self.decisions = lru_cache(maxsize=8192)(self._decisions.labels)
-        self.attempts_failed = lru_cache(maxsize=1024)(self._retries.labels)
+        self.attempts_failed = lru_cache(maxsize=1024)(self._attempts_failed.labels)
         self.tokens = lru_cache(maxsize=8192)(self._tokens.labels)
         self.unreported = lru_cache(maxsize=1024)(self._unreported.labels)
         self.token_count_mismatch = lru_cache(maxsize=1024)(self._token_count_mismatch.labels)

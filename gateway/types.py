@@ -31,7 +31,7 @@ class Reason(StrEnum):
     """Why a decision had, or had not, a prefix to go by. Each request has exactly one."""
 
     PREFIX_HIT = "prefix_hit"
-    """The chosen endpoint is expected to hold at least one block."""
+    """The chosen endpoint is expected to hold at least one block, and no other that could be chosen more."""
     PREFIX_ELSEWHERE = "prefix_elsewhere"
     """Another endpoint holds more, but waiting there costs more seconds than computing here."""
     NO_PREFIX = "no_prefix"

@@ -13,14 +13,17 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class ClientStream:
-    """What goes out to one client. `write` waits while the client reads slowly, so nothing piles up here."""
+    """What goes out to one client. `write` waits while the client reads slowly, so nothing piles up here.
 
-    __slots__ = ("_ended", "_send", "started")
+    An answer that was started and is never ended is cut: the server closes the connection, and the client sees that it
+    is not whole.
+    """
+
+    __slots__ = ("_send", "started")
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.started = False
-        self._ended = False
 
     async def send(self, message: Message) -> None:
         """Send a message of another ASGI application."""
@@ -38,9 +41,4 @@ class ClientStream:
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last bytes and end the answer."""
-        self._ended = True
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
-
-    def cut(self) -> None:
-        """Leave the answer unfinished: the server closes the connection, and the client sees that it is not whole."""
-        self._ended = True

@@ -15,7 +15,7 @@ from gateway.scheduling.types import Candidate, Decision, Filtered, Terms
 from gateway.types import Reason
 
 
-def decide_by_cost(  # noqa: PLR0913
+def decide_by_cost(  # noqa: PLR0913 - the candidates, and what a decision rests on
     candidates: Sequence[Candidate],
     filtered: Mapping[str, Filtered],
     *,
@@ -52,6 +52,7 @@ def _near_best(
 ) -> Candidate:
     best_s = min(term.cost_s for term in terms.values())
     near = [c for c in candidates if terms[c.endpoint_id].cost_s - best_s <= near_tie_s]
+    # Weights from near_tie_s to twice that; all 1 where it is 0 and only equal costs are near.
     slack = [2 * near_tie_s - (terms[c.endpoint_id].cost_s - best_s) or 1.0 for c in near]
     point = chance * sum(slack)
     for candidate, weight in zip(near, slack, strict=True):

@@ -12,7 +12,6 @@ class Filtered(StrEnum):
 
     UNHEALTHY = "unhealthy"
     DRAINING = "draining"
-    OTHER_MODEL = "other_model"
     FAILED = "failed"
     """It was tried for this request and failed."""
     NO_SALT = "no_salt"
