@@ -3,7 +3,7 @@
 prompt_root, chain_of, extend    token ids -> Chain                                             (blocks)
 SharedIndex                      the index of the gateway: Redis in front, its stand-in behind  (shared_index)
 RadixIndex                       the index in process: stand-in, simulator                      (radix)
-connect                          a client for SharedIndex
+connect                          a client for SharedIndex                                      (redis_link)
 EmbeddedServer                   a private Valkey where there is no Redis                       (embedded)
 """
 
@@ -23,20 +23,17 @@ from prefix_index.shared_index import SharedIndex, SharedIndexOptions
 from prefix_index.types import (
     HASH_BYTES,
     TOKEN_BYTES,
-    BlockHash,
     Chain,
     DegradedReason,
     Evidence,
     Load,
     Match,
     TokenIds,
-    Tokenizer,
 )
 
 __all__ = [
     "HASH_BYTES",
     "TOKEN_BYTES",
-    "BlockHash",
     "Chain",
     "DegradedReason",
     "EmbeddedServer",
@@ -51,7 +48,6 @@ __all__ = [
     "SharedIndexOptions",
     "TemplateFailed",
     "TokenIds",
-    "Tokenizer",
     "TokenizerUnavailable",
     "UnsupportedContent",
     "chain_of",

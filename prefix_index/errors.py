@@ -3,6 +3,7 @@
 PrefixIndexError
 |- TokenizerUnavailable   the tokenizer's files are missing or unreadable
 |- TemplateFailed         the chat template refused the messages (the client's fault) or is broken
+|- UnsupportedContent     the prompt holds something whose tokens are not known here
 |- IndexUnavailable       Redis is away, too slow, or answered nonsense
 `- EmbeddedServerFailed   the private server could not be started
 """

@@ -110,7 +110,6 @@ class SegmentedTokenizer:
         """Tries the tokenizer out; some 20 ms."""
         self.whole = whole
         self.fingerprint = whole.fingerprint
-        self.exact = whole.exact
         self._cache = cache
         self._cut_ids = {token.encode(): ids for token, ids in whole.cut_tokens.items()}
         self._cut = _any_of(self._cut_ids)

@@ -1,8 +1,7 @@
 """Tokenizers: text to token ids, whole, as one model's engine does it.
 
-    HuggingFaceTokenizer   tokenizer.json, through the `tokenizers` library           exact
-    TiktokenTokenizer      a local .tiktoken file and the encoding's rules            exact
-    ByteTokenizer          the text's bytes, four to a "token": the last resort       not exact, and says so
+    HuggingFaceTokenizer   tokenizer.json, through the `tokenizers` library
+    TiktokenTokenizer      a local .tiktoken file and the encoding's rules
 
 Each names its *cut tokens*: those that its library takes out of the raw text before anything else looks at it. They
 are what segments.py cuts at. Control tokens written in a user's text become control tokens here, because they do in
@@ -25,7 +24,7 @@ import tokenizers
 from prefix_index.errors import TokenizerUnavailable
 from prefix_index.tiktoken_encodings import ENCODINGS
 from prefix_index.token_bytes import pack
-from prefix_index.types import TOKEN_BYTES, TokenIds
+from prefix_index.types import TokenIds
 
 
 class WholeTokenizer(Protocol):
@@ -34,10 +33,6 @@ class WholeTokenizer(Protocol):
     @property
     def fingerprint(self) -> bytes:
         """Digest of everything that decides the ids."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether the ids are the engine's."""
 
     @property
     def cut_tokens(self) -> Mapping[str, TokenIds]:
@@ -49,8 +44,6 @@ class WholeTokenizer(Protocol):
 
 class HuggingFaceTokenizer:
     """A `tokenizer.json`. Padding and truncation that the file may ask for are off, as in engines."""
-
-    exact = True
 
     def __init__(self, inner: tokenizers.Tokenizer, fingerprint: bytes) -> None:
         inner.no_padding()
@@ -76,8 +69,6 @@ class HuggingFaceTokenizer:
 
 class TiktokenTokenizer:
     """A tiktoken encoding. It has no tokens of its own to add around a text."""
-
-    exact = True
 
     def __init__(self, encoding: tiktoken.Encoding, fingerprint: bytes) -> None:
         self._encoding = encoding
@@ -109,23 +100,6 @@ class TiktokenTokenizer:
         """Token ids of `text`; `add_special_tokens` changes nothing."""
         del add_special_tokens
         return pack(array("I", self._encoding.encode(well_formed(text), allowed_special="all")))
-
-
-class ByteTokenizer:
-    """UTF-8 bytes, four to a "token", zeros after the last: equal text gives equal tokens, and that is all it can do.
-
-    No engine counts so. `exact` is False: whoever uses it must say so where an operator looks.
-    """
-
-    exact = False
-    fingerprint = b"bytes"
-    cut_tokens: Mapping[str, TokenIds] = {}
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """The bytes of `text`, padded to whole tokens."""
-        del add_special_tokens
-        data = utf8(text)
-        return TokenIds(data + bytes(-len(data) % TOKEN_BYTES))
 
 
 def utf8(text: str) -> bytes:

@@ -9,16 +9,14 @@ two prompts share a prefix of k blocks exactly when their chains agree at positi
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, NewType, Protocol, TypeVar
+from typing import Generic, NewType, TypeVar
 
 TokenIds = NewType("TokenIds", bytes)
 """Token ids packed as uint32 little-endian, 4 bytes a token: no Python object per token outlives a call."""
 
-BlockHash = NewType("BlockHash", int)
-"""xxh3-64 of a block and all blocks before it, unsigned."""
-
 TOKEN_BYTES = 4
 HASH_BYTES = 8
+"""xxh3-64 of a block and all blocks before it, little-endian."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +91,3 @@ class Match(Generic[H]):
     loads: Mapping[H, Load] = field(default_factory=dict)
     walked_blocks: int = 0
     truncated: bool = False
-
-
-class Tokenizer(Protocol):
-    """Text to token ids for one served model."""
-
-    @property
-    def fingerprint(self) -> bytes:
-        """Digest of everything that decides the ids: vocabulary, merges, special tokens."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """Token ids of `text`; control-token look-alikes are treated as the engine treats them."""

@@ -56,11 +56,6 @@ class ModelText:
         self._renderer = renderer
         self._now = now
 
-    @property
-    def exact(self) -> bool:
-        """Whether the ids are the engine's."""
-        return self.tokenizer.exact
-
     def text_of(self, view: PromptView) -> str:
         """The text of a chat. Linear in the request; raises `TemplateFailed` or `UnsupportedContent`."""
         if self._renderer is Renderer.CUSTOM:

@@ -65,7 +65,6 @@ def test_a_model_without_template_completes_but_does_not_chat(directory: Path) -
     text = load_model_text(directory)
     assert ids(text, PromptView(prompt="Hello 123", add_special_tokens=True)) == [19556, 216, 33, 34, 35]
     assert ids(text, PromptView(prompt=[5, 6])) == [5, 6]
-    assert text.exact
     with pytest.raises(TemplateFailed, match="no chat template"):
         text.begin(HI)
 

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, models, pre_tokenizers
 from prefix_index.errors import TokenizerUnavailable
 from prefix_index.tiktoken_encodings import ENCODINGS
 from prefix_index.token_bytes import pack, unpack
-from prefix_index.tokens import ByteTokenizer, HuggingFaceTokenizer, TiktokenTokenizer, WholeTokenizer, well_formed
+from prefix_index.tokens import HuggingFaceTokenizer, TiktokenTokenizer, WholeTokenizer, well_formed
 from tests.prefix_index.prompt_data import model_directory, oracle
 
 TEXTS = (
@@ -163,15 +163,6 @@ def test_published_encodings_have_their_published_control_tokens() -> None:
     harmony = ENCODINGS["o200k_harmony"].special_tokens
     assert (harmony["<|start|>"], harmony["<|channel|>"], harmony["<|reserved_201087|>"]) == (200006, 200005, 201087)
     assert harmony["<|reserved_200013|>"] == 200013
-
-
-@pytest.mark.parametrize("text", [*TEXTS, "abc", "abcd"])
-def test_bytes_as_tokens_hold_the_text_and_say_that_they_are_no_engines(text: str) -> None:
-    tokenizer = ByteTokenizer()
-    data = tokenizer.encode(text, add_special_tokens=True)
-    assert len(data) % 4 == 0
-    assert data.rstrip(b"\0") == text.encode().rstrip(b"\0")
-    assert not tokenizer.exact
 
 
 def test_a_lone_surrogate_becomes_one_replacement_character() -> None:

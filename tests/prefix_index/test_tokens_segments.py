@@ -13,7 +13,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from prefix_index.prompt import PromptView, load_model_text
 from prefix_index.segment_cache import ENTRY_OVERHEAD_BYTES, SegmentCache, content_key
 from prefix_index.segments import LOOP_SAFE_BYTES, SegmentedTokenizer
-from prefix_index.tokens import ByteTokenizer, HuggingFaceTokenizer, WholeTokenizer
+from prefix_index.tokens import HuggingFaceTokenizer, WholeTokenizer
 from prefix_index.types import TokenIds
 from tests.prefix_index.prompt_data import DATA, chats, ids, model_directory
 
@@ -47,8 +47,6 @@ TEXTS = st.one_of(st.lists(PIECES, max_size=20).map("".join), st.text(max_size=4
 
 class Counting:
     """A tokenizer that remembers what it was asked."""
-
-    exact = True
 
     def __init__(self, inner: WholeTokenizer) -> None:
         self._inner = inner
@@ -216,9 +214,10 @@ def test_long_new_text_belongs_in_a_thread_and_known_text_does_not() -> None:
 
 
 def test_a_tokenizer_without_cut_tokens_is_one_segment() -> None:
-    tokenizer = SegmentedTokenizer(ByteTokenizer(), SegmentCache(1 << 20))
-    assert tokenizer.encode("abcd", add_special_tokens=True) == b"abcd"
-    assert not tokenizer.exact
+    words = tokenizers.Tokenizer(models.WordLevel({"?": 0, "abcd": 7}, unk_token="?"))
+    tokenizer = SegmentedTokenizer(HuggingFaceTokenizer(words, b"words"), SegmentCache(1 << 20))
+    assert not tokenizer.whole.cut_tokens
+    assert tokenizer.encode("abcd", add_special_tokens=True) == (7).to_bytes(4, "little")
 
 
 def test_the_texts_of_segments_show_in_no_repr() -> None:
@@ -241,7 +240,6 @@ def test_longest_cut_token_wins_where_two_begin(tmp_path: Path) -> None:
 class Whimsical:
     """A tokenizer with special tokens around a text that depend on it."""
 
-    exact = True
     fingerprint = b"whimsical"
     cut_tokens: Mapping[str, TokenIds] = {"<x>": TokenIds(b"xxxx")}
 
