@@ -1,4 +1,4 @@
-"""Money as integers of pico-units, 10^-12 of a currency; text and `Decimal` only at the edges.
+"""Money as integers of pico-units, 10^-12 of a currency; text and fractions only at the edges.
 
     one token at $0.0028 per million    =             2,800 pico
     the largest signed 64-bit integer   = 9,223,372 units and a bit
@@ -7,7 +7,6 @@ So a sum does not fit into a column of 64 bits: a stored amount is whole units a
 In Python, integers have no end, and adding them is exact in every order.
 """
 
-from decimal import Decimal
 from fractions import Fraction
 
 PICO = 10**12
@@ -28,11 +27,6 @@ def split_pico(pico: int) -> tuple[int, int]:
 def joined_pico(units: int, remainder_pico: int) -> int:
     """The amount that `split_pico` took apart."""
     return units * PICO + remainder_pico
-
-
-def pico_decimal(pico: int) -> Decimal:
-    """The amount in whole units, exact, with all 12 places."""
-    return Decimal(amount_text(pico))
 
 
 def amount_text(pico: int) -> str:

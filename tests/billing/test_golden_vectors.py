@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from billing import Buckets, Price, UsageMerger, charge
-from billing.money import pico_decimal
+from billing.money import amount_text
 from tests.billing.samples import price
 
 VECTORS: dict[str, tuple[dict[str, object], Price, str, str]] = {
@@ -77,5 +77,5 @@ def test_the_amount_is_right_to_the_last_digit(
     assert usage is not None
     bill = charge(Buckets.of(usage), at)
     assert bill.charged_pico is not None
-    assert pico_decimal(bill.charged_pico) == Decimal(right) != Decimal(seen_elsewhere)
+    assert Decimal(amount_text(bill.charged_pico)) == Decimal(right) != Decimal(seen_elsewhere)
     assert bill.flags == frozenset()
