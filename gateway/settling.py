@@ -101,11 +101,14 @@ class Settler:
         return self._ledger.settle(settlement)
 
     def _receipt(self, exchange: Exchange, usage: Usage) -> None:
-        """The engine's word: it computed this prompt, so it holds it; less than expected means the rest was gone."""
-        decision, chain = exchange.decision, exchange.plan.chain
-        if decision is None or usage.cached_tokens is None:
+        """The engine's word: it computed this prompt, so it holds it; less than expected means the rest was gone.
+
+        Where the tokens of the chain are not the engine's, the two counts cannot be compared.
+        """
+        chain, expected = exchange.plan.chain, exchange.expected_cached_tokens
+        if exchange.decision is None or usage.cached_tokens is None:
             return
-        if usage.cached_tokens < decision.expected_cached_tokens:
+        if expected is not None and usage.cached_tokens < expected:
             self._index.forget(exchange.holder, chain, usage.cached_tokens // chain.block_size)
         self._index.observe(exchange.holder, chain, Evidence.CONFIRMED)
 
