@@ -13,6 +13,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 LOGGER: Final = logging.getLogger("prefixgate")
+_LOGGERS: Final = (LOGGER.name, "prefix_index", "backends", "billing")
 
 _TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _OVERHEAD_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1)
@@ -116,9 +117,11 @@ class JsonLines(logging.Formatter):
 
 
 def set_up_logging(level: str, stream: TextIO = sys.stderr) -> None:
-    """Send our own log lines to `stream` as JSON. Called once by the command line, never by a library user."""
+    """Send the log lines of all rooms to `stream` as JSON. Called once by the command line, never by a library user."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
-    LOGGER.handlers = [handler]
-    LOGGER.setLevel(level.upper())
-    LOGGER.propagate = False
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level.upper())
+        logger.propagate = False
