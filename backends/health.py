@@ -141,5 +141,5 @@ def restarted(before: LoadSample | None, after: LoadSample | None, was_down: boo
 def _json(body: bytes) -> object:
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

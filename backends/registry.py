@@ -149,6 +149,8 @@ class Registry:
             endpoint.goes_down(f"no answer within {self._settings.deadline_s:g} s")
         except ProbeFailed as failure:
             endpoint.goes_down(failure.reason)
+        except Exception as error:  # noqa: BLE001 - whatever it answers may take it down, never the poll of all
+            endpoint.goes_down(f"what it says of itself cannot be read ({type(error).__name__})")
 
     async def _poll_forever(self, endpoint_id: EndpointId) -> None:
         while True:

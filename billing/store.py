@@ -104,7 +104,8 @@ class SqliteStore:
             self._disconnect()
             self.healthy = False
             return [LedgerUnavailable(_words(error)) for _ in records]
-        self.healthy = True
+        if any(outcome is None for outcome in outcomes):  # where every row was refused, nothing was written
+            self.healthy = True
         return outcomes
 
     def probe(self) -> None:

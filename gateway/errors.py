@@ -130,5 +130,7 @@ def as_gateway_error(error: Exception) -> GatewayError:
             return UpstreamFailed(str(error))
         case LedgerUnavailable():
             return Unavailable("usage cannot be recorded at the moment, so the request was not served; try again")
+        case RecursionError():
+            return BadRequest("the request body is nested too deeply")
         case _:
             return Internal("the gateway failed to handle this request; its log has the details")

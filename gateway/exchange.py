@@ -37,6 +37,8 @@ class Exchange:
     http_status: int | None = None
     first_byte_s: float | None = None
     attempts: list[Attempt] = field(default_factory=list)
+    counted: bool = False
+    """Whether metrics and log have it: a settlement may be handed in again, the ledger keeps the first."""
     _attempt_began_at: datetime | None = None
 
     @property

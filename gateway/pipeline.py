@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from backends import (
-    BackendError,
     Deadlines,
     NoEndpoint,
     UpstreamClient,
@@ -29,14 +28,14 @@ from backends import (
 from billing import Ledger, LedgerUnavailable, SettlementState
 from gateway.decision_log import DecisionLog
 from gateway.edge.openai import upstream_body, upstream_headers
-from gateway.errors import GatewayError, as_gateway_error
+from gateway.errors import GatewayError, Internal, as_gateway_error
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.planning import Planner
 from gateway.relay import PlainTee, StreamTee, error_event
 from gateway.scheduling import Decision, decide_by_cost, decide_in_turn
 from gateway.settling import Settler
-from gateway.telemetry import Telemetry
+from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Headers, InferenceRequest
 from gateway.wire import ClientStream
 from prefix_index import Evidence, SharedIndex
@@ -84,6 +83,8 @@ class Pipeline:
     async def serve(self, request: InferenceRequest, client: ClientStream) -> None:
         """Answer one request. Raises `GatewayError` only while the client has not been sent anything yet."""
         parts = self._parts
+        if not parts.ledger.healthy:  # no engine is to compute what could not be billed
+            raise LedgerUnavailable("the last write failed, or too many rows wait")
         endpoints = parts.fleet.serving(request.model)
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
         match = await parts.index.match(plan.chain)
@@ -94,7 +95,7 @@ class Pipeline:
         except asyncio.CancelledError:
             parts.settler.settle_later(exchange)
             raise
-        except (GatewayError, BackendError, LedgerUnavailable) as error:
+        except Exception as error:  # noqa: BLE001 - a fault of ours too must leave no row open
             await self._fail(exchange, client, as_gateway_error(error))
         finally:
             exchange.release()
@@ -204,6 +205,8 @@ class Pipeline:
             await _in_time(settled)
         if not client.started:
             raise error
+        if isinstance(error, Internal):
+            LOGGER.exception("request failed", extra={"fields": {"request_id": exchange.request.id}})
         if isinstance(exchange.tee, StreamTee):
             await client.end(error_event(error.body()))
 

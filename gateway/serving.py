@@ -24,6 +24,15 @@ class Server(uvicorn.Server):
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
+    async def on_tick(self, counter: int) -> bool:
+        """Stop, too, once a part of the gateway that runs in the background has failed: uvicorn would serve on."""
+        return await super().on_tick(counter) or self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Whether the lifespan of the gateway ended by an exception."""
+        return bool(getattr(self.lifespan, "error_occurred", False))
+
 
 class AnnouncingServer(Server):
     """Prints its address as one line of JSON on standard output, for whoever started it."""
@@ -36,14 +45,16 @@ class AnnouncingServer(Server):
 
 
 def run_until_stopped(server: Server) -> bool:
-    """Serve until SIGTERM or Ctrl-C, which end it in an orderly way and are no failure; False where it never started.
+    """Serve until SIGTERM or Ctrl-C, which end it in an orderly way and are no failure.
+
+    False where it never started, or a part of it broke.
 
     uvicorn raises the signal again once it has stopped, for whoever had a handler before: ours does nothing.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server.run()
-    return server.started
+    return server.started and not server.failed
 
 
 def server_config(settings: Config, environment: Mapping[str, str]) -> uvicorn.Config:

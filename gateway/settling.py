@@ -97,7 +97,9 @@ class Settler:
             self._receipt(exchange, report.usage)
         elif exchange.first_byte_s is None or not state.billable:
             self.take_back(exchange)
-        self._count(exchange, settlement)
+        if not exchange.counted:
+            exchange.counted = True
+            self._count(exchange, settlement)
         return self._ledger.settle(settlement)
 
     def _receipt(self, exchange: Exchange, usage: Usage) -> None:

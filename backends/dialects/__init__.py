@@ -32,7 +32,7 @@ DIALECTS: tuple[Dialect, ...] = (REFERENCE, VLLM, SGLANG, TRTLLM, LLAMACPP, TGI,
 
 def recognise(models_page: object, metrics_text: str = "") -> Dialect:
     """The dialect of a server: by who owns its models, else by the prefix of its metrics, else the generic one."""
-    owners = {item.get("owned_by") for item in _items(models_page)}
+    owners = {owner for item in _items(models_page) if isinstance(owner := item.get("owned_by"), str)}
     for dialect in DIALECTS:
         if not owners.isdisjoint(dialect.owned_by):
             return dialect

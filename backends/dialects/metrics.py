@@ -76,7 +76,7 @@ def whole_number(text: object) -> int | None:
         return None
     try:
         number = float(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return int(number) if number > 0 and number.is_integer() else None
 
@@ -103,5 +103,5 @@ def _parse(lines: list[str]) -> list[tuple[str, Series]]:
         (sample.name, (sample.labels, sample.value))
         for family in text_string_to_metric_families("\n".join((*lines, "")))
         for sample in family.samples
-        if not math.isnan(sample.value)
+        if math.isfinite(sample.value)
     ]

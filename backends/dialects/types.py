@@ -14,7 +14,7 @@ Series = tuple[Mapping[str, str], float]
 """Labels and value of one line of a metrics page."""
 
 Samples = Mapping[str, Sequence[Series]]
-"""The series of a metrics page by metric name, only the names asked for; a NaN is left out."""
+"""The series of a metrics page by metric name, only the names asked for; what is not finite is left out."""
 
 Info = Mapping[str, object]
 """The JSON object of the engine's own information page; empty where there is none."""

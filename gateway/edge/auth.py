@@ -84,7 +84,7 @@ def load_keys(path: Path, salt_secret: bytes) -> Authenticator:
     """Read a keys file. Raises `KeysFileInvalid` for unknown fields, doubled ids or keys, and unreadable files."""
     try:
         parsed = _KeysFile.model_validate(yaml.safe_load(path.read_text()))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise KeysFileInvalid(f"{path}: {error}") from error
     except ValidationError as error:
         places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))

@@ -51,6 +51,9 @@ _OVERRIDE_HEADERS = b"x-override-"
 
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 
+LONGEST_OUTPUT_TOKENS = (1 << 31) - 1
+"""What a client's limit weighs as load at most: it may have hundreds of digits, and engines judge it anyway."""
+
 
 class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
@@ -98,6 +101,7 @@ def read_request(  # noqa: PLR0913 - the six facts of an arrival and its body
 ) -> InferenceRequest:
     """Parse a body. Raises `BadRequest` with the place and kind of the fault, never with content. O(body)."""
     view = _decode(route, body)
+    limit = view.max_tokens if view.max_completion_tokens is None else view.max_completion_tokens
     return InferenceRequest(
         id=id,
         tenant=tenant,
@@ -106,7 +110,7 @@ def read_request(  # noqa: PLR0913 - the six facts of an arrival and its body
         model=view.model,
         stream=bool(view.stream),
         client_wants_usage=bool(view.stream_options and view.stream_options.include_usage),
-        max_output_tokens=view.max_tokens if view.max_completion_tokens is None else view.max_completion_tokens,
+        max_output_tokens=None if limit is None else min(limit, LONGEST_OUTPUT_TOKENS),
         prompt=_prompt(view),
         body=body,
         headers=headers,
@@ -118,8 +122,18 @@ def read_request(  # noqa: PLR0913 - the six facts of an arrival and its body
 def upstream_body(request: InferenceRequest, *, inject_salt: bool) -> bytes:
     """The client's bytes, less what only the gateway may set, plus what it sets. O(body).
 
-    `inject_salt` adds the share group's salt; usage is always asked for in streams.
+    `inject_salt` adds the share group's salt; usage is always asked for in streams. Raises `BadRequest` where a part
+    of the body that `read_request` only passed over is not UTF-8, or nested too deeply.
     """
+    try:
+        return _spliced(request, inject_salt=inject_salt)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise BadRequest("the request body is not valid JSON: not UTF-8") from None
+    except RecursionError:
+        raise BadRequest("the request body is nested too deeply") from None
+
+
+def _spliced(request: InferenceRequest, *, inject_salt: bool) -> bytes:
     keys = _keys.decode(request.body).keys()
     body = cut_fields(request.body, ENGINE_CONTROL_FIELDS) if keys & ENGINE_CONTROL_FIELDS else request.body
     ours: dict[str, bytes] = {}

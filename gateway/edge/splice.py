@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from gateway.errors import BadRequest
 
 _WHITESPACE = re.compile(r"[ \t\n\r]*")
-_scan_value: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # untyped
+# parse_int: a number is only walked over, and int() refuses one of more than 4300 digits.
+_scan_value: Callable[[str, int], tuple[object, int]] = json.JSONDecoder(parse_int=str).scan_once  # type: ignore[attr-defined]  # untyped
 
 _scan_string: Callable[[str, int], tuple[str, int]] = json.decoder.scanstring  # type: ignore[attr-defined]  # untyped
 

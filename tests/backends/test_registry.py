@@ -60,6 +60,29 @@ async def test_detection_finds_engine_models_cache_and_load(engine: EnginePage) 
         assert 0 <= age_s < 1
 
 
+@pytest.mark.parametrize("page", [b"[" * 100_000, b"9" * 5_000, b'{"data":[{"id":"m","owned_by":[[]]}]}'])
+async def test_nonsense_in_a_page_never_ends_the_polls(engine: EnginePage, page: bytes) -> None:
+    good = engine.pages["/v1/models"]
+    engine.pages["/v1/models"] = (200, page)
+    async with registry_of(engine) as registry:
+        await registry.detect_all(deadline_s=5)
+        engine.pages["/v1/models"] = good
+        await registry.poll(A)
+        assert of(registry).healthy
+
+
+async def test_an_endpoint_that_cannot_be_read_is_down_and_says_so(
+    engine: EnginePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ArithmeticError
+
+    monkeypatch.setattr("backends.health.facts", broken)
+    async with registry_of(engine) as registry:
+        await registry.detect_all(deadline_s=5)
+        assert of(registry).unhealthy_reason == "what it says of itself cannot be read (ArithmeticError)"
+
+
 async def test_the_endpoints_own_key_is_sent_with_every_check(engine: EnginePage) -> None:
     async with registry_of(engine, api_key="k") as registry:
         await registry.detect_all(deadline_s=5)

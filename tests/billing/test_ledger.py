@@ -150,6 +150,16 @@ async def test_a_database_that_fails_fails_its_rows_and_works_again(
     assert [row["request_id"] for row in rows("settlements")] == ["before"]
 
 
+async def test_a_settlement_refused_while_the_database_fails_does_not_look_like_a_recovery(ledger_path: Path) -> None:
+    async with open_ledger(ledger_path, book(), options=IMPATIENT) as ledger:
+        with locked_by_another(ledger_path):
+            with pytest.raises(LedgerUnavailable):
+                await ledger.open(opened())
+            with pytest.raises(RowRefused, match="never opened"):
+                await ledger.settle(settled())
+            assert not healthy(ledger)
+
+
 async def test_a_probe_that_fails_leaves_the_ledger_unhealthy(
     ledger_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from gateway.config import Config, load_config
 from gateway.serving import Server, server_config
@@ -24,7 +23,7 @@ class RunningGateway:
     url: str
     ledger_path: Path
     http: httpx.Client
-    server: uvicorn.Server
+    server: Server
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric over all series that carry these labels."""

@@ -153,6 +153,16 @@ def test_figures_that_read_none_or_nan_are_unknown() -> None:
     assert read(VLLM, unsure).kv_use is None
 
 
+@pytest.mark.parametrize("figure", ["+Inf", "-Inf", "1e999"])
+def test_figures_that_are_not_finite_are_unknown(figure: str) -> None:
+    page = f"process_start_time_seconds {figure}\nvllm:num_requests_running {figure}\n"
+    assert read(VLLM, page) == LoadSample(1.0)
+
+
+def test_a_length_of_hundreds_of_digits_is_unknown() -> None:
+    assert served_models({"data": [{"id": "m", "max_model_len": 10**400}]}) == (ServedModel("m"),)
+
+
 def test_the_reference_engine_speaks_as_vllm_but_always_reports_cached_tokens() -> None:
     models = {"data": [{"id": "tiny", "owned_by": "prefixgate-reference", "max_model_len": 2048}]}
     assert recognise(models, text("vllm-0.32-metrics.txt")) is REFERENCE
@@ -229,7 +239,9 @@ def test_tgi_is_told_by_its_metrics_and_never_reports_cached_tokens() -> None:
     assert known.reports_cached_tokens is False
 
 
-@pytest.mark.parametrize("models", [{}, [], None, {"data": None}, {"data": ["x", {"id": 1}, {"owned_by": "me"}]}])
+@pytest.mark.parametrize(
+    "models", [{}, [], None, {"data": None}, {"data": ["x", {"id": 1}, {"owned_by": "me"}, {"owned_by": []}]}]
+)
 def test_anything_else_is_the_generic_dialect_of_which_nothing_is_known(models: object) -> None:
     assert recognise(models) is OPENAI
     assert facts(OPENAI, models, {}, {}) == EndpointFacts(engine="openai")

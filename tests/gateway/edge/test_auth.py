@@ -89,6 +89,13 @@ def test_a_wrong_keys_file_is_refused_with_the_place(tmp_path: Path, text: str, 
         load_keys(path, b"")
 
 
+def test_a_keys_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(KeysFileInvalid, match=r"keys\.yaml"):
+        load_keys(path, b"")
+
+
 def test_a_missing_keys_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(KeysFileInvalid, match=r"nowhere\.yaml"):
         load_keys(tmp_path / "nowhere.yaml", b"")

@@ -5,7 +5,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.edge.openai import ENGINE_CONTROL_FIELDS, read_request, upstream_body, upstream_headers
+from gateway.edge.openai import (
+    ENGINE_CONTROL_FIELDS,
+    LONGEST_OUTPUT_TOKENS,
+    read_request,
+    upstream_body,
+    upstream_headers,
+)
 from gateway.errors import BadRequest
 from gateway.types import Headers, InferenceRequest, KeyId, RequestId, Route, Tenant, TenantId
 
@@ -107,6 +113,22 @@ def test_a_client_cannot_set_(field: str) -> None:
 def test_a_clients_own_salt_is_replaced_by_the_groups() -> None:
     sent = upstream_body(read(CHAT + b',"cache_salt":"mine","cache\\u005fsalt":"mine"}'), inject_salt=True)
     assert sent == CHAT + b',"cache_salt":"5a17"}'
+
+
+def test_a_limit_of_any_length_weighs_as_load_no_more_than_an_answer_can_have() -> None:
+    body = CHAT + b',"max_tokens":' + b"9" * 400 + b"}"
+    request = read(body)
+    assert request.max_output_tokens == LONGEST_OUTPUT_TOKENS
+    assert upstream_body(request, inject_salt=False) == body
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [b',"priority":1,"x":"\xff"}', b',"stream":true,"stream_options":{},"x":"\xff"}', b',"\xff":1}'],
+)
+def test_what_was_only_passed_over_and_is_not_utf_8_is_refused_where_it_must_be_walked(junk: bytes) -> None:
+    with pytest.raises(BadRequest, match="UTF-8"):
+        upstream_body(read(CHAT + junk), inject_salt=True)
 
 
 def test_headers_that_steer_an_engine_are_taken_out_and_the_request_id_is_ours() -> None:
