@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format serve clean wheel bench-demo
+.PHONY: help demo test check format clean wheel bench-demo
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'

@@ -42,6 +42,7 @@ from prefix_index import (
 from prefix_index.prompt import load_model_text
 
 _MS = 1000
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 STARTUP_ERRORS = (ConfigInvalid, KeysFileInvalid, BackendError, BillingError, PrefixIndexError, OSError)
 """What a wrong configuration or a missing file raises; each text says what would help."""
 
@@ -80,7 +81,7 @@ class Gateway:
     async def running(self) -> AsyncIterator[None]:
         """Build everything, run it, and take it down again in order. Raises `ConfigInvalid` for what cannot work."""
         config = self._config
-        authenticator = _authenticator(config)
+        authenticator = authenticator_of(config)
         endpoints = [endpoint_of(backend, self._environment) for backend in config.backends]
         book = PriceBook.load(config.prices_file) if config.prices_file else PriceBook.empty()
         local = {
@@ -109,6 +110,7 @@ class Gateway:
             self._edge = Edge(
                 EdgeParts(pipeline, authenticator, pages, self.telemetry, clocks, config.limits.max_body_bytes, admin)
             )
+            _say_what_runs(config)
             async with asyncio.TaskGroup() as group:
                 await registry.detect_all(deadline_s=config.limits.connect_s)
                 background = [group.create_task(registry.run()), group.create_task(index.run())]
@@ -121,7 +123,22 @@ class Gateway:
             await index.drain()
 
 
-def _authenticator(config: Config) -> Authenticator:
+def _say_what_runs(config: Config) -> None:
+    """One line at the start, and a warning where strangers could call."""
+    fields = {
+        "backends": len(config.backends),
+        "policy": config.scheduling.policy,
+        "keys": config.keys_file is not None,
+        "prices": config.prices_file is not None,
+        "ledger": str(config.ledger.path.absolute()),
+    }
+    LOGGER.info("starting", extra={"fields": fields})
+    if config.keys_file is None and config.listen.host not in _LOOPBACK:
+        LOGGER.warning("listening beyond this machine without a keys file: everyone who reaches it may call")
+
+
+def authenticator_of(config: Config) -> Authenticator:
+    """Who may call, from the keys file or open to all. Raises `KeysFileInvalid` or `ConfigInvalid`."""
     secret = salt_secret(config)
     return open_to_all(secret) if config.keys_file is None else load_keys(config.keys_file, secret)
 

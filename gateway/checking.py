@@ -3,13 +3,16 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import yaml
 
 from backends import EndpointSnapshot, PollSettings, Registry
-from gateway.app import endpoint_of
-from gateway.config import Config
+from billing import PriceBook
+from gateway.app import authenticator_of, endpoint_of
+from gateway.config import Config, ConfigInvalid, admin_token
+from prefix_index.prompt import load_model_text
 
 ASK_S: Final = 5.0
 """Patience with each backend."""
@@ -31,6 +34,22 @@ class Finding:
 def effective_yaml(config: Config) -> str:
     """The configuration in force, as YAML; secrets are not in it, only where they are."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def check_files(config: Config) -> None:
+    """Read the files that `serve` would read at its start; raises what it would raise, one of `STARTUP_ERRORS`.
+
+    The ledger itself is not opened, since a running gateway may own it; only its folder is looked for.
+    """
+    authenticator_of(config)
+    admin_token(config)
+    if config.prices_file is not None:
+        PriceBook.load(config.prices_file)
+    for model in config.models.values():
+        load_model_text(model.tokenizer, model.chat_template, datetime.now)
+    folder = config.ledger.path.absolute().parent
+    if not folder.is_dir():
+        raise ConfigInvalid(f"ledger.path: there is no folder {folder}")
 
 
 async def ask_backends(config: Config, environment: Mapping[str, str]) -> list[Finding]:

@@ -13,8 +13,8 @@ from rich.table import Table
 from billing import BillingError, parse_when, render_csv, render_json, render_table
 from billing import report as ledger_report
 from gateway.app import STARTUP_ERRORS
-from gateway.checking import ask_backends, effective_yaml
-from gateway.config import Config, ConfigInvalid, load_config, process_environment
+from gateway.checking import ask_backends, check_files, effective_yaml
+from gateway.config import Config, ConfigInvalid, is_name, load_config, process_environment
 from gateway.edge.auth import new_key
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.telemetry import set_up_logging
@@ -78,8 +78,7 @@ def serve(
             "log_level": log_level,
         },
     )
-    if not settings.backends:
-        raise _refused("no backend: give --backend URL, or backends in the config file")
+    _need_backends(settings)
     set_up_logging(settings.log_level)
     server = AnnouncingServer(server_config(settings, process_environment()))
     if not run_until_stopped(server):
@@ -119,7 +118,9 @@ def report(
         raise _refused(str(error)) from None
     match format_:
         case ReportFormat.TABLE:
-            _wide_console().print(render_table(found))
+            console = _wide_console()
+            console.print(render_table(found))
+            console.print(f"ledger: {path.absolute()}", markup=False, highlight=False)
         case ReportFormat.CSV:
             typer.echo(render_csv(found), nl=False)
         case ReportFormat.JSON:
@@ -131,10 +132,15 @@ def check(
     backend: Annotated[list[str] | None, typer.Option(help="Base URL of a model server; repeat for each.")] = None,
     config: ConfigFile = None,
 ) -> None:
-    """Show the effective configuration and ask every backend what it is; exit 1 where one does not answer."""
+    """Show the effective configuration, read its files, and ask every backend what it is.
+
+    Exit 1 where a backend does not answer, 2 where the configuration cannot be used.
+    """
     settings = _config(config, {"backends": [{"url": url} for url in backend] if backend else None})
+    _need_backends(settings)
     typer.echo(effective_yaml(settings))
     try:
+        check_files(settings)
         findings = asyncio.run(ask_backends(settings, process_environment()))
     except STARTUP_ERRORS as error:
         raise _refused(str(error)) from None
@@ -154,9 +160,14 @@ def keys_new(
     key_id: Annotated[str, typer.Option("--id", help="Name of the key in the ledger.")] = "",
 ) -> None:
     """Make an API key: shown once here, kept as a hash in the keys file."""
+    key_id = key_id or f"{tenant}-1"
+    for name in (tenant, key_id):
+        if not is_name(name):
+            raise _refused(f"{name!r} is no name: letters, digits, dot, dash and underscore, at most 64")
     key, digest = new_key()
     typer.echo(f"key, shown only now:  {key}\n\nentry for the keys file:\n")
-    typer.echo(f"tenants:\n  - id: {tenant}\n    keys:\n      - {{id: {key_id or tenant + '-1'}, sha256: {digest}}}")
+    typer.echo(f"tenants:\n  - id: {tenant}\n    keys:\n      - {{id: {key_id}, sha256: {digest}}}")
+    typer.echo("\nFor a further tenant add only the item that begins with '- id:', under the one 'tenants:'.")
 
 
 def _wide_console() -> Console:
@@ -171,6 +182,11 @@ def _config(path: Path | None, flags: dict[str, object]) -> Config:
         return load_config(path, process_environment(), flags)
     except ConfigInvalid as error:
         raise _refused(str(error)) from None
+
+
+def _need_backends(settings: Config) -> None:
+    if not settings.backends:
+        raise _refused("no backend: give --backend URL, or backends in the config file")
 
 
 def _refused(why: str) -> typer.Exit:

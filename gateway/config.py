@@ -16,10 +16,16 @@ from typing import Annotated, Any, Literal, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from gateway.strict_yaml import load_yaml
 
 ENV_PREFIX = "PREFIXGATE_"
 _ENV_NOT_CONFIG = frozenset({"PREFIXGATE_CONFIG", "PREFIXGATE_CACHE_DIR", "PREFIXGATE_REFERENCE_API_KEY"})
 """Of the command line and of the reference engine."""
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""Names of tenants, keys, share groups and backends: safe in headers, labels, URLs and YAML."""
 
 PositiveFloat = Annotated[float, Field(gt=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -46,7 +52,7 @@ class Backend(_Section):
     url: str = Field(description="Base URL of the server, http or https; a path in it is kept.")
     id: str | None = Field(
         None,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        pattern=NAME_PATTERN,
         description="Name in metrics, headers and the ledger; default: host and port.",
     )
     api_key_file: Path | None = Field(None, description="File with the key this server wants.")
@@ -175,8 +181,17 @@ def load_config(path: Path | None, environment: Mapping[str, str], flags: Mappin
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        places = [f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors(include_input=False)]
+        places = [f"{'.'.join(map(str, e['loc'])) or 'config'}: {_complaint(e)}" for e in error.errors()]
         raise ConfigInvalid("; ".join(places)) from None
+
+
+def _complaint(error: ErrorDetails) -> str:
+    return "unknown key" if error["type"] == "extra_forbidden" else error["msg"]
+
+
+def is_name(text: str) -> bool:
+    """Whether a text may name a tenant, a key or a backend."""
+    return re.fullmatch(NAME_PATTERN, text) is not None
 
 
 def process_environment() -> Mapping[str, str]:
@@ -219,7 +234,7 @@ def _secret_file(path: Path) -> bytes:
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        tree = yaml.safe_load(path.read_text())
+        tree = load_yaml(path.read_text())
     except OSError as error:
         raise ConfigInvalid(f"cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

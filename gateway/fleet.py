@@ -67,6 +67,7 @@ class Fleet:
     def __init__(self, registry: Registry, index: SharedIndex, options: FleetOptions) -> None:
         self._facts_told: dict[str, EndpointFacts] = {}
         self._holders: dict[str, str] = {}
+        self._health_told: dict[str, bool] = {}
         self._registry = registry
         self._index = index
         self._options = options
@@ -79,6 +80,9 @@ class Fleet:
         """All endpoints as last seen; new facts of one are told to the index on the way. O(endpoints)."""
         endpoints = self._registry.snapshot()
         for endpoint in endpoints:
+            if self._health_told.get(endpoint.id) is not endpoint.healthy:
+                self._health_told[endpoint.id] = endpoint.healthy
+                _say_health(endpoint)
             if endpoint.facts is not None and self._facts_told.get(endpoint.id) is not endpoint.facts:
                 self._facts_told[endpoint.id] = endpoint.facts
                 self._publish_capacity(endpoint, endpoint.facts)
@@ -209,6 +213,15 @@ class Fleet:
             speed=self._options.speeds[endpoint.id],
             kv_use=endpoint.load.kv_use if endpoint.load else None,
         )
+
+
+def _say_health(endpoint: EndpointSnapshot) -> None:
+    """One log line each time an endpoint comes or goes, seen when a request or a page looks at the fleet."""
+    fields = {"endpoint": endpoint.id, "why": endpoint.unhealthy_reason}
+    if endpoint.healthy:
+        LOGGER.info("endpoint up", extra={"fields": fields})
+    else:
+        LOGGER.warning("endpoint down", extra={"fields": fields})
 
 
 def serves(endpoint: EndpointSnapshot, model: str) -> bool:

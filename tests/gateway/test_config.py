@@ -38,6 +38,8 @@ def test_lists_and_maps_come_from_the_environment_as_json() -> None:
         ("listen: {port: 70000}", r"listen\.port"),
         ("scheduling: {policy: luck}", r"scheduling\.policy"),
         ("backends: [{url: 'http://a'}, {url: 'http://a'}]", "two backends"),
+        ("listen: {port: 1}\nlisten: {host: a}", "'listen' stands twice"),
+        ("nonsense: 1", "nonsense: unknown key"),
         ("- a", "mapping"),
         ("a: [", "not valid YAML"),
     ],
