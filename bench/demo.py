@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -70,9 +71,9 @@ def _ttft_ratio(outcome: DemoOutcome) -> float:
 
 
 def _table(measured: Sequence[tuple[DemoOutcome, float]]) -> Table:
-    table = Table(title="bench-demo", title_justify="left")
-    for head in ("seed", "policy", "computed", "cached share", "TTFT p50 s", "TTFT p90 s", "prefill s", "wall s"):
-        table.add_column(head, justify="right")
+    table = Table(title="bench-demo; tokens and seconds", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for head in ("seed", "policy", "computed", "cached", "TTFT p50", "p90", "prefill", "wall"):
+        table.add_column(head, justify="right", no_wrap=True)
     for outcome, _ in measured:
         for run in outcome.runs:
             table.add_row(

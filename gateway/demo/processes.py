@@ -10,9 +10,9 @@ reach the processes (they have a session of their own): the demo stops them itse
 
 import asyncio
 import json
-from asyncio.subprocess import PIPE, Process
+import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,7 @@ class Starting:
     """A process that was started and will tell its address."""
 
     name: str
-    process: Process
+    process: subprocess.Popen[bytes]
     log: Path
     ready_within_s: float
 
@@ -40,7 +40,8 @@ class Starting:
         assert self.process.stdout is not None
         try:
             async with asyncio.timeout(self.ready_within_s):
-                line = await self.process.stdout.readline()
+                # The thread outlives a time-out or a cancellation only until the process is stopped.
+                line = await asyncio.to_thread(self.process.stdout.readline)
         except TimeoutError:
             raise DemoFailed(f"{self.name} was not ready in {self.ready_within_s:g} s: {self._last_words()}") from None
         try:
@@ -57,29 +58,36 @@ async def started_process(
     name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str], ready_within_s: float
 ) -> AsyncIterator[Starting]:
     """Run a command that prints its address as a line of JSON; its errors go to `log`. It ends with the block."""
+    process = _spawn(command, log, environment)
+    try:
+        yield Starting(name, process, log, ready_within_s)
+    finally:
+        await asyncio.to_thread(_stop, process)
+
+
+def _spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Plain `subprocess`, a few ms: asyncio's own hangs for ever where it is cancelled while it connects the pipes."""
     with log.open("wb") as log_file:
-        process = await asyncio.create_subprocess_exec(
-            *("sh", "-c", _LEASH, "sh", *command),
-            stdin=PIPE,
-            stdout=PIPE,
+        return subprocess.Popen(  # noqa: S603 - our own commands
+            ("sh", "-c", _LEASH, "sh", *command),  # noqa: S607 - the system's shell
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=log_file,
             env=dict(environment),
             start_new_session=True,
         )
-    try:
-        yield Starting(name, process, log, ready_within_s)
-    finally:
-        await _stop(process)
 
 
-async def _stop(process: Process) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
-    if process.returncode is not None:
-        process.stdin.write(b"\n")
-    process.stdin.close()
+    assert process.stdout is not None
+    with suppress(BrokenPipeError):
+        if process.poll() is not None:
+            process.stdin.write(b"\n")
+        process.stdin.close()
     try:
-        async with asyncio.timeout(STOP_WITHIN_S):
-            await process.wait()
-    except TimeoutError:
+        process.wait(STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
         process.kill()
-        await process.wait()
+        process.wait()
+    process.stdout.close()

@@ -230,7 +230,9 @@ def _invite(gateway: RunningGateway, model: str, console: Console) -> None:
     body = json.dumps(
         {"model": model, "messages": [{"role": "user", "content": "What is a prefix?"}], "max_tokens": 20}
     )
-    console.print("\neverything keeps running; try this, and end with Ctrl-C:\n")
+    console.print("\neverything keeps running; try these, and end with Ctrl-C:\n")
+    report = f"prefixgate report --from 2000-01-01 --to 2100-01-01 --ledger {gateway.ledger}"
+    console.print(report, markup=False, highlight=False, soft_wrap=True)
     console.print(
         f"curl -s {gateway.url}/v1/chat/completions -H 'Authorization: Bearer {key}' "
         f"-H 'Content-Type: application/json' -d '{body}'\n",

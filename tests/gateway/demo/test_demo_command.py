@@ -1,14 +1,15 @@
 """The demo itself, on real processes: engines in torch, a private Valkey, gateways, ledgers."""
 
 import asyncio
+import io
 import json
 import os
-import re
 import shlex
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -20,31 +21,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from gateway.cli import cli
-from gateway.demo import DemoFailed, DemoOptions, DemoOutcome, demo_options, main
+from gateway.demo import DemoFailed, DemoOptions, DemoOutcome, Policy, demo_options, main, run_demo
 from gateway.demo import engines as demo_engines
 from gateway.demo import run as demo_run
 
 QUIET = Console(quiet=True)
-
-
-async def start_demo(tmp_path: Path, *flags: str) -> Process:
-    """The command, with its temporary files under `tmp_path`, and its output in lines that are not folded."""
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "demo", "--model", "tiny", "--quick", *flags),
-        stdout=PIPE,
-        env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "200", "PREFIXGATE_SCHEDULING__POLICY": "round_robin"},
-    )
-
-
-async def read_until(process: Process, start: str) -> tuple[str, str]:
-    """The output up to a line that begins with `start`, and that line."""
-    assert process.stdout is not None
-    lines: list[str] = []
-    async for line in process.stdout:
-        lines.append(line.decode())
-        if lines[-1].startswith(start):
-            return "".join(lines), lines[-1]
-    raise AssertionError("".join(lines))
 
 
 def addresses(tmp_path: Path) -> set[str]:
@@ -61,45 +42,66 @@ async def answers(http: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-async def test_the_demo_saves_prefill_agrees_with_its_ledger_and_stops_all_it_kept(tmp_path: Path) -> None:
-    json_file = tmp_path / "demo.json"
-    process = await start_demo(tmp_path, "--keep", "--json", str(json_file))
-    output, curl = await read_until(process, "curl ")
+def see_that_it_adds_up(outcome: DemoOutcome) -> None:
+    in_turn, prefix = outcome.runs
+    assert (in_turn.policy, prefix.policy) == (Policy.ROUND_ROBIN, Policy.PREFIX)
+    assert in_turn.requests == prefix.requests == 33
+    for run in outcome.runs:
+        assert run.ledger_cached_tokens == run.engines.cached_tokens > 0
+        assert run.engines.prompt_tokens == outcome.working_set.prompt_tokens
+    assert in_turn.requests_by_engine == {"engine-0": 17, "engine-1": 16}
+    assert prefix.engines.computed_tokens < in_turn.engines.computed_tokens
+    assert outcome.kv_blocks == pytest.approx(0.6 * outcome.working_set.blocks, abs=1)
+    assert {line.tenant for line in outcome.bill} == {"acme", "birch", "cedar"}
+    assert sum(line.cached_tokens for line in outcome.bill) == prefix.engines.cached_tokens
+    assert sum(Decimal(line.charged) for line in outcome.bill) == Decimal(outcome.total.charged)
 
-    outcome = json.loads(json_file.read_text())
-    in_turn, prefix = outcome["runs"]
-    assert in_turn["requests"] == prefix["requests"] == 33
-    assert in_turn["prompt_tokens"] == prefix["prompt_tokens"] == outcome["working_set"]["prompt_tokens"]
-    assert prefix["computed_tokens"] < in_turn["computed_tokens"]
-    for run in outcome["runs"]:
-        assert run["ledger_cached_tokens"] == run["cached_tokens"] > 0
-        assert run["cached_tokens"] + run["computed_tokens"] == run["prompt_tokens"]
-    assert sum(one["cached_tokens"] for one in outcome["bill"]) == prefix["cached_tokens"]
-    assert sum(Decimal(one["charged"]) for one in outcome["bill"]) == Decimal(outcome["total"]["charged"])
-    assert {one["tenant"] for one in outcome["bill"]} == {"acme", "birch", "cedar"}
-    assert outcome["kv_blocks"] == pytest.approx(0.6 * outcome["working_set"]["blocks"], abs=1)
-    assert f"{prefix['computed_tokens']:,}" in output
-    assert output.count("agrees") == 2
 
-    url = re.findall(r"http://\S+?(?=/v1)", curl)[0]
-    arguments = shlex.split(curl)
-    headers = dict(arguments[at + 1].split(": ", 1) for at, flag in enumerate(arguments) if flag == "-H")
-    everyone = {url, *addresses(tmp_path)}
-    assert len(everyone) == 3
-    async with aiohttp.ClientSession() as http:
-        async with http.post(f"{url}/v1/chat/completions", data=arguments[-1], headers=headers) as answer:
-            assert answer.status == 200
+async def test_the_demo_saves_prefill_agrees_with_its_ledger_and_stops_all_it_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("PREFIXGATE_SCHEDULING__POLICY", "round_robin")
+    output = io.StringIO()
+    outcomes: asyncio.Queue[DemoOutcome] = asyncio.Queue()
+    options = demo_options(1, "tiny", quick=True, keep=True)
+    async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as http:
+        demo = group.create_task(run_demo(options, Console(file=output, width=200), outcomes.put_nowait))
+        see_that_it_adds_up(await outcomes.get())
+
+        [curl] = [line for line in output.getvalue().splitlines() if line.startswith("curl ")]
+        [report] = [line for line in output.getvalue().splitlines() if line.startswith("prefixgate report ")]
+        arguments = shlex.split(curl)
+        headers = dict(arguments[at + 1].split(": ", 1) for at, flag in enumerate(arguments) if flag == "-H")
+        [url] = [argument for argument in arguments if argument.startswith("http")]
+        everyone = {url.removesuffix("/v1/chat/completions"), *addresses(tmp_path)}
+        assert len(everyone) == 3
         assert all([await answers(http, one) for one in everyone])
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == 0
+        async with http.post(url, data=arguments[-1], headers=headers) as answer:
+            assert answer.status == 200
+        shown = await asyncio.to_thread(CliRunner().invoke, cli, [*shlex.split(report)[1:], "--format", "csv"])
+        assert shown.exit_code == 0
+        assert "acme" in shown.output
+
+        demo.cancel()
+        with suppress(asyncio.CancelledError):
+            await demo
         assert not any([await answers(http, one) for one in everyone])
     assert list(tmp_path.glob("prefixgate-demo-*")) == []
 
 
-async def test_a_demo_that_is_stopped_early_leaves_nothing(tmp_path: Path) -> None:
-    process = await start_demo(tmp_path)
-    await read_until(process, "working set")
-    process.send_signal(signal.SIGTERM)
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+async def test_a_demo_that_is_stopped_early_leaves_nothing(tmp_path: Path, stop: signal.Signals) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "demo", "--model", "tiny", "--quick"),
+        stdout=PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    async for line in process.stdout:
+        if line.startswith(b"working set"):
+            break
+    process.send_signal(stop)
     assert await process.wait() == 130
     assert list(tmp_path.glob("prefixgate-demo-*")) == []
 
