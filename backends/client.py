@@ -104,23 +104,25 @@ class UpstreamResponse:
         self.received_bytes = 0
         self.reused_connection = reused
 
-    async def read_chunk(self) -> bytes:
+    async def read_chunk(self, within_s: float | None = None) -> bytes:
         """The bytes that have arrived, waiting for at least one; b"" at the proper end of the body, again and again.
 
-        Raises `IdleTimeout`, `UpstreamReset` or `UpstreamProtocolError`, after which the connection is closed.
+        `within_s` is the patience of this one read, else `Deadlines.idle_s`. Raises `IdleTimeout`, `UpstreamReset` or
+        `UpstreamProtocolError`, after which the connection is closed.
         """
         if self._ended:
             return b""
+        patience_s = self._idle_s if within_s is None else within_s
         body = self._raw.content
         try:
             if body.is_eof():  # what is left has arrived: nothing to wait for, no timer to pay for
                 chunk = await body.readany()
             else:
-                async with asyncio.timeout(self._idle_s):
+                async with asyncio.timeout(patience_s):
                     chunk = await body.readany()
         except TimeoutError:
             self.abort()
-            raise IdleTimeout(self._endpoint_id, self._idle_s, self.received_bytes) from None
+            raise IdleTimeout(self._endpoint_id, patience_s, self.received_bytes) from None
         except HttpProcessingError:
             self.abort()
             raise UpstreamProtocolError(self._endpoint_id, self.received_bytes) from None
@@ -177,15 +179,21 @@ class UpstreamResponse:
         self._ended = True
         if self._lost is not None:
             self._lost.remove_done_callback(self._connection_lost)
+            self._lost.add_done_callback(_seen)
 
     def _connection_lost(self, lost: asyncio.Future[None]) -> None:
         """Wake the reader: the library closes a connection with bad chunk framing without telling the body's reader."""
-        if not lost.cancelled():
-            lost.exception()
+        _seen(lost)
         body = self._raw.content
         if not body.is_eof() and body.exception() is None:
             cause = None if self._protocol is None else self._protocol.exception()
             body.set_exception(cause or aiohttp.ClientPayloadError())
+
+
+def _seen(lost: asyncio.Future[None]) -> None:
+    """Take the exception of a connection that is no longer of interest, so that nobody logs it as forgotten."""
+    if not lost.cancelled():
+        lost.exception()
 
 
 class UpstreamClient:

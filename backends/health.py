@@ -117,14 +117,13 @@ class Probe:
 def restarted(before: LoadSample | None, after: LoadSample | None, was_down: bool) -> bool:
     """Whether the engine behind an endpoint is another process than at the last sample, its cache gone.
 
-    Its start time decides where both samples have it. Otherwise counters that went back show a restart, and counters
-    that went on show that there was none; without either, an endpoint that was down is taken for restarted, since a
-    cache wrongly forgotten costs one prefill and one wrongly believed in costs a detour for every request.
+    Counters that went back show a restart, also one that took less than a second. Otherwise its start time decides
+    where both samples have it. Without it, counters that went on show that there was none, and an endpoint that was
+    down is taken for restarted: a cache wrongly forgotten costs one prefill, one wrongly believed in a detour for every
+    request.
     """
     if before is None or after is None:
         return was_down
-    if before.started_at_s is not None and after.started_at_s is not None:
-        return abs(after.started_at_s - before.started_at_s) > 1.0
     counters = [
         (old, new)
         for old, new in (
@@ -135,6 +134,8 @@ def restarted(before: LoadSample | None, after: LoadSample | None, was_down: boo
     ]
     if any(new < old for old, new in counters):
         return True
+    if before.started_at_s is not None and after.started_at_s is not None:
+        return abs(after.started_at_s - before.started_at_s) > 1.0
     return was_down and not any(old > 0 for old, _ in counters)
 
 

@@ -61,6 +61,7 @@ class Tally:
     cache_write_tokens: int = 0
     output_tokens: int = 0
     reported_prompt_tokens: int = 0
+    reported_cached_tokens: int = 0
     """Prompt tokens of the requests whose cached count is known."""
     full_pico: int | None = None
     charged_pico: int | None = None
@@ -77,8 +78,8 @@ class Tally:
 
     @property
     def hit_share(self) -> float | None:
-        """Cached over prompt tokens, where the engine reported both; None where it never did."""
-        return self.cached_tokens / self.reported_prompt_tokens if self.reported_prompt_tokens else None
+        """Cached over prompt tokens, where the engine reported both; None where it never did. No estimates."""
+        return self.reported_cached_tokens / self.reported_prompt_tokens if self.reported_prompt_tokens else None
 
     def plus(self, other: "Tally") -> "Tally":
         """Both together."""
@@ -90,6 +91,7 @@ class Tally:
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             reported_prompt_tokens=self.reported_prompt_tokens + other.reported_prompt_tokens,
+            reported_cached_tokens=self.reported_cached_tokens + other.reported_cached_tokens,
             full_pico=_sum_of_known(self.full_pico, other.full_pico),
             charged_pico=_sum_of_known(self.charged_pico, other.charged_pico),
         )
@@ -144,12 +146,14 @@ def _sums(from_: datetime, to: datetime, tenant: str | None) -> Select[Any]:
     ]
     if tenant is not None:
         chosen.append(requests.c.tenant_id == tenant)
+    reported = _s.cached_tokens.is_not(None) & _s.flags.not_like(f"%{UsageFlag.ESTIMATED.value}%")
     return (
         select(
             *keys,
             func.count().label("requests"),
             *(func.coalesce(func.sum(column), 0).label(column.name) for column in _TOKENS),
-            func.coalesce(func.sum(case((_s.cached_tokens.is_not(None), _s.prompt_tokens))), 0).label("reported"),
+            func.coalesce(func.sum(case((reported, _s.prompt_tokens))), 0).label("reported"),
+            func.coalesce(func.sum(case((reported, _s.cached_tokens))), 0).label("reported_cached"),
             *_amount("full", _s.full_units, _s.full_pico),
             *_amount("charged", _s.charged_units, _s.charged_pico),
         )
@@ -192,6 +196,7 @@ def _tally(row: RowMapping) -> Tally:
         cache_write_tokens=int(row["cache_write_tokens"]),
         output_tokens=int(row["output_tokens"]),
         reported_prompt_tokens=int(row["reported"]),
+        reported_cached_tokens=int(row["reported_cached"]),
         full_pico=_joined(row, "full"),
         charged_pico=_joined(row, "charged"),
     )

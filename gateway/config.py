@@ -219,7 +219,7 @@ def admin_token(config: Config) -> str | None:
     """The token of the admin API, None where there is none. Raises `ConfigInvalid`; an empty token is one mistake."""
     if config.admin_token_file is None:
         return None
-    token = _secret_file(config.admin_token_file).decode().strip()
+    token = _secret_file(config.admin_token_file).decode(errors="replace").strip()
     if not token:
         raise ConfigInvalid(f"the admin token at {config.admin_token_file} is empty")
     return token

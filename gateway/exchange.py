@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from backends import EndpointSnapshot
 from billing import Attempt, OpenedRequest, SettlementState
 from gateway.fleet import Seat
 from gateway.relay import PlainTee, StreamTee
@@ -29,6 +30,8 @@ class Exchange:
     request: InferenceRequest
     plan: Plan
     match: Match[str]
+    endpoints: list[EndpointSnapshot]
+    """Who served the model when the request came."""
     opened: asyncio.Future[None] = field(init=False)
     decision: Decision | None = None
     holder: str = ""

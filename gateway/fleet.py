@@ -129,7 +129,7 @@ class Fleet:
             return found
         if not known:
             raise NoEndpoint(model)
-        raise ModelNotFound(f"no backend serves the model {model!r}", param="model")
+        raise ModelNotFound(f"no backend serves the model {model[:100]!r}", param="model")
 
     def models(self) -> dict[str, ServedModel]:
         """Every model that an endpoint which takes requests serves, by name."""

@@ -19,6 +19,8 @@ from typing import Final
 
 from backends import (
     Deadlines,
+    FirstByteTimeout,
+    IdleTimeout,
     NoEndpoint,
     UpstreamClient,
     UpstreamError,
@@ -43,6 +45,8 @@ from prefix_index import Evidence, SharedIndex
 DEFAULT_OUTPUT_TOKENS: Final = 256
 """Expected length of an answer whose request sets no limit."""
 LEDGER_DEADLINE_S: Final = 10.0
+CLOSING_S: Final = 1.0
+"""Patience with an engine that has sent the end of a stream and keeps the connection open."""
 RETRYABLE_STATUS: Final = frozenset({500, 502, 503, 504})
 
 
@@ -88,12 +92,12 @@ class Pipeline:
         endpoints = parts.fleet.serving(request.model)
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
         match = await parts.index.match(plan.chain)
-        exchange = Exchange(request, plan, match)
+        exchange = Exchange(request, plan, match, endpoints)
         exchange.opened = parts.ledger.open(exchange.opening())
         try:
             await self._answer(exchange, client)
         except asyncio.CancelledError:
-            parts.settler.settle_later(exchange)
+            parts.settler.settle_cut(exchange)
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours too must leave no row open
             await self._fail(exchange, client, as_gateway_error(error))
@@ -101,33 +105,36 @@ class Pipeline:
             exchange.release()
 
     async def _answer(self, exchange: Exchange, client: ClientStream) -> None:
-        response = await self._dispatch(exchange)
+        response, first_chunk = await self._dispatch(exchange)
         async with response:
             await _in_time(exchange.opened)
-            await self._relay(exchange, response, client)
+            await self._relay(exchange, response, first_chunk, client)
 
-    async def _dispatch(self, exchange: Exchange) -> UpstreamResponse:
-        """Steps 7 to 9 up to the head of an answer, elsewhere if need be. Raises the last failure if all fail."""
+    async def _dispatch(self, exchange: Exchange) -> tuple[UpstreamResponse, bytes]:
+        """Steps 7 to 9 up to the first bytes of an answer, elsewhere if need be. Raises the last failure if all fail.
+
+        The head alone is no answer yet: many servers send it before the prefill, in which they may still fail.
+        """
         parts = self._parts
         failed: set[str] = set()
         while True:
             decision = self._decide(exchange, frozenset(failed))
             others_left = len(decision.terms) > 1
             try:
-                response = await self._attempt(exchange, decision)
+                response, first_chunk = await self._attempt(exchange, decision)
             except UpstreamError as error:
                 parts.fleet.failed(decision.endpoint_id, error)
                 self._attempt_failed(exchange, decision, type(error).__name__)
-                if not (error.before_first_byte and others_left):
+                if not others_left:
                     raise
             else:
                 if response.status not in RETRYABLE_STATUS or not others_left:
-                    return response
+                    return response, first_chunk
                 await response.aclose()
                 self._attempt_failed(exchange, decision, f"status_{response.status}")
             failed.add(decision.endpoint_id)
 
-    async def _attempt(self, exchange: Exchange, decision: Decision) -> UpstreamResponse:
+    async def _attempt(self, exchange: Exchange, decision: Decision) -> tuple[UpstreamResponse, bytes]:
         parts, request = self._parts, exchange.request
         output_tokens = request.max_output_tokens or DEFAULT_OUTPUT_TOKENS
         exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.uncached_tokens, output_tokens)
@@ -143,7 +150,15 @@ class Pipeline:
         upstream = UpstreamRequest(
             "POST", request.path, upstream_headers(request), upstream_body(request, inject_salt=salted)
         )
-        return await parts.client.send(endpoint, upstream, self._options.deadlines)
+        deadlines = self._options.deadlines
+        response = await parts.client.send(endpoint, upstream, deadlines)
+        try:
+            return response, await response.read_chunk(deadlines.first_byte_s)
+        except IdleTimeout:
+            raise FirstByteTimeout(endpoint.id, deadlines.first_byte_s) from None
+        except asyncio.CancelledError:
+            response.abort()
+            raise
 
     def _decide(self, exchange: Exchange, failed: frozenset[str]) -> Decision:
         request, plan, parts = exchange.request, exchange.plan, self._parts
@@ -169,21 +184,24 @@ class Pipeline:
         parts.settler.take_back(exchange)
         parts.telemetry.attempts_failed(endpoint_id).inc()
 
-    async def _relay(self, exchange: Exchange, response: UpstreamResponse, client: ClientStream) -> None:
+    async def _relay(self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream) -> None:
+        """Steps 9 and 10 from the first `chunk` on."""
         parts = self._parts
         streaming = _is_event_stream(response.headers)
         exchange.http_status = response.status
         exchange.tee = tee = StreamTee(keep_usage=exchange.request.client_wants_usage) if streaming else PlainTee()
         await client.start(response.status, _answer_headers(exchange, response.headers, streaming))
-        async for chunk in response:
-            if exchange.first_byte_s is None:
-                self._first_byte(exchange)
+        self._first_byte(exchange)
+        while chunk:
             passed = tee.feed(chunk)
             if passed:
                 await client.write(passed)
+            chunk = await _next_chunk(response, tee)
         held = tee.held()
         exchange.attempt_ends(parts.clocks.wall(), "answered")
-        await _in_time(parts.settler.settle(exchange, exchange.final_state()))
+        state = exchange.final_state()
+        cut = state is SettlementState.PARTIAL and not tee.usage.seen
+        await _in_time(parts.settler.settle_cut(exchange) if cut else parts.settler.settle(exchange, state))
         parts.fleet.succeeded(exchange.endpoint_id, reports_cached_tokens=exchange.reports_cached_tokens)
         await client.end(held)
 
@@ -200,7 +218,8 @@ class Pipeline:
         begun = exchange.first_byte_s is not None
         if not client.started:
             exchange.http_status = error.status
-        settled = self._parts.settler.settle(exchange, SettlementState.PARTIAL if begun else SettlementState.FAILED)
+        settler = self._parts.settler
+        settled = settler.settle_cut(exchange) if begun else settler.settle(exchange, SettlementState.FAILED)
         with suppress(LedgerUnavailable):  # the request fails already
             await _in_time(settled)
         if not client.started:
@@ -209,6 +228,17 @@ class Pipeline:
             LOGGER.exception("request failed", extra={"fields": {"request_id": exchange.request.id}})
         if isinstance(exchange.tee, StreamTee):
             await client.end(error_event(error.body()))
+
+
+async def _next_chunk(response: UpstreamResponse, tee: StreamTee | PlainTee) -> bytes:
+    """The next bytes. Once a stream has said that it is done, an engine that does not close in time, or not properly,
+    changes nothing any more."""
+    if not isinstance(tee, StreamTee) or not tee.complete:
+        return await response.read_chunk()
+    try:
+        return await response.read_chunk(CLOSING_S)
+    except UpstreamError:
+        return b""
 
 
 async def _in_time(future: asyncio.Future[None]) -> None:
@@ -221,7 +251,7 @@ async def _in_time(future: asyncio.Future[None]) -> None:
 
 
 def _is_event_stream(headers: Headers) -> bool:
-    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
+    return any(name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in headers)
 
 
 def _answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> Headers:

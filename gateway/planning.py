@@ -17,7 +17,7 @@ import msgspec
 from backends import EndpointSnapshot
 from gateway.types import InferenceRequest, Plan, Reason, TokenSource
 from prefix_index import TOKEN_BYTES, Chain, TemplateFailed, TokenIds, UnsupportedContent, chain_of, prompt_root
-from prefix_index.prompt import ModelText, PromptView
+from prefix_index.prompt import ContentFormat, ModelText, PromptView, Renderer, template_messages
 
 _ENGINE_FINGERPRINT = b"engine"
 _BYTES_FINGERPRINT = b"bytes"
@@ -64,13 +64,18 @@ class Planner:
         """Whether the prompts of a model are tokenised as its engine does."""
         return model in self._local or any(e.facts is not None and e.facts.has_tokenize for e in endpoints)
 
-    def local_text(self, model: str) -> ModelText | None:
-        """The tokenizer and template of a model, where they are here."""
-        return self._local.get(model)
+    async def count_tokens(self, model: str, text: str, endpoints: list[EndpointSnapshot]) -> int | None:
+        """Number of tokens of a text on its own; None where neither a tokenizer nor an engine can say."""
+        local = self._local.get(model)
+        if local is not None:
+            return await asyncio.to_thread(local.count_tokens, text)
+        tokens = await self._engine.tokens_of(model, PromptView(prompt=text), endpoints)
+        return None if tokens is None else len(tokens) // TOKEN_BYTES
 
     async def _remote_tokens(
         self, request: InferenceRequest, endpoints: list[EndpointSnapshot]
     ) -> tuple[TokenIds, bytes, TokenSource]:
+        _refuse_what_tokens_do_not_tell(request.prompt)
         tokens = await self._engine.tokens_of(request.model, request.prompt, endpoints)
         if tokens is not None:
             return tokens, _ENGINE_FINGERPRINT, TokenSource.ENGINE
@@ -82,6 +87,12 @@ def bytes_as_tokens(prompt: PromptView) -> TokenIds:
     ordered = (prompt.tools, prompt.documents, prompt.messages, prompt.prompt)
     data = msgspec.json.encode(ordered)
     return TokenIds(data + b" " * (-len(data) % TOKEN_BYTES))
+
+
+def _refuse_what_tokens_do_not_tell(prompt: PromptView) -> None:
+    """Raises `UnsupportedContent` for parts that are not text: two pictures can have the same token ids."""
+    if prompt.messages is not None:
+        template_messages(prompt.messages, ContentFormat.STRING, Renderer.PLAIN)
 
 
 async def _local_tokens(text: ModelText, prompt: PromptView) -> TokenIds:

@@ -1,7 +1,7 @@
 """Step 10: what was really computed, written down once; and told to the index.
 
 answer ended  --> settle      usage of the engine --> ledger --> (committed) --> the end goes out
-answer cut    --> settle_later --> queue --> run(): counted from what was relayed --> ledger
+answer cut    --> settle_cut --> queue --> run(): counted from what was relayed --> ledger
 either way    --> receipt     cached tokens reported < expected: the index forgets the rest, then learns the prompt
 """
 
@@ -26,21 +26,27 @@ class Settler:
         self._planner = planner
         self._telemetry = telemetry
         self._clocks = clocks
-        self._late: asyncio.Queue[Exchange | None] = asyncio.Queue()
+        self._cut: asyncio.Queue[tuple[Exchange, asyncio.Future[None]] | None] = asyncio.Queue()
 
     def settle(self, exchange: Exchange, state: SettlementState) -> asyncio.Future[None]:
         """Hand the settlement to the ledger; the future resolves when it is durable. Makes no I/O itself."""
         report = exchange.tee.usage.result() if exchange.tee is not None else UsageReport()
         return self._write(exchange, state, report)
 
-    def settle_later(self, exchange: Exchange) -> None:
-        """Queue an exchange that was cut; safe inside a cancelled task, since it awaits nothing."""
+    def settle_cut(self, exchange: Exchange) -> asyncio.Future[None]:
+        """Have an exchange that was cut, by whomever, counted and settled; the future resolves when it is durable.
+
+        Safe inside a cancelled task, since it awaits nothing: the work is done in `run`.
+        """
         exchange.attempt_ends(self._clocks.wall(), "cut")
-        self._late.put_nowait(exchange)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._cut.put_nowait((exchange, done))
+        return done
 
     async def run(self) -> None:
         """Settle cut exchanges until `close`; what is queued by then is settled first."""
-        while (exchange := await self._late.get()) is not None:
+        while (item := await self._cut.get()) is not None:
+            exchange, done = item
             report = await self._count_cut(exchange)
             try:
                 await self._write(exchange, SettlementState.PARTIAL, report)
@@ -48,10 +54,14 @@ class Settler:
                 LOGGER.error(
                     "a cut request was not settled: %s", error, extra={"fields": {"request_id": exchange.request.id}}
                 )
+                done.set_exception(error)
+                done.exception()  # seen: where the client has left, nobody waits for it
+            else:
+                done.set_result(None)
 
     def close(self) -> None:
         """Let `run` end once the queue is empty."""
-        self._late.put_nowait(None)
+        self._cut.put_nowait(None)
 
     async def _count_cut(self, exchange: Exchange) -> UsageReport:
         """Usage of a cut answer: the last cumulative report, else our own count of the prompt and the text relayed.
@@ -69,11 +79,15 @@ class Settler:
         return UsageReport(usage=usage, flags=frozenset({UsageFlag.ESTIMATED}))
 
     async def _output_tokens(self, exchange: Exchange) -> int | None:
-        text = self._planner.local_text(exchange.request.model)
         stream = exchange.tee.relayed() if isinstance(exchange.tee, StreamTee) else None
-        if text is None or stream is None:
+        if stream is None:
             return None
-        return await asyncio.to_thread(lambda: sum(text.count_tokens(answer) for answer in answer_texts(stream)))
+        counts = [
+            await self._planner.count_tokens(exchange.request.model, text, exchange.endpoints)
+            for text in await asyncio.to_thread(answer_texts, stream)
+        ]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
 
     def _write(self, exchange: Exchange, state: SettlementState, report: UsageReport) -> asyncio.Future[None]:
         now, decision = self._clocks.monotonic(), exchange.decision
@@ -121,7 +135,8 @@ class Settler:
             self._index.forget(exchange.holder, exchange.plan.chain, matched)
 
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
-        telemetry, usage = self._telemetry, settlement.usage
+        telemetry = self._telemetry
+        usage = None if UsageFlag.ESTIMATED in settlement.flags else settlement.usage
         telemetry.requests(exchange.request.route.value, settlement.state.value).inc()
         endpoint_id = settlement.endpoint_id
         if endpoint_id is not None and usage is not None:

@@ -6,6 +6,7 @@ ChatTemplate        one compiled template                  (chat_template)
 """
 
 from prefix_index.prompt.chat_template import ChatTemplate
+from prefix_index.prompt.messages import template_messages
 from prefix_index.prompt.model_text import ModelText, load_model_text
 from prefix_index.prompt.types import ContentFormat, PromptView, Renderer, Unsupported
 
@@ -17,4 +18,5 @@ __all__ = [
     "Renderer",
     "Unsupported",
     "load_model_text",
+    "template_messages",
 ]

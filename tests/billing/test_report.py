@@ -90,7 +90,7 @@ async def test_a_period_is_summed_per_tenant_and_model(ledger_path: Path) -> Non
     }
     assert llama.requests == 5
     assert (llama.prompt_tokens, llama.cached_tokens, llama.output_tokens) == (1_900, 900, 150)
-    assert llama.hit_share == 900 / 1_400
+    assert llama.hit_share == 900 / 1_000  # neither the unreported nor the estimated prompt is in it
     assert {flag: n for flag, n in llama.flags.items() if n} == {UsageFlag.UNREPORTED: 1, UsageFlag.ESTIMATED: 1}
     assert llama.full_pico == 1_900 * 1_250_000 + 150 * 10_000_000
     assert llama.saved_pico == 900 * 1_125_000

@@ -147,6 +147,12 @@ async def test_two_share_groups_never_hit_each_others_prefixes(
     assert [row.tenant_id for row in rows] == list(made)
 
 
+async def generation_of(client: httpx.AsyncClient) -> int | None:
+    """The generation of the only endpoint, None while it is down."""
+    endpoint = (await client.get("/health")).json()["endpoints"]["e0"]
+    return int(endpoint["generation"]) if endpoint["healthy"] else None
+
+
 async def test_a_restarted_engine_is_not_expected_to_hold_anything(start_gateway: StartGateway) -> None:
     config = EngineConfig(model="tiny", served_model_name="tiny", kv_blocks=600, threads=1)
     with run_engine(config) as engine:
@@ -155,12 +161,14 @@ async def test_a_restarted_engine_is_not_expected_to_hold_anything(start_gateway
         async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
             body = {"model": "tiny", "messages": chat("Hi"), "max_tokens": 1}
             await client.post("/v1/chat/completions", json=body)
-            assert int((await client.post("/v1/chat/completions", json=body)).headers["x-prefixgate-cached-tokens"]) > 0
+            again = await client.post("/v1/chat/completions", json=body)
+            assert int(again.headers["x-prefixgate-cached-tokens"]) > 0
+            before = await generation_of(client)
     port = int(url.rpartition(":")[2])
     with run_engine(config, port=port):
         async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
-            async with asyncio.timeout(10):
-                while (await client.get("/ready")).status_code != 200:
+            async with asyncio.timeout(20):
+                while (seen := await generation_of(client)) is None or seen == before:
                     await asyncio.sleep(0.02)
             answer = await client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 200

@@ -46,7 +46,7 @@ def answered(plan: Plan, cached_tokens: int) -> Exchange:
         opened_at=datetime.now(UTC),
     )
     usage = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
-    exchange = Exchange(request, plan, match=None)  # type: ignore[arg-type]  # a receipt does not look at it
+    exchange = Exchange(request, plan, match=None, endpoints=[])  # type: ignore[arg-type]  # neither is looked at
     exchange.decision = Decision("e0", 32, 0, Reason.PREFIX_HIT, {}, {})
     exchange.holder = HOLDER
     exchange.http_status = 200

@@ -1,0 +1,101 @@
+"""Answers that are cut, by the client or by the engine: never free, never the whole; and heads that are no answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from tests.gateway.conftest import RunningGateway, StartGateway, settled
+from tests.gateway.scripted_engine import answer_chat, chat_stream, delta, scripted_engine
+from tests.hostile import Peer
+
+STREAM = {"model": "m", "messages": [{"role": "user", "content": "Where are the books on gravity?"}], "stream": True}
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(timeout=30) as http:
+        yield http
+
+
+async def ask(client: httpx.AsyncClient, gateway: RunningGateway) -> httpx.Response:
+    return await client.post(f"{gateway.url}/v1/chat/completions", json=STREAM)
+
+
+def chunked(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+async def test_an_engine_that_dies_after_its_head_and_before_any_token_is_replaced(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async def head_only(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(HEAD)
+
+    async with scripted_engine(head_only) as bad, scripted_engine(answer_chat("Hi")) as good:
+        gateway = await asyncio.to_thread(start_gateway, bad.url, good.url, scheduling__policy="round_robin")
+        answer = await ask(client, gateway)
+        rows = await settled(gateway, 1)
+    assert (answer.status_code, answer.headers["x-prefixgate-endpoint"]) == (200, "e1")
+    assert [(row.state, row.endpoint_id, row.attempts) for row in rows] == [("complete", "e1", 2)]
+
+
+async def test_a_head_without_an_answer_is_a_first_byte_time_out(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async def head_and_silence(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(HEAD)
+        await peer.hang()
+
+    async with scripted_engine(head_and_silence) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url, limits__first_byte_s=0.3, limits__idle_s=60.0)
+        answer = await ask(client, gateway)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
+        assert [row.state for row in await settled(gateway, 1)] == ["failed"]
+
+
+async def test_an_engine_that_has_said_it_is_done_need_not_close_properly(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async def never_closes(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(HEAD + b"".join(map(chunked, chat_stream("Hi"))))
+        await peer.hang()
+
+    async with scripted_engine(never_closes) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url)
+        answer = await ask(client, gateway)
+        rows = await settled(gateway, 1)
+    assert answer.content == delta("Hi") + b"data: [DONE]\n\n"
+    assert [(row.state, row.output_tokens) for row in rows] == [("complete", 2)]
+
+
+@pytest.mark.parametrize("who", ["engine", "client"])
+async def test_a_cut_stream_is_billed_for_what_was_computed_and_marked_as_estimated(
+    who: str, start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    seen = asyncio.Event()
+
+    async def two_words(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(HEAD + chunked(delta("The") + delta(" books")))
+        if who == "client":
+            await peer.hang()
+        await seen.wait()
+
+    async with scripted_engine(two_words) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url)
+        async with client.stream("POST", f"{gateway.url}/v1/chat/completions", json=STREAM) as answer:
+            async for _ in answer.aiter_raw():
+                seen.set()
+                if who == "client":
+                    break
+        row = (await settled(gateway, 1))[0]
+        assert gateway.metric("prefixgate_tokens_total", kind="prompt") == 0  # only the engine's word is counted there
+    # The scripted engine's /tokenize says 40 for every text: for the prompt, and for the answer.
+    assert (row.state, row.prompt_tokens, row.output_tokens, row.cached_tokens) == ("partial", 40, 40, 0)
+    assert "estimated" in row.flags
