@@ -109,7 +109,9 @@ class Limits(_Section):
 
     max_body_bytes: PositiveInt = Field(16 * 1024 * 1024, description="Longest request body, bytes.")
     connect_s: PositiveFloat = Field(2.0, description="Longest wait for a connection to an endpoint, seconds.")
-    first_byte_s: PositiveFloat = Field(600.0, description="Longest wait for the head of an answer, seconds.")
+    first_byte_s: PositiveFloat = Field(
+        600.0, description="Longest wait for the first bytes of an answer, prefill included, seconds."
+    )
     idle_s: PositiveFloat = Field(120.0, description="Longest silence inside an answer, seconds.")
     drain_s: PositiveFloat = Field(30.0, description="How long a stopping gateway waits for open answers, seconds.")
     connections_per_endpoint: PositiveInt = Field(1024, description="Most connections to one endpoint.")

@@ -1,4 +1,4 @@
-"""The repository keeps its own rules: small files, our names, nothing of the workplace."""
+"""The repository keeps its own rules: small files, our names, no paths of one machine."""
 
 import importlib.metadata
 import subprocess
