@@ -20,6 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from gateway.errors import Unauthorized
+from gateway.strict_yaml import load_yaml
 from gateway.types import Headers, KeyId, Tenant, TenantId
 
 KEY_PREFIX = "pg-"
@@ -83,7 +84,7 @@ def open_to_all(salt_secret: bytes) -> Authenticator:
 def load_keys(path: Path, salt_secret: bytes) -> Authenticator:
     """Read a keys file. Raises `KeysFileInvalid` for unknown fields, doubled ids or keys, and unreadable files."""
     try:
-        parsed = _KeysFile.model_validate(yaml.safe_load(path.read_text()))
+        parsed = _KeysFile.model_validate(load_yaml(path.read_text()))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise KeysFileInvalid(f"{path}: {error}") from error
     except ValidationError as error:

@@ -80,6 +80,10 @@ def test_groups_get_different_salts_and_replicas_the_same() -> None:
         (TWO_TENANTS.replace("globex-1", "acme-1"), "two of the key id"),
         (TWO_TENANTS.replace("id: globex\n", "id: acme\n"), "two of the tenant id"),
         ("a: [", "keys.yaml"),
+        (
+            f"{TWO_TENANTS}\ntenants:\n  - {{id: third, keys: [{{id: k, sha256: {'0' * 64}}}]}}",
+            "'tenants' stands twice",
+        ),
     ],
 )
 def test_a_wrong_keys_file_is_refused_with_the_place(tmp_path: Path, text: str, complaint: str) -> None:
