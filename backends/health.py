@@ -1,14 +1,20 @@
 """Asking one endpoint how it is: the control plane's side of an endpoint.
 
-    detect:  /v1/models ──> dialect ──> metrics page, information page ──> EndpointFacts
+    detect:  /v1/models ──> dialect ──> metrics page, information page, routes ──> EndpointFacts
     poll:    health path (200?) ──> metrics page ──> LoadSample
 
 Both raise `ProbeFailed` with a short reason, and nothing else, whatever the endpoint does. A metrics or information
 page that is missing makes figures unknown, not the endpoint unhealthy. Each request opens its own connection, so that
 a check also proves that the endpoint can be dialled.
+
+Whether an engine speaks a route is asked with an empty object, which every route refuses at once and none computes:
+
+    POST /v1/messages {}  ──>  400, 422, ...: spoken      404, 405, 501: not      no answer: as it was known before
 """
 
+import asyncio
 import json
+import re
 import ssl
 
 import httpx
@@ -20,7 +26,11 @@ from backends.types import EndpointConfig, EndpointFacts, LoadSample
 MODELS_PATH = "/v1/models"
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 """Longest page read: a hundred times a busy vLLM's metrics."""
+ROUTE_PATIENCE_S = 1.0
+"""For the routes of an endpoint together: one that swallows what it does not know shall not look as if it were down."""
 _OK, _NOT_FOUND = 200, 404
+_ABSENT = frozenset({_NOT_FOUND, 405, 501})
+_ABOUT_A_MODEL = re.compile(rb"\bmodel\b", re.IGNORECASE)
 
 
 def http_client(config: EndpointConfig) -> httpx.AsyncClient:
@@ -52,16 +62,18 @@ class Probe:
     def __init__(self, config: EndpointConfig, http: httpx.AsyncClient) -> None:
         self._id = config.id
         self._http = http
+        self._spoken: dict[str, bool] = {}
 
     async def detect(self) -> tuple[Dialect, EndpointFacts]:
-        """Which engine answers and what it says of itself; three or four requests."""
+        """Which engine answers and what it says of itself; three or four requests, then one a route, all at once."""
         models = await self._models()
         dialect = recognise(models)
         if dialect.metric_prefix is None and not dialect.owned_by:
             dialect = recognise(models, await self._page(dialect.metrics_path) or "")
         metrics = await self._page(dialect.metrics_path)
         samples = scan(metrics or "", names_read(dialect))
-        return dialect, facts(dialect, models, samples, await self._info(dialect))
+        info = await self._info(dialect)
+        return dialect, facts(dialect, models, samples, info, await self._routes(dialect))
 
     async def poll(self, dialect: Dialect, now_s: float) -> LoadSample | None:
         """The endpoint's load at `now_s`, None where it has no metrics page; raises `ProbeFailed` when unhealthy."""
@@ -94,6 +106,26 @@ class Probe:
                 info = _json(body)
                 return info if isinstance(info, dict) else {}
         return {}
+
+    async def _routes(self, dialect: Dialect) -> list[str]:
+        """The uncertain routes that it speaks. What cannot be told now stays as it was, at first: not spoken."""
+        try:
+            async with asyncio.timeout(ROUTE_PATIENCE_S), asyncio.TaskGroup() as group:
+                for path in dialect.uncertain_routes:
+                    group.create_task(self._ask_route(path))
+        except TimeoutError:
+            pass
+        return [path for path in dialect.uncertain_routes if self._spoken.get(path)]
+
+    async def _ask_route(self, path: str) -> None:
+        try:
+            async with self._http.stream("POST", path, json={}) as response:
+                spoken = response.status_code not in _ABSENT
+                if response.status_code == _NOT_FOUND:  # some engines say so of a model they do not have
+                    spoken = _ABOUT_A_MODEL.search(await _first_piece(response)) is not None
+        except httpx.HTTPError:
+            return
+        self._spoken[path] = spoken
 
     async def _page(self, path: str) -> str | None:
         status, body = await self._get(path)
@@ -137,6 +169,13 @@ def restarted(before: LoadSample | None, after: LoadSample | None, was_down: boo
     if before.started_at_s is not None and after.started_at_s is not None:
         return abs(after.started_at_s - before.started_at_s) > 1.0
     return was_down and not any(old > 0 for old, _ in counters)
+
+
+async def _first_piece(response: httpx.Response) -> bytes:
+    """What arrived of a body at once: enough of an error's text, whatever its length."""
+    async for piece in response.aiter_bytes():
+        return piece
+    return b""
 
 
 def _json(body: bytes) -> object:

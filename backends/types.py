@@ -9,7 +9,9 @@ a restart empties the cache, so it raises the generation, and what was known of 
 Everything detected may be unknown: unknown is `None`, never 0.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import NewType
 from urllib.parse import urlsplit
@@ -92,6 +94,15 @@ class ServedModel:
     parent: str | None = None
 
 
+class Metering(StrEnum):
+    """Whether what a path computes goes on a tenant's bill."""
+
+    FREE = "free"
+    """It only reads: text to token ids and back, templates, counts."""
+    METERED = "metered"
+    """It runs the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class EndpointFacts:
     """What an endpoint says about itself.
@@ -100,7 +111,8 @@ class EndpointFacts:
     ours suits it), `capacity_blocks` counts blocks of that size in the KV cache, `capacity_tokens` is the same in
     tokens and known to more engines. `reports_cached_tokens`: True, False, or None where it depends on a flag of the
     engine and no answer has shown it yet; `cached_tokens_flag` is the flag to mention then. `has_tokenize`: it can be
-    asked for the token ids of a chat or a text at `/tokenize`, as vLLM can.
+    asked for the token ids of a chat or a text at `/tokenize`, as vLLM can. `routes` are the inference paths it
+    speaks; `open_paths` what else a tenant may reach there, `"POST /path"` to who pays: everything not in it is shut.
     """
 
     engine: str
@@ -113,6 +125,8 @@ class EndpointFacts:
     cached_tokens_flag: str | None = None
     supports_cache_salt: bool = False
     has_tokenize: bool = False
+    routes: frozenset[str] = frozenset()
+    open_paths: Mapping[str, Metering] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

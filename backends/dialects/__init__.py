@@ -1,6 +1,6 @@
 """Which engine speaks, and what it says of itself. Pure: pages in, facts out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from backends.dialects.llamacpp import LLAMACPP
 from backends.dialects.metrics import load, names_read, scan, whole_number
@@ -10,7 +10,7 @@ from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
 from backends.dialects.types import CacheShape, Dialect, Info, Samples
 from backends.dialects.vllm import REFERENCE, VLLM
-from backends.types import EndpointFacts, ServedModel
+from backends.types import EndpointFacts, Metering, ServedModel
 
 __all__ = [
     "DIALECTS",
@@ -18,6 +18,7 @@ __all__ = [
     "CacheShape",
     "Dialect",
     "Info",
+    "Metering",
     "Samples",
     "facts",
     "load",
@@ -59,8 +60,10 @@ def served_models(models_page: object, max_model_len: int | None = None) -> tupl
     return tuple(models.values())
 
 
-def facts(dialect: Dialect, models_page: object, samples: Samples, info: Info) -> EndpointFacts:
-    """Everything an endpoint said about itself; what it did not say stays None."""
+def facts(
+    dialect: Dialect, models_page: object, samples: Samples, info: Info, spoken: Collection[str] = ()
+) -> EndpointFacts:
+    """Everything an endpoint said about itself; what it did not say stays None. `spoken`: routes it answered on."""
     shape = dialect.shape(samples, info)
     reported = info.get(dialect.cached_tokens_info_key) if dialect.cached_tokens_info_key else None
     version = info.get("version")
@@ -78,6 +81,8 @@ def facts(dialect: Dialect, models_page: object, samples: Samples, info: Info) -
         cached_tokens_flag=dialect.cached_tokens_flag,
         supports_cache_salt=dialect.supports_cache_salt,
         has_tokenize=dialect.has_tokenize,
+        routes=dialect.routes.union(spoken),
+        open_paths=dialect.open_paths,
     )
 
 

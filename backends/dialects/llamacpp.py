@@ -2,13 +2,16 @@
 
 It has slots, not blocks: each slot remembers its last sequence and reuses any common prefix of it, token by token.
 So the block size is 1: every block size of ours suits it. Capacity is context per slot × slots, from `/props`.
-Cached tokens are always in `usage`. It closes its connection after each answer. Metrics need `--metrics`.
+Cached tokens are always in `usage`. It closes its connection after each answer. Metrics need `--metrics`. Embeddings
+and ranks need a flag each and answer 501 without. `/completion` and `/infill` stay shut: they pin slots and carry no
+usage to bill.
 """
 
 from collections.abc import Mapping
 
 from backends.dialects.metrics import total, whole_number
 from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples
+from backends.types import Metering
 
 _COMPUTED = "llamacpp:prompt_tokens_total"
 _CACHED = "llamacpp:prompt_tokens_cached_total"
@@ -50,4 +53,15 @@ LLAMACPP = Dialect(
     shape=_shape,
     reports_cached_tokens=True,
     max_model_len_info_key=("default_generation_settings", "n_ctx"),
+    open_paths={
+        "POST /tokenize": Metering.FREE,
+        "POST /detokenize": Metering.FREE,
+        "POST /apply-template": Metering.FREE,
+        "POST /v1/chat/completions/input_tokens": Metering.FREE,
+        "POST /v1/responses/input_tokens": Metering.FREE,
+        "POST /rerank": Metering.METERED,
+        "POST /reranking": Metering.METERED,
+        "POST /v1/rerank": Metering.METERED,
+        "POST /v1/reranking": Metering.METERED,
+    },
 )

@@ -3,11 +3,13 @@
 Sources: SGLang 0.4.6 to 0.5.23. Metrics exist only with `--enable-metrics`. Series are labelled by data-parallel rank
 (`dp_rank`), which is summed, and by ranks of other parallelism, of which only rank 0 counts. Cached tokens in `usage`
 need `--enable-cache-report`; the server's information page repeats its arguments, so the flag can be seen there.
-`/health` runs a token through the GPU and takes a second; `/ready`, where known, is cheap.
+`/health` runs a token through the GPU and takes a second; `/ready`, where known, is cheap. `/v1/messages` came with
+0.5.9. `/generate` and `/encode` stay shut: they take adapters and sessions, and name no model.
 """
 
 from backends.dialects.metrics import labels, total, whole_number
 from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples, Series
+from backends.types import Metering
 
 _CACHED = "sglang:cached_tokens_total"
 _PAGE_SIZE = "sglang:page_size"
@@ -63,4 +65,13 @@ SGLANG = Dialect(
     cached_tokens_info_key="enable_cache_report",
     supports_cache_salt=True,
     has_tokenize=True,
+    open_paths={
+        "POST /tokenize": Metering.FREE,
+        "POST /v1/tokenize": Metering.FREE,
+        "POST /detokenize": Metering.FREE,
+        "POST /v1/detokenize": Metering.FREE,
+        "POST /v1/classify": Metering.METERED,
+        "POST /v1/score": Metering.METERED,
+        "POST /v1/rerank": Metering.METERED,
+    },
 )

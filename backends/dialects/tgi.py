@@ -1,11 +1,13 @@
 """Hugging Face's text-generation-inference (3.3, in maintenance).
 
 It never reports cached tokens, so its hits are unknown, not 0. In `/v1/models` it owns its models under their own
-name, so it is told by its metrics' prefix. Its block size depends on a backend it does not name.
+name, so it is told by its metrics' prefix. Its block size depends on a backend it does not name. Its routes are the
+same in all versions; `/generate` stays shut, since its answers carry no usage to bill.
 """
 
 from backends.dialects.metrics import total, whole_number
 from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples
+from backends.types import Metering
 
 _MAX_TOKENS = "tgi_batch_max_total_tokens"
 
@@ -27,4 +29,6 @@ TGI = Dialect(
     shape=_shape,
     reports_cached_tokens=False,
     max_model_len_info_key=("max_total_tokens",),
+    uncertain_routes=(),
+    open_paths={"POST /tokenize": Metering.FREE, "POST /chat_tokenize": Metering.FREE},
 )

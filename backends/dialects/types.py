@@ -8,7 +8,20 @@ so one dialect reads every version of its engine. What a page does not say stays
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
+
+from backends.types import Metering
+
+CHAT: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+RESPONSES: Final = "/v1/responses"
+MESSAGES: Final = "/v1/messages"
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+EMBEDDINGS: Final = "/v1/embeddings"
+
+NEWER_ROUTES: Final = (RESPONSES, MESSAGES, COUNT_TOKENS, EMBEDDINGS)
+"""What depends on an engine's version, its flags and its model, so that it must be asked."""
 
 Series = tuple[Mapping[str, str], float]
 """Labels and value of one line of a metrics page."""
@@ -63,6 +76,11 @@ class Dialect:
     `/v1/models` stands for health. `prepare` folds an engine's series into comparable ones before they are summed.
     `reports_cached_tokens` and `cached_tokens_flag` as in `EndpointFacts`. `has_tokenize`: `POST /tokenize` takes a
     chat or a text in vLLM's form and answers `{"tokens": [...]}`; what other engines have at that path does not count.
+
+    `routes` are the inference paths that every version has, `uncertain_routes` those to be asked. `open_paths` are
+    further paths a tenant may reach, `"METHOD /path"` to who pays: paths that only read are free, and metered are those
+    that run the model on a JSON body and say in `usage` what it took. Nothing that touches adapters, caches, slots,
+    profiles, sleep, weights or settings, and no body in which a salt or a scheduler's field could hide deeper down.
     """
 
     name: str
@@ -80,3 +98,6 @@ class Dialect:
     max_model_len_info_key: tuple[str, ...] = ()
     supports_cache_salt: bool = False
     has_tokenize: bool = False
+    routes: frozenset[str] = frozenset({CHAT, COMPLETIONS})
+    uncertain_routes: tuple[str, ...] = NEWER_ROUTES
+    open_paths: Mapping[str, Metering] = field(default_factory=dict, hash=False)

@@ -2,12 +2,16 @@
 
 Sources: vLLM 0.8.5 to 0.33.0. Metrics are labelled by data-parallel rank (`engine`). The cache's shape stands in the
 labels of `vllm:cache_config_info`; any of them may read "None". `usage` carries cached tokens only behind a flag.
+`/v1/messages` came with 0.11; embeddings, scores and ranks depend on the model. Left shut beside what controls the
+engine: `/inference/v1/generate` and batches of chats, whose bodies hold what only the gateway may set; audio, whose
+forms do not name the model in JSON.
 """
 
 from dataclasses import replace
 
 from backends.dialects.metrics import labels, whole_number
 from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples
+from backends.types import Metering
 
 _CONFIG = "vllm:cache_config_info"
 
@@ -46,6 +50,17 @@ VLLM = Dialect(
     cached_tokens_flag="--enable-prompt-tokens-details",
     supports_cache_salt=True,
     has_tokenize=True,
+    open_paths={
+        "POST /tokenize": Metering.FREE,
+        "POST /detokenize": Metering.FREE,
+        "POST /classify": Metering.METERED,
+        "POST /pooling": Metering.METERED,
+        "POST /score": Metering.METERED,
+        "POST /v1/score": Metering.METERED,
+        "POST /rerank": Metering.METERED,
+        "POST /v1/rerank": Metering.METERED,
+        "POST /v2/rerank": Metering.METERED,
+    },
 )
 
 REFERENCE = replace(
@@ -55,4 +70,6 @@ REFERENCE = replace(
     metric_prefix=None,
     reports_cached_tokens=True,
     cached_tokens_flag=None,
+    uncertain_routes=(),
+    open_paths={"POST /tokenize": Metering.FREE, "POST /detokenize": Metering.FREE},
 )

@@ -20,14 +20,16 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class EnginePage:
-    """Serves `pages` (path -> status and body) while it runs; `hangs` makes it accept and never answer.
+    """Serves `pages` (path, or POST and path -> status and body) while it runs; the rest is 404.
 
+    `hangs` makes it accept and never answer, `hangs_at` on some of its pages only.
     Stop and start it to play an outage: it keeps its port.
     """
 
     def __init__(self, pages: dict[str, tuple[int, bytes]]) -> None:
         self.pages = pages
         self.hangs = False
+        self.hangs_at: set[str] = set()
         self.seen: list[tuple[str, str | None]] = []
         self.asked = asyncio.Event()
         self._socket: socket.socket | None = None
@@ -89,13 +91,14 @@ class EnginePage:
     async def _app(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         key = headers.get(b"authorization")
-        self.seen.append((scope["path"], None if key is None else key.decode()))
+        page: str = scope["path"] if scope["method"] == "GET" else f"{scope['method']} {scope['path']}"
+        self.seen.append((page, None if key is None else key.decode()))
         self.asked.set()
-        if self.hangs:
+        if self.hangs or page in self.hangs_at:
             while (await receive())["type"] != "http.disconnect":
                 pass
             return
-        status, body = self.pages.get(scope["path"], (404, b"{}"))
+        status, body = self.pages.get(page, (404, b'{"detail":"Not Found"}'))
         await send(
             {"type": "http.response.start", "status": status, "headers": [(b"content-length", b"%d" % len(body))]}
         )

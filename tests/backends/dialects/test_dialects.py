@@ -1,16 +1,29 @@
 """Every dialect against pages of its engine: recorded ones where there are, else composed from its metric names."""
 
 import json
+import re
 import time
 from pathlib import Path
 
 import pytest
 
-from backends.dialects import DIALECTS, OPENAI, Dialect, facts, load, names_read, recognise, scan, served_models
+from backends.dialects import (
+    DIALECTS,
+    OPENAI,
+    Dialect,
+    Metering,
+    facts,
+    load,
+    names_read,
+    recognise,
+    scan,
+    served_models,
+)
 from backends.dialects.llamacpp import LLAMACPP
 from backends.dialects.sglang import SGLANG
 from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
+from backends.dialects.types import NEWER_ROUTES
 from backends.dialects.vllm import REFERENCE, VLLM
 from backends.types import EndpointFacts, LoadSample, ServedModel
 
@@ -85,6 +98,8 @@ def test_vllms_recorded_page_gives_block_size_capacity_models_and_version() -> N
         cached_tokens_flag="--enable-prompt-tokens-details",
         supports_cache_salt=True,
         has_tokenize=True,
+        routes=frozenset({"/v1/chat/completions", "/v1/completions"}),
+        open_paths=VLLM.open_paths,
     )
 
 
@@ -244,7 +259,7 @@ def test_tgi_is_told_by_its_metrics_and_never_reports_cached_tokens() -> None:
 )
 def test_anything_else_is_the_generic_dialect_of_which_nothing_is_known(models: object) -> None:
     assert recognise(models) is OPENAI
-    assert facts(OPENAI, models, {}, {}) == EndpointFacts(engine="openai")
+    assert facts(OPENAI, models, {}, {}) == EndpointFacts(engine="openai", routes=OPENAI.routes)
 
 
 def test_every_alias_and_adapter_is_a_model() -> None:
@@ -278,6 +293,39 @@ def test_every_engine_names_its_flag_where_cached_tokens_depend_on_one(dialect: 
 
 def test_only_engines_that_tokenise_chats_as_vllm_does_are_said_to() -> None:
     assert [dialect.name for dialect in DIALECTS if dialect.has_tokenize] == ["reference", "vllm", "sglang"]
+
+
+def test_routes_are_those_every_version_has_and_those_that_answered() -> None:
+    always = {"/v1/chat/completions", "/v1/completions"}
+    for dialect in DIALECTS:
+        assert facts(dialect, {}, {}, {}).routes == always
+        assert facts(dialect, {}, {}, {}, ["/v1/messages"]).routes == {*always, "/v1/messages"}
+    assert [dialect.name for dialect in DIALECTS if not dialect.uncertain_routes] == ["reference", "tgi"]
+
+
+STEERING = re.compile(
+    r"adapter|lora|profile|cache|sleep|wake|slot|props|shutdown|weight|memory|pause|resume|abort|session|rpc|scale"
+    r"|batch|generate|completion$|infill|models|metrics|server_info|internal"
+)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_no_path_that_steers_an_engine_is_open_to_tenants(dialect: Dialect) -> None:
+    known = facts(dialect, {}, {}, {})
+    assert known.open_paths == dialect.open_paths
+    for path in known.open_paths:
+        assert re.fullmatch(r"POST (/[a-z0-9_-]+)+", path)
+        assert not STEERING.search(path)
+    assert not {path.partition(" ")[2] for path in known.open_paths} & {*dialect.routes, *NEWER_ROUTES}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_what_only_reads_is_free_and_what_runs_the_model_is_metered(dialect: Dialect) -> None:
+    reads = re.compile(r"tokeni[sz]e|input_tokens|apply-template")
+    for path, metering in dialect.open_paths.items():
+        assert metering is (Metering.FREE if reads.search(path) else Metering.METERED)
+    if dialect.has_tokenize:
+        assert dialect.open_paths["POST /tokenize"] is Metering.FREE
 
 
 def test_a_page_of_vllms_full_size_is_scanned_without_holding_up_the_loop() -> None:
