@@ -9,10 +9,12 @@ Each hash names its block *and everything before it, the root included*: equal h
 prefixes up to there, and two roots never share a chain. Any chain continues from its last hash alone.
 
 The formula is a wire format: replicas share an index through it. A change is a new root version, never an edit.
-Cost: about 0.2 µs a block.
+Cost: 0.04 µs a block of 16 tokens, 0.5 ms for 111,000 tokens. A conversation that goes on need not be hashed from its
+beginning: chain_memo.py.
 """
 
 import struct
+from struct import iter_unpack
 
 from xxhash import xxh3_64_intdigest
 
@@ -52,26 +54,45 @@ def extend(chain: Chain, root: bytes, tokens: TokenIds) -> Chain:
     `tokens` is the whole longer prompt, since a chain does not keep the tokens of its unfinished block; the known
     part is skipped unread and trusted. Raises ValueError where `tokens` is shorter than the known blocks.
     """
-    if chain.block_size <= 0:
-        raise ValueError(f"block size must be positive, not {chain.block_size}")
-    if len(tokens) % TOKEN_BYTES:
-        raise ValueError(f"token ids come in {TOKEN_BYTES} bytes each, and {len(tokens)} bytes is no multiple")
+    require_whole_tokens(tokens, chain.block_size)
     block_bytes = chain.block_size * TOKEN_BYTES
     known_bytes = len(chain) * block_bytes
     if len(tokens) < known_bytes:
         raise ValueError(f"{len(chain)} blocks are known, but the tokens end before")
-    previous = int.from_bytes(chain.hashes[-HASH_BYTES:], "little") if chain.hashes else _root_hash(root)
-    fresh: list[int] = []
+    previous = last_hash(chain.hashes) if chain.hashes else root_hash(root)
     whole_bytes = len(tokens) - len(tokens) % block_bytes
-    for offset in range(known_bytes, whole_bytes, block_bytes):
-        previous = xxh3_64_intdigest(tokens[offset : offset + block_bytes], previous)
-        fresh.append(previous)
     return Chain(
-        hashes=chain.hashes + struct.pack(f"<{len(fresh)}Q", *fresh),
+        hashes=chain.hashes + hashes_after(previous, memoryview(tokens)[known_bytes:whole_bytes], block_bytes),
         block_size=chain.block_size,
         prompt_tokens=len(tokens) // TOKEN_BYTES,
     )
 
 
-def _root_hash(root: bytes) -> int:
+def hashes_after(previous: int, blocks: bytes | memoryview, block_bytes: int) -> bytes:
+    """The hashes of whole `blocks` of `block_bytes` each, packed, where `previous` is the hash before. O(blocks).
+
+    The formula itself. One loop that does nothing but hash: cutting each block out of `bytes` takes 1.4 times as long,
+    `itertools.accumulate` 1.7 times.
+    """
+    if not blocks:
+        return b""
+    hashes = [previous := xxh3_64_intdigest(block, previous) for (block,) in iter_unpack(f"{block_bytes}s", blocks)]
+    return struct.pack(f"<{len(hashes)}Q", *hashes)
+
+
+def root_hash(root: bytes) -> int:
+    """The hash before the first block of a chain."""
     return xxh3_64_intdigest(root, _ROOT_SEED)
+
+
+def last_hash(hashes: bytes) -> int:
+    """The last of packed `hashes`, of which there is at least one: all that a chain needs to go on."""
+    return int.from_bytes(hashes[-HASH_BYTES:], "little")
+
+
+def require_whole_tokens(tokens: bytes, block_size: int) -> None:
+    """Raises ValueError where there is no chain: a block size that is not positive, an id that is cut off."""
+    if block_size <= 0:
+        raise ValueError(f"block size must be positive, not {block_size}")
+    if len(tokens) % TOKEN_BYTES:
+        raise ValueError(f"token ids come in {TOKEN_BYTES} bytes each, and {len(tokens)} bytes is no multiple")

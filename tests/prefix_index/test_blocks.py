@@ -90,6 +90,23 @@ def test_chains_agree_exactly_as_far_as_the_tokens_do(left: list[int], right: li
         assert (a == b) == (left[:end] == right[:end])
 
 
+def test_a_longer_chain_is_pinned() -> None:
+    """Over more blocks than are hashed in one go anywhere, with a tail that is not a whole block."""
+    chain = chain_of(packed(list(range(16 * 300 + 5))), ROOT, 16)
+    assert len(chain) == 300
+    assert [f"{hashes(chain)[place]:016x}" for place in (0, 127, 128, 299)] == [
+        "664fa80a576fa3f3",
+        "90073d6ec1dfafb6",
+        "77287df877ebe8ef",
+        "eb379668df78a939",
+    ]
+
+
+def test_a_block_size_no_prompt_reaches_gives_no_blocks() -> None:
+    assert chain_of(packed([1, 2, 3]), ROOT, 2**70) == Chain(b"", 2**70, 3)
+    assert chain_of(packed([]), ROOT, 16) == Chain(b"", 16, 0)
+
+
 def test_two_roots_share_no_block() -> None:
     other = prompt_root(model="llama", adapter=None, fingerprint=b"\x01\x02", block_size=4, salt=b"other")
     tokens = packed(list(range(64)))
