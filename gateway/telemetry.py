@@ -1,7 +1,8 @@
 """What the gateway says about itself: metrics and one log line a request.
 
-Labels are bounded: routes, endpoints, reasons and outcomes come from our own enumerations or the configuration, never
-from a client. Children are looked up once and kept, since a labelled look-up costs three times an increment.
+Labels are bounded: routes, endpoints, reasons, shapes and outcomes come from our own enumerations or the
+configuration, models from the engines, never from a client. Children are looked up once and kept, since a labelled
+look-up costs three times an increment.
 """
 
 import logging
@@ -34,6 +35,30 @@ class Telemetry:
             "prefixgate_decisions",
             "Routing decisions by chosen endpoint and reason; the reasons sum to the decisions.",
             ["endpoint", "reason"],
+            registry=registry,
+        )
+        self._reasons = Counter(
+            "prefixgate_reasons",
+            "Client requests by why they had, or had not, a prefix to go by; they sum to the client requests.",
+            ["reason"],
+            registry=registry,
+        )
+        self._prompts = Counter(
+            "prefixgate_prompts",
+            "Prompts by where their token ids came from: local, engine, bytes, none.",
+            ["source"],
+            registry=registry,
+        )
+        self._token_comparisons = Counter(
+            "prefixgate_token_comparisons",
+            "The gateway's count of a prompt's tokens against the engine's, by model, shape and outcome.",
+            ["model", "shape", "outcome"],
+            registry=registry,
+        )
+        self._token_parity_ratio = Gauge(
+            "prefixgate_token_parity_ratio",
+            "Share of the last 256 comparisons of this model and shape in which both counted the same.",
+            ["model", "shape"],
             registry=registry,
         )
         self._attempts_failed = Counter(
@@ -85,6 +110,10 @@ class Telemetry:
         )
         self.requests = lru_cache(maxsize=256)(self._requests.labels)
         self.decisions = lru_cache(maxsize=8192)(self._decisions.labels)
+        self.reasons = lru_cache(maxsize=64)(self._reasons.labels)
+        self.prompts = lru_cache(maxsize=16)(self._prompts.labels)
+        self.token_comparisons = lru_cache(maxsize=8192)(self._token_comparisons.labels)
+        self.token_parity_ratio = lru_cache(maxsize=4096)(self._token_parity_ratio.labels)
         self.attempts_failed = lru_cache(maxsize=1024)(self._attempts_failed.labels)
         self.tokens = lru_cache(maxsize=8192)(self._tokens.labels)
         self.unreported = lru_cache(maxsize=1024)(self._unreported.labels)
