@@ -1,12 +1,13 @@
 """Response bodies, in vLLM's shapes: whole answers, stream chunks, usage, errors."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from backends.reference.errors import RequestRefused
+from backends.reference.tool_calls import ForcedCall
 from backends.reference.types import Delta, FinishReason, Receipt
 
 Json = dict[str, object]
@@ -17,58 +18,94 @@ FINGERPRINT: Final = "prefixgate-reference"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What every chunk of one answer repeats. `chat` chooses between the two dialects of the API."""
+    """What every chunk of one answer repeats. `chat` chooses between the two dialects of the API.
+
+    `prompts` are the prompts' token ids, one of each choice, where the client asked for token ids. `call` is the tool
+    call that the answer consists of, where the client forced one.
+    """
 
     id: str
     created: int
     model: str
     chat: bool
-    prompt_tokens: tuple[int, ...] | None = None
-    """The prompt's token ids when the client asked for token ids, else `None`."""
+    prompts: Sequence[tuple[int, ...]] | None = None
+    call: ForcedCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One answer text in the making: its deltas so far."""
+
+    deltas: list[Delta] = field(default_factory=list)
 
     @property
-    def wants_token_ids(self) -> bool:
-        """Whether the client asked for token ids."""
-        return self.prompt_tokens is not None
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(delta.text for delta in self.deltas)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The token ids so far."""
+        return [token for delta in self.deltas for token in delta.token_ids]
 
 
-def usage(receipt: Receipt, *, details: bool = True) -> Json:
-    """The `usage` object; `cached_tokens` is always there, 0 when nothing was cached."""
+def usage(receipts: Iterable[Receipt], *, details: bool = True) -> Json:
+    """The `usage` object, summed over choices; `cached_tokens` is always there, 0 when nothing was cached."""
+    all_of = list(receipts)
+    prompt_tokens = sum(one.prompt_tokens for one in all_of)
+    completion_tokens = sum(one.completion_tokens for one in all_of)
     plain: Json = {
-        "prompt_tokens": receipt.prompt_tokens,
-        "total_tokens": receipt.prompt_tokens + receipt.completion_tokens,
-        "completion_tokens": receipt.completion_tokens,
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "completion_tokens": completion_tokens,
     }
     if details:
         plain["prompt_tokens_details"] = {
-            "cached_tokens": receipt.cached_tokens,
-            "created_cache_tokens": receipt.created_cache_tokens,
+            "cached_tokens": sum(one.cached_tokens for one in all_of),
+            "created_cache_tokens": sum(one.created_cache_tokens for one in all_of),
         }
     return plain | {"completion_tokens_details": None}
 
 
-def whole(answer: Answer, text: str, token_ids: Sequence[int], last: Delta) -> Json:
-    """The body of an answer that is not streamed; `last` is its last delta."""
-    ids = list(token_ids) if answer.wants_token_ids else None
-    ending: Json = {"logprobs": None, "finish_reason": last.finish, "stop_reason": last.stop_reason, "token_ids": ids}
-    choice: Json
-    if answer.chat:
-        message = {"role": "assistant", "content": text, "refusal": None, "annotations": None, "audio": None}
-        choice = {"index": 0, "message": message | {"function_call": None, "reasoning": None}, **ending}
-    else:
-        choice = {"index": 0, "text": text, **ending, "prompt_logprobs": None}
+def whole(answer: Answer, choices: Sequence[Choice]) -> Json:
+    """The body of an answer that is not streamed."""
     return {
         "id": answer.id,
         "object": "chat.completion" if answer.chat else "text_completion",
         "created": answer.created,
         "model": answer.model,
-        "choices": [choice],
+        "choices": [_whole_choice(answer, index, choice) for index, choice in enumerate(choices)],
         "service_tier": None,
         "system_fingerprint": FINGERPRINT,
-        "usage": usage(last.receipt),
-        "prompt_token_ids": answer.prompt_tokens,
+        "usage": usage(choice.deltas[-1].receipt for choice in choices),
+        "prompt_token_ids": _first_prompt(answer) if answer.chat else None,
         "kv_transfer_params": None,
     }
+
+
+def _whole_choice(answer: Answer, index: int, choice: Choice) -> Json:
+    last = choice.deltas[-1]
+    ending: Json = {
+        "logprobs": None,
+        "finish_reason": _finish_reason(answer, last),
+        "stop_reason": last.stop_reason,
+        "token_ids": None if answer.prompts is None else choice.token_ids,
+    }
+    if not answer.chat:
+        prompt = None if answer.prompts is None else answer.prompts[index]
+        return {"index": index, "text": choice.text, **ending, "prompt_logprobs": None, "prompt_token_ids": prompt}
+    message: Json = {"role": "assistant", "content": choice.text, "refusal": None, "annotations": None, "audio": None}
+    if (call := answer.call) is not None:
+        arguments = call.opening + call.fragment(choice.text) + call.closing(last)
+        function = {"name": call.name, "arguments": arguments}
+        message |= {"content": "", "tool_calls": [{"id": call.id, "type": "function", "function": function}]}
+    return {"index": index, "message": message | {"function_call": None, "reasoning": None}, **ending}
+
+
+def _finish_reason(answer: Answer, delta: Delta) -> str | None:
+    if answer.call is None or delta.finish is None:
+        return delta.finish
+    return answer.call.finish(delta)
 
 
 def chunk(answer: Answer, choices: list[Json], extra: Json | None = None) -> bytes:
@@ -83,26 +120,47 @@ def chunk(answer: Answer, choices: list[Json], extra: Json | None = None) -> byt
     return event(head | (extra or {}))
 
 
-def role_chunk(answer: Answer, extra: Json) -> bytes:
-    """The first event of a streamed chat answer."""
-    choice: Json = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-    return chunk(answer, [choice], extra | {"prompt_token_ids": answer.prompt_tokens})
+def first_chunks(answer: Answer, extra: Json) -> Iterator[bytes]:
+    """The events of a streamed chat answer before its first token: the role, and the beginning of a forced call."""
+    yield _chat_chunk(answer, {"role": "assistant", "content": ""}, extra | {"prompt_token_ids": _first_prompt(answer)})
+    if (call := answer.call) is not None:
+        head: Json = {"index": 0, "id": call.id, "type": "function", "function": {"name": call.name}}
+        yield _chat_chunk(answer, {"tool_calls": [head]}, extra)
+        yield _chat_chunk(answer, _arguments(call.opening), extra)
 
 
-def delta_chunk(answer: Answer, delta: Delta, extra: Json) -> bytes:
-    """One event of a stream with new text, maybe the last with text."""
-    choice: Json = {"index": 0}
-    choice |= {"delta": {"content": delta.text}} if answer.chat else {"text": delta.text}
-    choice |= {"logprobs": None, "finish_reason": delta.finish}
+def delta_chunk(answer: Answer, index: int, delta: Delta, extra: Json) -> bytes:
+    """One event of a stream with news of a choice, maybe its last."""
+    choice: Json = {"index": index}
+    if (call := answer.call) is not None:
+        closing = "" if delta.finish is None else call.closing(delta)
+        choice["delta"] = _arguments(call.fragment(delta.text) + closing)
+    elif answer.chat:
+        choice["delta"] = {"content": delta.text}
+    else:
+        choice["text"] = delta.text
+    choice |= {"logprobs": None, "finish_reason": _finish_reason(answer, delta)}
     if delta.finish is not None:
         choice["stop_reason"] = delta.stop_reason
-    choice["token_ids"] = delta.token_ids if answer.wants_token_ids else None
+    choice["token_ids"] = None if answer.prompts is None else delta.token_ids
     return chunk(answer, [choice], extra)
 
 
-def usage_chunk(answer: Answer, receipt: Receipt) -> bytes:
-    """The event with no choices that carries the usage, sent before the end when asked for."""
-    return chunk(answer, [], {"usage": usage(receipt), "system_fingerprint": FINGERPRINT})
+def usage_chunk(answer: Answer, receipts: Iterable[Receipt]) -> bytes:
+    """The event with no choices that carries the usage of all of them, sent before the end when asked for."""
+    return chunk(answer, [], {"usage": usage(receipts), "system_fingerprint": FINGERPRINT})
+
+
+def _chat_chunk(answer: Answer, delta: Json, extra: Json) -> bytes:
+    return chunk(answer, [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}], extra)
+
+
+def _arguments(fragment: str) -> Json:
+    return {"tool_calls": [{"index": 0, "function": {"arguments": fragment}}]}
+
+
+def _first_prompt(answer: Answer) -> tuple[int, ...] | None:
+    return None if answer.prompts is None else answer.prompts[0]
 
 
 def event(body: Json) -> bytes:

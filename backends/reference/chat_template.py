@@ -19,7 +19,20 @@ from backends.reference.errors import ModelUnavailable, RequestRefused
 
 Message = dict[str, object]
 
-TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+TEXT_KEYS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}
+"""Part types that are text, and where they keep it."""
+
+RESERVED = frozenset({"messages", "conversation", "chat_template", "tokenize"})
+"""Names of template arguments that vLLM refuses."""
+
+MARK = "CONTINUE_FINAL_MESSAGE_TAG "
+"""Put behind the message to be continued. It is Hugging Face's own, so that templates do the same with it."""
 
 
 class ChatTemplate:
@@ -34,27 +47,24 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
 
     def render(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[object] | None = None,
-        add_generation_prompt: bool = True,
-        extra: Mapping[str, object] | None = None,
+        self, messages: Sequence[Message], variables: Mapping[str, object], *, continue_final_message: bool = False
     ) -> str:
-        """The prompt. `extra` are more template variables (`chat_template_kwargs`); raises `RequestRefused` (400)."""
-        variables: dict[str, object] = {
-            **self._special_tokens,
-            **(extra or {}),
-            "messages": [_plain(message) for message in messages],
-            "tools": list(tools) if tools else None,
-            "add_generation_prompt": add_generation_prompt,
-        }
+        """The prompt. `variables` are tools, documents, `add_generation_prompt` and what the client adds to them.
+
+        With `continue_final_message` the prompt ends where the last message's text does. Raises `RequestRefused` (400).
+        """
+        if RESERVED & variables.keys():
+            raise RequestRefused("a template argument has a reserved name", param="chat_template_kwargs")
+        seen = [_plain(message) for message in messages]
+        if continue_final_message:
+            seen[-1] = {**seen[-1], "content": f"{seen[-1]['content']}{MARK}"}
         try:
-            return self._template.render(variables)
+            text = self._template.render({**self._special_tokens, **variables, "messages": seen})
         except (TemplateError, TypeError, ValueError, AttributeError) as error:
             # Templates fail in many ways on messages they do not expect; all of them are about this request.
             why = str(error) if isinstance(error, _TemplateRefusal) else type(error).__name__
             raise RequestRefused(f"the chat template refused the messages: {why}", param="messages") from error
+        return _cut_at_mark(text) if continue_final_message else text
 
 
 class _TemplateRefusal(TemplateError):
@@ -75,6 +85,14 @@ def load_chat_template(directory: Path, override: Path | None = None) -> ChatTem
     return ChatTemplate(source, special)
 
 
+def _cut_at_mark(text: str) -> str:
+    """The text before the mark; a template that trims took the mark's space away, so it would have trimmed more."""
+    before, found, after = text.rpartition(MARK.strip())
+    if not found:
+        raise RequestRefused("the chat template leaves out the message to be continued", param="messages")
+    return before if after.startswith(" ") else before.rstrip()
+
+
 def _plain(message: Message) -> Message:
     """One message as templates expect it: content is a string, arguments of tool calls are objects."""
     plain = {**message, "content": _text_of(message.get("content"))}
@@ -91,19 +109,20 @@ def _text_of(content: object) -> str:
         return content
     if not isinstance(content, list):
         raise RequestRefused("content must be a string or a list of parts", param="messages")
-    texts: list[str] = []
-    for part in content:
-        if isinstance(part, str):
-            texts.append(part)
-            continue
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in TEXT_PARTS:
-            raise RequestRefused("this engine takes text parts only", param="messages")
-        text = part.get("refusal" if kind == "refusal" else "text")
-        if not isinstance(text, str):
-            raise RequestRefused("a text part needs a string in its text field", param="messages")
-        texts.append(text)
-    return "\n".join(texts)
+    return "\n".join(filter(None, map(_part_text, content)))
+
+
+def _part_text(part: object) -> str:
+    """The text of one part; empty for a text part without."""
+    if isinstance(part, str):
+        return part
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or kind not in TEXT_KEYS:
+        raise RequestRefused("this engine takes text parts only", param="messages")
+    text = part.get(TEXT_KEYS[kind])
+    if text is not None and not isinstance(text, str):
+        raise RequestRefused("the text of a part must be a string", param="messages")
+    return text or ""
 
 
 def _with_object_arguments(call: object) -> object:
@@ -113,7 +132,7 @@ def _with_object_arguments(call: object) -> object:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             arguments = {}
     if not isinstance(arguments, dict):
         arguments = {}

@@ -16,8 +16,8 @@ import uvicorn
 from backends.reference.chat_template import load_chat_template
 from backends.reference.engine import Engine, EngineStats
 from backends.reference.model_files import ensure_model
-from backends.reference.routes import Service
 from backends.reference.server import create_app
+from backends.reference.service import Service
 from backends.reference.tokenizer import ModelTokenizer
 from backends.reference.types import EngineConfig
 from backends.reference.weights import ModelWeights, load_weights

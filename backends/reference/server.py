@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backends.reference import answers
 from backends.reference.errors import EngineStopped, RequestRefused
-from backends.reference.routes import Service, chat_completions, completions, json_response
+from backends.reference.routes import chat_completions, completions, json_response
+from backends.reference.service import Service
 from backends.reference.wire import ChatBody, DetokenizeBody, TokenizeBody, parse_body
 
 VERSION = "0.1.0"
@@ -98,9 +99,10 @@ async def _metrics(request: Request) -> Response:
 
 async def _tokenize(request: Request) -> Response:
     service: Service = request.app.state.service
-    body = parse_body(await request.body(), TokenizeBody)
+    raw = await request.body()
+    body = parse_body(raw, TokenizeBody)
     service.check_model(body.model)
-    tokens = await asyncio.to_thread(_tokens_of, service, body)
+    tokens = await asyncio.to_thread(_tokens_of, service, body, raw)
     return json_response(
         {
             "count": len(tokens),
@@ -111,19 +113,12 @@ async def _tokenize(request: Request) -> Response:
     )
 
 
-def _tokens_of(service: Service, body: TokenizeBody) -> list[int]:
+def _tokens_of(service: Service, body: TokenizeBody, raw: bytes) -> list[int]:
     if body.messages is not None:
-        chat = ChatBody(
-            messages=body.messages,
-            tools=body.tools,
-            add_generation_prompt=body.add_generation_prompt,
-            add_special_tokens=bool(body.add_special_tokens),
-            chat_template_kwargs=body.chat_template_kwargs,
-        )
-        return service.render(chat)
+        return service.render(parse_body(raw, ChatBody))
     if body.prompt is None:
         raise RequestRefused("give prompt or messages", param="prompt")
-    return service.tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens is not False)
+    return service.tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
 
 
 async def _detokenize(request: Request) -> Response:

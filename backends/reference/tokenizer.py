@@ -15,8 +15,8 @@ class ModelTokenizer:
         self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Token ids of `text`; special tokens written out in it become special tokens."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        """Token ids of `text`; special tokens written out in it become special tokens, lone surrogates U+FFFD."""
+        ids: list[int] = self._tokenizer.encode(well_formed(text), add_special_tokens=add_special_tokens).ids
         return ids
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -32,6 +32,11 @@ class ModelTokenizer:
     def vocab_size(self) -> int:
         """Number of tokens, added ones included."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+
+def well_formed(text: str) -> str:
+    """`text` with U+FFFD for each lone surrogate; neighbours that make a pair become their character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class TextStream:

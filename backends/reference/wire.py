@@ -4,12 +4,14 @@ Fields this engine does not know are ignored, as vLLM ignores them. Fields it kn
 impossible value is a 400 that names the field. Messages stay dictionaries, because chat templates may read any key.
 """
 
+import json
 from typing import TypeVar
 
 import msgspec
 
 from backends.reference.chat_template import Message
 from backends.reference.errors import RequestRefused
+from backends.reference.tokenizer import well_formed
 from backends.reference.types import GenerationRequest, RequestId, SamplingParams
 
 COMPLETION_MAX_TOKENS = 16
@@ -47,14 +49,18 @@ class GenerationFields(msgspec.Struct, kw_only=True):
 
 
 class ChatBody(GenerationFields, kw_only=True):
-    """Body of `POST /v1/chat/completions`."""
+    """Body of `POST /v1/chat/completions`, and of `POST /tokenize` for a chat."""
 
     messages: list[Message]
     tools: list[dict[str, object]] | None = None
+    tool_choice: str | dict[str, object] | None = None
+    documents: list[dict[str, object]] | None = None
     max_completion_tokens: int | None = None
     add_generation_prompt: bool = True
+    continue_final_message: bool = False
     add_special_tokens: bool = False
     chat_template_kwargs: dict[str, object] | None = None
+    reasoning_effort: str | None = None
 
 
 class CompletionBody(GenerationFields, kw_only=True):
@@ -65,15 +71,12 @@ class CompletionBody(GenerationFields, kw_only=True):
 
 
 class TokenizeBody(msgspec.Struct, kw_only=True):
-    """Body of `POST /tokenize`: a prompt, or messages."""
+    """Body of `POST /tokenize`: a prompt; or `messages`, and then the body is read again as a `ChatBody`."""
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[Message] | None = None
-    tools: list[dict[str, object]] | None = None
-    add_generation_prompt: bool = True
-    add_special_tokens: bool | None = None
-    chat_template_kwargs: dict[str, object] | None = None
+    messages: object = None
+    add_special_tokens: bool = True
     return_token_strs: bool | None = None
 
 
@@ -88,23 +91,37 @@ T = TypeVar("T")
 
 
 def parse_body(raw: bytes, kind: type[T]) -> T:
-    """The body as `kind`; raises `RequestRefused` (400) naming the field."""
+    """The body as `kind`; raises `RequestRefused` (400) naming the field.
+
+    Lone surrogates, which JSON can spell and UTF-8 cannot, become U+FFFD.
+    """
     try:
-        return msgspec.json.decode(raw, type=kind)
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except msgspec.ValidationError:
+            raise
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # Python's own parser takes what vLLM takes: a byte order mark, and lone surrogates.
+            plain = json.dumps(json.loads(raw), ensure_ascii=False)
+            return msgspec.json.decode(well_formed(plain), type=kind)
     except msgspec.ValidationError as error:
         message = str(error)
         raise RequestRefused(message, param=_path_of(message), kind="Bad Request") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise RequestRefused(f"the body is not valid JSON: {error}", kind="Bad Request") from None
 
 
-def check_messages(messages: list[Message]) -> None:
-    """At least one message, each with a role."""
-    if not messages:
+def check_messages(body: ChatBody) -> None:
+    """At least one message, each with a role, and an end that fits: a new answer, or the last message continued."""
+    if not body.messages:
         raise RequestRefused("messages must not be empty", param="messages")
-    for message in messages:
+    for message in body.messages:
         if not isinstance(message.get("role"), str):
             raise RequestRefused("each message needs a role", param="messages")
+    if body.continue_final_message and body.add_generation_prompt:
+        raise RequestRefused(
+            "continue_final_message needs add_generation_prompt to be false", param="continue_final_message"
+        )
 
 
 def generation_request(

@@ -14,12 +14,13 @@ TOOL = {"type": "function", "function": {"name": "größe", "parameters": {"b": 
 
 
 def render(source: str, messages: list[Message], **options: object) -> str:
-    return ChatTemplate(source, {"eos_token": "</s>"}).render(messages, extra=options)
+    return ChatTemplate(source, {"eos_token": "</s>"}).render(messages, options)
 
 
 def test_text_parts_are_joined_by_lines() -> None:
     parts = [{"type": "text", "text": "one"}, "two", {"type": "refusal", "refusal": "no"}]
-    assert render(PLAIN, [{"role": "user", "content": parts}]) == "[user:one\ntwo\nno]"
+    parts += [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": ""}, {"type": "text", "text": None}]
+    assert render(PLAIN, [{"role": "user", "content": parts}]) == "[user:one\ntwo\nno\nhm]"
 
 
 def test_no_content_is_empty_text() -> None:
@@ -27,7 +28,8 @@ def test_no_content_is_empty_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [7, [{"type": "image_url", "image_url": {"url": "x"}}], [{"type": "text"}], [3], {"type": "text"}]
+    "content",
+    [7, [{"type": "image_url", "image_url": {"url": "x"}}], [{"type": "text", "text": 3}], [3], {"type": "text"}],
 )
 def test_other_content_is_refused(content: object) -> None:
     with pytest.raises(RequestRefused) as refused:
@@ -60,9 +62,29 @@ def test_templates_see_special_tokens_and_the_clients_variables() -> None:
     assert render("{{ eos_token }}{{ mood }}", [], mood="calm") == "</s>calm"
 
 
-def test_the_clients_variables_do_not_replace_the_messages() -> None:
-    messages: list[Message] = [{"role": "user", "content": "real"}]
-    assert ChatTemplate(PLAIN, {}).render(messages, extra={"messages": []}) == "[user:real]"
+def test_the_clients_variables_may_not_replace_the_messages() -> None:
+    with pytest.raises(RequestRefused) as refused:
+        ChatTemplate(PLAIN, {}).render([{"role": "user", "content": "real"}], {"messages": []})
+    assert refused.value.param == "chat_template_kwargs"
+
+
+@pytest.mark.parametrize(
+    ("source", "content", "shown"),
+    [
+        (PLAIN, "so far ", "[user:Go][assistant:so far "),
+        ("{% for m in messages %}<{{ m.content | trim }}>{% endfor %}", "so far ", "<Go><so far"),
+    ],
+)
+def test_a_continued_message_is_left_open_where_its_text_ends(source: str, content: str, shown: str) -> None:
+    messages: list[Message] = [{"role": "user", "content": "Go"}, {"role": "assistant", "content": content}]
+    assert ChatTemplate(source, {}).render(messages, {}, continue_final_message=True) == shown
+
+
+def test_a_message_that_the_template_leaves_out_cannot_be_continued() -> None:
+    with pytest.raises(RequestRefused, match="leaves out"):
+        ChatTemplate("{{ messages[0].content }}", {}).render(
+            [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "so"}], {}, continue_final_message=True
+        )
 
 
 def test_blocks_leave_no_white_space_and_loops_can_break() -> None:
@@ -96,7 +118,7 @@ def test_our_template_renders_tools_calls_and_results() -> None:
             {"role": "assistant", "content": None, "tool_calls": [call, call]},
             {"role": "tool", "content": "seen", "tool_call_id": "1"},
         ],
-        tools=[TOOL],
+        {"tools": [TOOL], "add_generation_prompt": True},
     )
     rendered_call = '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
     assert text.startswith("<|im_start|>system\nBe brief.\n\n")
@@ -111,15 +133,16 @@ def test_our_template_without_tools_is_plain_chatml() -> None:
     template = ChatTemplate(TEMPLATE_WITH_TOOLS.read_text(encoding="utf-8"), {})
     messages: list[Message] = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
     expected = "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
-    assert template.render(messages, add_generation_prompt=False) == expected
+    assert template.render(messages, {"add_generation_prompt": False}) == expected
 
 
 def test_a_longer_conversation_keeps_the_prompt_of_the_shorter_one_as_prefix() -> None:
     template = ChatTemplate(TEMPLATE_WITH_TOOLS.read_text(encoding="utf-8"), {})
     messages: list[Message] = [{"role": "user", "content": "U"}]
-    first = template.render(messages, tools=[TOOL])
+    variables = {"tools": [TOOL], "add_generation_prompt": True}
+    first = template.render(messages, variables)
     longer = template.render(
-        [*messages, {"role": "assistant", "content": "A"}, {"role": "user", "content": "V"}], tools=[TOOL]
+        [*messages, {"role": "assistant", "content": "A"}, {"role": "user", "content": "V"}], variables
     )
     assert longer.startswith(first)
 
@@ -127,11 +150,11 @@ def test_a_longer_conversation_keeps_the_prompt_of_the_shorter_one_as_prefix() -
 def test_the_template_comes_from_the_directory_or_a_file(tmp_path: Path) -> None:
     config = tmp_path / "tokenizer_config.json"
     config.write_text(json.dumps({"chat_template": "inline {{ eos_token }}", "eos_token": {"content": "<end>"}}))
-    assert load_chat_template(tmp_path).render([]) == "inline <end>"
+    assert load_chat_template(tmp_path).render([], {}) == "inline <end>"
     (tmp_path / "other.jinja").write_text("other")
-    assert load_chat_template(tmp_path, tmp_path / "other.jinja").render([]) == "other"
+    assert load_chat_template(tmp_path, tmp_path / "other.jinja").render([], {}) == "other"
     (tmp_path / "chat_template.jinja").write_text("separate")
-    assert load_chat_template(tmp_path).render([]) == "separate"
+    assert load_chat_template(tmp_path).render([], {}) == "separate"
 
 
 def test_a_missing_template_is_named(tmp_path: Path) -> None:

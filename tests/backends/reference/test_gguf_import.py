@@ -152,7 +152,7 @@ def test_the_tokenizer_comes_back(imported: Path) -> None:
 
 
 def test_the_template_comes_back(imported: Path) -> None:
-    assert load_chat_template(imported).render([]) == "<|im_start|>own template"
+    assert load_chat_template(imported).render([], {}) == "<|im_start|>own template"
 
 
 def test_the_files_may_be_read_by_others(imported: Path) -> None:
