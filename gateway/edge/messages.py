@@ -187,12 +187,12 @@ def _leading_system(system: str | Sequence[Mapping[str, Any]] | None) -> str:
 
 def _add_tools(form: dict[str, object], request: _Request) -> None:
     tools = _tools_in_effect(request)
-    if tools is None:
+    # Chat servers refuse an empty list, and a choice where there is nothing to choose from; those of messages do not.
+    if not tools:
         return
     form["tools"] = [_function(tool, f"tools[{number}]") for number, tool in enumerate(tools)]
     choice = request.tool_choice
-    # Chat servers refuse a choice where there is nothing to choose from.
-    if choice is None or not tools:
+    if choice is None:
         return
     form["tool_choice"] = _tool_choice(choice)
     if choice.disable_parallel_tool_use is not None:
