@@ -57,11 +57,11 @@ def chat_messages(instructions: object, given: object) -> list[Message]:
 
 
 def continues_last(given: object) -> bool:
-    """Whether the last item is an answer that was begun and is to be continued (not even then, if it is plain text)."""
-    if not isinstance(given, list) or not given or not isinstance(last := given[-1], dict):
+    """Whether the last item is a message or a reasoning that was begun and is to be continued."""
+    last = given[-1] if isinstance(given, list) and given else None
+    if not isinstance(last, dict):
         return False
-    whole_item = last.get("type") == "reasoning" or isinstance(last.get("content"), list)
-    return kind_of(last) in ("message", "reasoning") and whole_item and last.get("status") in _UNFINISHED
+    return kind_of(last) in ("message", "reasoning") and last.get("status") in _UNFINISHED
 
 
 def kind_of(item: Mapping[str, object]) -> str | None:

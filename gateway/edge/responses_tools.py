@@ -9,6 +9,7 @@ The model sees what vLLM shows it for the same request. `ToolNames` knows the wa
 `find` in `crm`, and a call of a custom tool carries text instead of arguments.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -124,8 +125,8 @@ def unservable_choice(choice: object) -> str | None:
 
 
 def custom_arguments(text: str) -> str:
-    """The arguments of a custom tool's function for this text, as JSON."""
-    return msgspec.json.encode({CUSTOM_INPUT: text}).decode()
+    """The arguments of a custom tool's function for this text: JSON, with the spaces that vLLM writes."""
+    return json.dumps({CUSTOM_INPUT: text}, ensure_ascii=False)
 
 
 def custom_text(arguments: str) -> str:
