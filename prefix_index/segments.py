@@ -19,12 +19,12 @@ The work is in three steps, so that the long one can leave the event loop:
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prefix_index.segment_cache import ContentKey, SegmentCache, content_key
 from prefix_index.tokens import WholeTokenizer, utf8
-from prefix_index.types import TokenIds
+from prefix_index.types import TOKEN_BYTES, TokenIds
 
 LOOP_SAFE_BYTES = 2_000
 """New text that may be tokenised on the event loop: under 2 ms at the 1.1 MB/s of the slowest tokenizer measured."""
@@ -102,8 +102,8 @@ class Encoding:
 class SegmentedTokenizer:
     """A tokenizer with a cache of segments in front; gives exactly the ids of the tokenizer itself.
 
-    `in_segments` tells whether it cuts, or always takes the text whole. `begin`, `finish` and `encode` belong to one
-    thread, the event loop's.
+    `in_segments` tells whether it cuts, or always takes the text whole; `adds_before` whether it puts a token of its
+    own in front of a text. `begin`, `finish` and `encode` belong to one thread, the event loop's.
     """
 
     def __init__(self, whole: WholeTokenizer, cache: SegmentCache) -> None:
@@ -115,6 +115,9 @@ class SegmentedTokenizer:
         self._cut = _any_of(self._cut_ids)
         self.in_segments = _equal_in_segments(whole, self._cut, self._cut_ids)
         self._around = _added_around(whole) if self.in_segments else None
+        self.adds_before = not whole.encode("a", add_special_tokens=True).startswith(
+            whole.encode("a", add_special_tokens=False)[:TOKEN_BYTES]
+        )
 
     def begin(self, text: str, *, add_special_tokens: bool) -> Encoding:
         """Cut `text` and look up its segments. O(length): about 1 µs a KB and 1 µs a segment.
@@ -128,6 +131,19 @@ class SegmentedTokenizer:
         key = content_key(content, b"+" if add_special_tokens else b"")
         known = self._cache.get(key)
         return self._begun([Missing(key, content, add_special_tokens) if known is None else known])
+
+    def begin_all(self, pieces: Sequence[str | TokenIds], *, add_special_tokens: bool) -> Encoding:
+        """Like `begin`, for texts with ids between them. Tokens of its own go around the first text."""
+        if len(pieces) == 1 and isinstance(pieces[0], str):
+            return self.begin(pieces[0], add_special_tokens=add_special_tokens)
+        found: list[TokenIds | Missing] = []
+        for piece in pieces:
+            if isinstance(piece, str):
+                found += self.begin(piece, add_special_tokens=add_special_tokens).pieces
+                add_special_tokens = False
+            else:
+                found.append(piece)
+        return self._begun(found)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """Token ids of `text`, all three steps at once."""

@@ -13,7 +13,8 @@ Nothing is ever downloaded. Cost: 1 to 2 MB/s for `tokenizers`, 5 to 10 MB/s for
 
 import binascii
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +43,35 @@ class WholeTokenizer(Protocol):
         """Token ids of `text`. O(length)."""
 
 
+@dataclass(frozen=True, slots=True)
+class AddedTokenSpec:
+    """A token that a model's configuration adds to its tokenizer.json.
+
+    `must_differ`: it is also added where the tokenizer has one of the same text with other properties, which it
+    replaces; else only where there is none of this text.
+    """
+
+    text: str
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+    special: bool = True
+    must_differ: bool = False
+
+    @classmethod
+    def read(cls, token: object, *, must_differ: bool) -> "AddedTokenSpec | None":
+        """A token of a configuration: a string, which is special, or an object; None for anything else."""
+        if isinstance(token, str):
+            return cls(token)
+        if not isinstance(token, dict) or not isinstance(text := token.get("content"), str):
+            return None
+        special = bool(token.get("special", not must_differ))
+        flags = {name: bool(token.get(name)) for name in ("single_word", "lstrip", "rstrip")}
+        normalized = bool(token.get("normalized", not special))
+        return cls(text, **flags, normalized=normalized, special=special, must_differ=must_differ)
+
+
 class HuggingFaceTokenizer:
     """A `tokenizer.json`. Padding and truncation that the file may ask for are off, as in engines."""
 
@@ -53,14 +83,19 @@ class HuggingFaceTokenizer:
         self.cut_tokens = _cut_tokens(inner)
 
     @classmethod
-    def from_file(cls, path: Path) -> "HuggingFaceTokenizer":
-        """Load a `tokenizer.json`; its bytes are the fingerprint. Raises `TokenizerUnavailable`."""
+    def from_file(cls, path: Path, added_tokens: Sequence[AddedTokenSpec] = ()) -> "HuggingFaceTokenizer":
+        """Load a `tokenizer.json`; its bytes, and tokens added to it, are the fingerprint.
+
+        Raises `TokenizerUnavailable`.
+        """
         data = _read(path)
         try:
             inner = tokenizers.Tokenizer.from_buffer(data)
         except Exception as error:  # noqa: BLE001 - the library raises bare Exception for every fault of the file
             raise TokenizerUnavailable(str(path), f"not a tokenizer.json: {error}") from None
-        return cls(inner, blake2b(data, digest_size=16).digest())
+        digest = blake2b(data, digest_size=16)
+        digest.update("".join(map(repr, _add_tokens(inner, added_tokens))).encode())
+        return cls(inner, digest.digest())
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """Token ids of `text`."""
@@ -131,6 +166,33 @@ def _ranks(data: bytes) -> dict[bytes, int]:
     if any(bytes([byte]) not in ranks for byte in range(256)):
         raise ValueError("it does not hold all single bytes")
     return ranks
+
+
+def _add_tokens(inner: tokenizers.Tokenizer, wanted: Sequence[AddedTokenSpec]) -> list[AddedTokenSpec]:
+    """Add what `inner` lacks, in order; returns that."""
+    known = {token.content: token for token in inner.get_added_tokens_decoder().values()}
+    missing: dict[str, AddedTokenSpec] = {}
+    for spec in wanted:
+        same = known.get(spec.text)
+        if spec.text and spec.text not in missing and (same is None or (spec.must_differ and _differs(spec, same))):
+            missing[spec.text] = spec
+    inner.add_tokens([_added_token(spec) for spec in missing.values()])
+    return list(missing.values())
+
+
+def _differs(spec: AddedTokenSpec, token: tokenizers.AddedToken) -> bool:
+    return repr(_added_token(spec)) != repr(token)
+
+
+def _added_token(spec: AddedTokenSpec) -> tokenizers.AddedToken:
+    return tokenizers.AddedToken(
+        spec.text,
+        single_word=spec.single_word,
+        lstrip=spec.lstrip,
+        rstrip=spec.rstrip,
+        normalized=spec.normalized,
+        special=spec.special,
+    )
 
 
 def _cut_tokens(inner: tokenizers.Tokenizer) -> dict[str, TokenIds]:

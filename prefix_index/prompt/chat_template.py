@@ -10,17 +10,16 @@ Cost: some 10 µs a message with plain templates.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from hashlib import blake2b
 
 import jinja2
 from jinja2 import meta
 
 from prefix_index.errors import TemplateFailed
-from prefix_index.prompt.content_format import content_format
+from prefix_index.prompt.content_format import content_format, content_format_of_names
 from prefix_index.prompt.continuation import cut_after_mark, with_mark
 from prefix_index.prompt.template_language import BUDGET, MAX_LOOP_STEPS, MAX_RENDERED_CHARS, ChatEnvironment
-from prefix_index.prompt.types import Json
+from prefix_index.prompt.types import Clock, Json
 
 MAX_REASON_CHARS = 200
 
@@ -39,7 +38,8 @@ _RENDER_ERRORS = (
 class ChatTemplate:
     """One compiled chat template with the special tokens of its model (`bos_token`, `eos_token`, ...).
 
-    `content_format` is what it wants in `message.content`; `uses_clock` tells whether it asks for the date;
+    `content_format` is what it wants in `message.content` (`content_format_of_names` by SGLang's rule);
+    `uses_clock` tells whether it asks for the date;
     `knows_developer` whether it handles that role; `fingerprint` is 16 bytes over source and special tokens.
     Immutable, safe to share between threads. Raises `TemplateFailed` when `source` is not a template.
     """
@@ -51,6 +51,7 @@ class ChatTemplate:
         try:
             tree = environment.parse(source)
             self.content_format = content_format(tree)
+            self.content_format_of_names = content_format_of_names(tree, source)
             self.uses_clock = "strftime_now" in meta.find_undeclared_variables(tree)
             environment.count_loop_steps(tree)
             code = environment.compile(tree)
@@ -69,7 +70,7 @@ class ChatTemplate:
         variables: Json,
         *,
         continue_final_message: bool = False,
-        now: Callable[[], datetime] | None = None,
+        now: Clock | None = None,
     ) -> str:
         """The text of `messages`, which are as `template_messages` makes them.
 
@@ -90,7 +91,7 @@ class ChatTemplate:
         return cut_after_mark(text, messages) if continue_final_message else text
 
 
-def _strftime(now: Callable[[], datetime] | None) -> Callable[[str], str]:
+def _strftime(now: Clock | None) -> Callable[[str], str]:
     def strftime_now(layout: str) -> str:
         if now is None:
             raise jinja2.TemplateRuntimeError("the template asks for the date and no clock was given")

@@ -17,6 +17,9 @@ from jinja2 import nodes
 
 from prefix_index.prompt.types import ContentFormat
 
+_MEDIA_NAMES = ("image", "audio", "video", "vision")
+_NAMES = {"message", "msg", "m"}
+
 
 def content_format(tree: nodes.Template) -> ContentFormat:
     """The content format a parsed template wants."""
@@ -31,6 +34,16 @@ def content_format(tree: nodes.Template) -> ContentFormat:
         if any(_name(_unwrapped(loop.iter)) in filled for loop in macro.find_all(nodes.For)):
             return ContentFormat.PARTS
     return ContentFormat.STRING
+
+
+def content_format_of_names(tree: nodes.Template, source: str) -> ContentFormat:
+    """The content format by SGLang's rule: a template that names media, or loops over the content of `message`, `msg`
+    or `m`, walks parts."""
+    walked = (_unwrapped(loop.iter) for loop in tree.find_all(nodes.For))
+    by_name = any(name in source for name in _MEDIA_NAMES)
+    return (
+        ContentFormat.PARTS if by_name or any(_is_content_of(node, _NAMES) for node in walked) else ContentFormat.STRING
+    )
 
 
 def _aliases(tree: nodes.Template, variable: str) -> set[str]:

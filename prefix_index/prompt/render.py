@@ -1,47 +1,90 @@
 """A request's prompt as the engine will read it: text from a chat, text or token ids from a completion.
 
-    messages, tools, ... --messages.py--> what the template sees --chat_template.py--> text
-    prompt: "text" | ["text"]                                   -------------------->  text
-    prompt: [1, 2, 3] | [[1, 2, 3]]                             -------------------->  token ids
+    messages, tools, ... --the engine's habits (vllm_chat.py, ...)--> what the template sees --template--> text
+    prompt: "text" | ["text"]                                         -----------------------------------> text
+    prompt: [1, 2, 3] | [[1, 2, 3]]                                   -----------------------------------> token ids
 
 What cannot be known here raises `UnsupportedContent`, never a guess: a wrong guess looks like a working cache that
 never hits. Everything is pure: the clock is an argument, nothing the client sent is changed. Linear in the request.
 """
 
 from array import array
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 
 from prefix_index.errors import TemplateFailed, UnsupportedContent
 from prefix_index.prompt.chat_template import ChatTemplate
-from prefix_index.prompt.messages import developer_as_system, template_messages, template_tools
-from prefix_index.prompt.types import PromptView, Renderer, Unsupported
+from prefix_index.prompt.llamacpp_chat import abilities_of, llamacpp_text
+from prefix_index.prompt.media import MediaMarks
+from prefix_index.prompt.other_chats import tgi_text, trtllm_text
+from prefix_index.prompt.plain_chat import plain_messages, plain_text
+from prefix_index.prompt.sglang_chat import sglang_messages, sglang_text
+from prefix_index.prompt.types import Clock, ContentFormat, Json, PromptView, Rendered, Renderer, Unsupported
+from prefix_index.prompt.vllm_chat import vllm_messages, vllm_text
 from prefix_index.token_bytes import pack
 from prefix_index.types import TokenIds
+
+ChatText = Callable[[PromptView, ChatTemplate, Clock | None, MediaMarks], str]
 
 _RESERVED = frozenset({"messages", "conversation", "chat_template", "tokenize"})
 """Template arguments that would change what is rendered by what; engines refuse them."""
 
+_CHAT_TEXTS: Mapping[Renderer, ChatText] = {
+    Renderer.VLLM: vllm_text,
+    Renderer.SGLANG: sglang_text,
+    Renderer.TGI: tgi_text,
+    Renderer.TRTLLM: trtllm_text,
+    Renderer.PLAIN: plain_text,
+}
 
-def chat_text(
-    view: PromptView, template: ChatTemplate, renderer: Renderer, now: Callable[[], datetime] | None = None
-) -> str:
-    """The text of a chat. `now` is the engine's wall clock, for templates that write the date.
+_RENDERERS = {
+    "vllm": Renderer.VLLM,
+    "sglang": Renderer.SGLANG,
+    "llamacpp": Renderer.LLAMACPP,
+    "tgi": Renderer.TGI,
+    "trtllm": Renderer.TRTLLM,
+    "reference": Renderer.PLAIN,
+}
 
-    Raises `TemplateFailed` for messages that no engine accepts, `UnsupportedContent` for parts that are not text.
+
+def renderer_of(engine: str) -> Renderer:
+    """The conventions of an engine; vLLM's where it is not known, which most servers come nearest to."""
+    return _RENDERERS.get(engine, Renderer.VLLM)
+
+
+class ChatRenderer:
+    """One template with the conventions of one engine. Immutable, safe to share between threads.
+
+    Trying a template out for llama.cpp costs some milliseconds, once.
     """
-    if reserved := _RESERVED & view.template_kwargs.keys():
-        raise TemplateFailed(f"a template argument may not be called {min(reserved)}")
-    messages = template_messages(view.messages or [], template.content_format, renderer)
-    if renderer is Renderer.VLLM and not template.knows_developer:
-        messages = developer_as_system(messages)
-    variables = {
-        **_variables(view, renderer),
-        "tools": None if view.tools is None else template_tools(view.tools, renderer),
-        "documents": view.documents,
-        "add_generation_prompt": view.add_generation_prompt,
-    }
-    return template.render(messages, variables, continue_final_message=view.continue_final_message, now=now)
+
+    def __init__(self, template: ChatTemplate, renderer: Renderer) -> None:
+        self._template = template
+        self._chat_text = _llamacpp(template) if renderer is Renderer.LLAMACPP else _CHAT_TEXTS.get(renderer)
+
+    def render(self, view: PromptView, now: Clock | None = None) -> Rendered:
+        """A chat. `now` is the engine's wall clock, for templates that write the date.
+
+        Raises `TemplateFailed` for messages that no engine accepts, `UnsupportedContent` for what cannot be known.
+        """
+        if self._chat_text is None:
+            raise UnsupportedContent(Unsupported.CUSTOM_ENCODER)
+        if reserved := _RESERVED & view.template_kwargs.keys():
+            raise TemplateFailed(f"a template argument may not be called {min(reserved)}")
+        marks = MediaMarks()
+        return marks.cut(self._chat_text(view, self._template, now, marks))
+
+
+def template_messages(messages: Sequence[object], wanted: ContentFormat, renderer: Renderer) -> list[Json]:
+    """`messages` as the template sees them, where they are all text.
+
+    Raises `TemplateFailed` for what no engine accepts (an entry that is not an object or has no role), and
+    `UnsupportedContent` for parts that are not text.
+    """
+    if renderer is Renderer.PLAIN:
+        return plain_messages(messages, None)
+    if renderer is Renderer.SGLANG:
+        return sglang_messages(messages, wanted, None)
+    return vllm_messages(messages, wanted, None)
 
 
 def plain_prompt(view: PromptView) -> str | TokenIds:
@@ -58,13 +101,13 @@ def plain_prompt(view: PromptView) -> str | TokenIds:
     raise UnsupportedContent(Unsupported.PROMPT_FORM)
 
 
-def _variables(view: PromptView, renderer: Renderer) -> dict[str, object]:
-    variables = dict(view.template_kwargs)
-    if view.reasoning_effort is not None:
-        variables["reasoning_effort"] = view.reasoning_effort
-        if renderer is Renderer.VLLM:
-            variables.setdefault("enable_thinking", view.reasoning_effort != "none")
-    return variables
+def _llamacpp(template: ChatTemplate) -> ChatText:
+    abilities = abilities_of(template)
+
+    def chat_text(view: PromptView, template: ChatTemplate, now: Clock | None, marks: MediaMarks) -> str:
+        return llamacpp_text(view, template, abilities, now, marks)
+
+    return chat_text
 
 
 def _is_id(value: object) -> bool:

@@ -1,14 +1,21 @@
 """The nouns of prompts.
 
-JSON body --the edge--> PromptView --template--> text --tokenizer--> TokenIds
+JSON body --the edge--> PromptView --template--> Rendered --tokenizer--> TokenIds
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
+
+from prefix_index.types import TokenIds
 
 Json = Mapping[str, object]
 """A decoded JSON object, as the client sent it."""
+
+
+Clock = Callable[[], datetime]
+"""An engine's wall clock, for templates that write the date."""
 
 
 class ContentFormat(StrEnum):
@@ -27,8 +34,17 @@ class Renderer(StrEnum):
     """vLLM (0.32): tools and tool calls are read into models and written out again, so their keys come in the model's
     order, unknown keys vanish and a missing description reads `null`; `developer` becomes `system` where the template
     does not know it; a system prompt loses its billing line."""
+    SGLANG = "sglang"
+    """SGLang (0.5): text parts are joined with a space; a last answer is spoken by the user, or continued as it is."""
+    LLAMACPP = "llamacpp"
+    """llama.cpp: the template is tried out for what it takes; a last answer is continued; the tokenizer's own first
+    token replaces the template's."""
+    TGI = "tgi"
+    """TGI (3): parts are joined without anything between; tools are written in its own words, so not known here."""
+    TRTLLM = "trtllm"
+    """TensorRT-LLM: nearly vLLM; arguments that are no JSON stay text."""
     PLAIN = "plain"
-    """The template sees tools and tool calls as the client sent them."""
+    """The project's reference engine: content is text, everything else is as the client sent it."""
     CUSTOM = "custom"
     """By code of the engine, whatever template there is (gpt-oss' Harmony and the like): chats cannot be rendered."""
 
@@ -48,6 +64,22 @@ class Unsupported(StrEnum):
     """Neither text nor token ids; the engine will refuse it in its own words."""
     CUSTOM_ENCODER = "custom_encoder"
     """The engine renders this model's chats by code of its own: `Renderer.CUSTOM`."""
+    NO_TOKENIZER = "no_tokenizer"
+    """The model's tokenizer is of a kind that only its engine can read."""
+    TOOLS = "tools"
+    """The engine writes tools into the prompt in words of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A prompt as the engine reads it, in pieces: text to be tokenised, and ids that stand as they are.
+
+    `exact`: whether the tokens of all pieces are the engine's. They are not where media stand (media.py): four pseudo
+    ids each, whatever their number is in the engine.
+    """
+
+    pieces: tuple[str | TokenIds, ...] = field(repr=False)
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,21 @@ import json
 import pytest
 
 from prefix_index.errors import TemplateFailed, UnsupportedContent
-from prefix_index.prompt import ChatTemplate, ContentFormat, PromptView, Renderer, Unsupported
-from prefix_index.prompt.messages import developer_as_system, template_messages, template_tools
-from prefix_index.prompt.render import chat_text, plain_prompt
+from prefix_index.prompt import ChatTemplate, ContentFormat, PromptView, Renderer, Unsupported, template_messages
+from prefix_index.prompt.render import ChatRenderer, plain_prompt
 from prefix_index.prompt.types import Json
+from prefix_index.prompt.vllm_chat import developer_as_system, vllm_tool
 from prefix_index.token_bytes import unpack
 from prefix_index.types import TokenIds
 from tests.prefix_index.prompt_data import Chat, chats
 
 SHOW = ChatTemplate("{{ messages | tojson }}")
+
+
+def chat_text(view: PromptView, template: ChatTemplate, renderer: Renderer) -> str:
+    (piece,) = ChatRenderer(template, renderer).render(view).pieces
+    assert isinstance(piece, str)
+    return piece
 
 
 def text(parts: object) -> dict[str, object]:
@@ -176,21 +182,22 @@ def test_parts_of_developers_are_joined_when_they_become_system() -> None:
 
 def test_tools_are_written_as_vllm_writes_them() -> None:
     tool = {"function": {"parameters": {"b": 1, "a": 2}, "name": "f", "x": 1, "strict": True}, "y": 1}
-    assert json.dumps(template_tools([tool], Renderer.VLLM)) == json.dumps(
-        [
-            {
-                "type": "function",
-                "function": {"name": "f", "description": None, "parameters": {"b": 1, "a": 2}, "strict": True},
-            }
-        ]
+    assert json.dumps(vllm_tool(tool)) == json.dumps(
+        {
+            "type": "function",
+            "function": {"name": "f", "description": None, "parameters": {"b": 1, "a": 2}, "strict": True},
+        }
     )
-    deferred = template_tools([{"function": {"name": "f"}, "defer_loading": True}], Renderer.VLLM)[0]
-    assert isinstance(deferred, dict)
-    assert deferred["defer_loading"] is True
-    assert deferred["function"]["defer_loading"] is True
-    assert template_tools([tool], Renderer.PLAIN) == [tool]
+    deferred = {"type": "function", "function": vllm_tool({"function": {"name": "f"}, "defer_loading": True})}
+    assert json.dumps(deferred["function"]) == json.dumps(
+        {
+            "type": "function",
+            "function": {"name": "f", "description": None, "parameters": None, "defer_loading": True},
+            "defer_loading": True,
+        }
+    )
     with pytest.raises(TemplateFailed):
-        template_tools(["f"], Renderer.VLLM)
+        vllm_tool("f")
 
 
 @pytest.mark.parametrize("chat", chats(), ids=lambda chat: chat.name)

@@ -6,7 +6,7 @@ import pytest
 
 from prefix_index.errors import TemplateFailed, TokenizerUnavailable, UnsupportedContent
 from prefix_index.prompt import PromptView, Renderer, Unsupported, load_model_text
-from prefix_index.prompt.model_directory import read_model_directory
+from prefix_index.prompt.model_directory import read_model_files
 from tests.prefix_index.prompt_data import ids, model_directory
 
 HI = PromptView(messages=[{"role": "user", "content": "Hi"}])
@@ -36,12 +36,12 @@ def test_older_directories_keep_special_tokens_in_a_file_of_their_own(directory:
     put(directory, "tokenizer_config.json", {"chat_template": "", "eos_token": "new", "bos_token": None})
     put(directory, "special_tokens_map.json", {"bos_token": "<s>", "eos_token": "old"})
     put(directory, "config.json", {"model_type": "llama"})
-    assert read_model_directory(directory).special_tokens == {"bos_token": "<s>", "eos_token": "new"}
+    assert read_model_files(directory).special_tokens == {"bos_token": "<s>", "eos_token": "new"}
 
 
 def test_additional_special_tokens_are_a_list(directory: Path) -> None:
     put(directory, "tokenizer_config.json", {"additional_special_tokens": ["<a>", {"content": "<b>"}, 3]})
-    assert read_model_directory(directory).special_tokens == {"additional_special_tokens": ["<a>", "<b>"]}
+    assert read_model_files(directory).special_tokens == {"additional_special_tokens": ["<a>", "<b>"]}
 
 
 def test_a_template_file_beside_the_tokenizer_wins_and_a_given_one_wins_over_it(directory: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_fingerprint_covers_tokenizer_template_and_renderer(directory: Path)
     ("name", "hint"),
     [
         (None, "no such file"),
-        ("tekken.json", "a Mistral tokenizer"),
+        ("tiktoken.model", "a tiktoken tokenizer"),
         ("tokenizer.model", "a SentencePiece tokenizer"),
     ],
 )
