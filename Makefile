@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean wheel bench-demo
+.PHONY: help demo test check format clean wheel bench-demo bench-tokens
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ wheel: $(VENV)/installed ## build the wheel
 
 bench-demo: $(VENV)/installed ## the demo as a benchmark: bench/results/demo.json
 	$(BIN)/python bench/demo.py
+
+bench-tokens: $(VENV)/installed ## what a request costs until its chain is known: bench/results/tokens.json
+	$(BIN)/python bench/tokens.py
 
 clean: ## remove what the commands made, the virtual environment included
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
