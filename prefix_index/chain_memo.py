@@ -34,7 +34,7 @@ from prefix_index.types import TOKEN_BYTES, Chain, TokenIds
 SPAN_BLOCKS = 128
 MiB = 1024 * 1024
 MEMO_BYTES = 16 * MiB
-"""11,000 spans: conversations of 22 million tokens together, at blocks of 16."""
+"""10,900 spans: conversations of 22 million tokens together, at blocks of 16."""
 
 
 class ChainMemo:
