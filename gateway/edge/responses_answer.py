@@ -23,8 +23,11 @@ import msgspec
 from billing import UsageMerger
 from gateway.edge.responses_tools import ToolNames, custom_text
 from gateway.errors import UpstreamFailed
+from gateway.surrogates import decode
 
 Json = dict[str, object]
+ANYTHING = msgspec.json.Decoder()
+"""Reads any JSON; what servers send is looked at leniently."""
 
 LONGEST_QUOTED_CHARS = 1000
 """How much of an error answer that is no JSON is quoted."""
@@ -129,7 +132,7 @@ def response_object(echo: Echo, head: Head, ending: Ending, output: list[Json], 
 def whole_response(echo: Echo, answer: bytes) -> bytes:
     """A plain chat completion as a response. Raises `UpstreamFailed` where it is none. Linear."""
     try:
-        chat = msgspec.json.decode(answer)
+        chat = decode(ANYTHING, answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         chat = None
     choices = chat.get("choices") if isinstance(chat, dict) else None
@@ -150,7 +153,7 @@ def whole_response(echo: Echo, answer: bytes) -> bytes:
 def refusal_body(status: int, answer: bytes) -> bytes:
     """An error answer in the form of the OpenAI API, with the server's own words however it wrapped them."""
     try:
-        decoded: object = msgspec.json.decode(answer)
+        decoded: object = decode(ANYTHING, answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         decoded = _readable(answer)
     error = error_fields(decoded)

@@ -24,6 +24,7 @@ import msgspec
 
 from billing import UsageMerger
 from gateway.edge.responses_answer import (
+    ANYTHING,
     RUNNING,
     Call,
     CallIds,
@@ -49,6 +50,7 @@ from gateway.edge.responses_answer import (
 )
 from gateway.edge.responses_tools import ToolNames, custom_text
 from gateway.sse import event_data, named_event, split_events
+from gateway.surrogates import decode
 
 _FINAL: Final = {"completed": "response.completed", "incomplete": "response.incomplete", "failed": "response.failed"}
 
@@ -97,7 +99,7 @@ class ResponsesAnswer:
 
     def _take(self, data: bytes) -> None:
         try:
-            chunk = msgspec.json.decode(data)
+            chunk = decode(ANYTHING, data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return  # the end mark, or what no client of a chat could read either
         if not isinstance(chunk, dict):

@@ -181,7 +181,7 @@ def test_a_choice_of_a_tool_names_it_as_the_chat_does(choice: object, chat: obje
 
 
 def test_a_name_in_two_namespaces_is_left_as_it_is() -> None:
-    inner = [{"type": "function", "name": "add"}]
+    inner = [{"type": "function", "name": "add"}, {"type": "custom"}]
     tools = [{"type": "namespace", "name": name, "tools": inner} for name in ("a", "b")]
     choice = form(tools=tools, tool_choice={"type": "function", "name": "add"})["tool_choice"]
     assert choice == {"type": "function", "function": {"name": "add"}}
@@ -266,6 +266,10 @@ def test_an_item_that_no_chat_has_makes_the_prompt_unknown_and_not_wrong() -> No
 
 def test_a_request_that_continues_a_stored_one_needs_no_input() -> None:
     assert form(input=None, previous_response_id="resp_1")["messages"] == []
+
+
+def test_a_message_of_no_parts_is_empty() -> None:
+    assert messages({"role": "assistant", "content": []}) == [{"role": "assistant", "content": ""}]
 
 
 def test_instructions_may_be_items() -> None:
