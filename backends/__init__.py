@@ -27,6 +27,7 @@ from backends.types import (
     Headers,
     InFlight,
     LoadSample,
+    Metering,
     ServedModel,
     UpstreamRequest,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "InFlight",
     "InvalidEndpoint",
     "LoadSample",
+    "Metering",
     "NoEndpoint",
     "PerfModel",
     "PollSettings",

@@ -28,6 +28,8 @@ MAX_PAGE_BYTES = 8 * 1024 * 1024
 """Longest page read: a hundred times a busy vLLM's metrics."""
 ROUTE_PATIENCE_S = 1.0
 """For the routes of an endpoint together: one that swallows what it does not know shall not look as if it were down."""
+SAME_START_S = 0.05
+"""Two start times this close are one: an engine writes down its own once, to hundredths of a second."""
 _OK, _NOT_FOUND = 200, 404
 _ABSENT = frozenset({_NOT_FOUND, 405, 501})
 _ABOUT_A_MODEL = re.compile(rb"\bmodel\b", re.IGNORECASE)
@@ -167,7 +169,7 @@ def restarted(before: LoadSample | None, after: LoadSample | None, was_down: boo
     if any(new < old for old, new in counters):
         return True
     if before.started_at_s is not None and after.started_at_s is not None:
-        return abs(after.started_at_s - before.started_at_s) > 1.0
+        return abs(after.started_at_s - before.started_at_s) > SAME_START_S
     return was_down and not any(old > 0 for old, _ in counters)
 
 

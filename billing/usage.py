@@ -134,15 +134,17 @@ class _Reader:
 
 
 def _inside(reader: _Reader, prompt_key: str, output_key: str) -> Usage:
-    """OpenAI's way: cached tokens are part of the prompt. Some servers put the detail beside the total."""
+    """OpenAI's way: cached tokens are part of the prompt. Some servers put the detail beside the total; vLLM has a name
+    of its own for what was written, the count that it reports to Anthropic clients as cache creation."""
     details, output_details = f"{prompt_key}_details", f"{output_key}_details"
     cached, written = reader.count(details, "cached_tokens"), reader.count(details, "cache_write_tokens")
+    created = reader.count(details, "created_cache_tokens")
     reasoning = reader.count(output_details, "reasoning_tokens")
     return Usage(
         prompt_tokens=reader.count(prompt_key),
         cached_tokens=reader.count("cached_tokens") if cached is None else cached,
         output_tokens=reader.count(output_key),
-        cache_write_tokens=written,
+        cache_write_tokens=created if written is None else written,
         reasoning_tokens=reader.count("reasoning_tokens") if reasoning is None else reasoning,
     )
 

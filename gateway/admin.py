@@ -4,6 +4,7 @@ FastAPI, since nobody waits for it: its OpenAPI document is at `/admin/openapi.j
 """
 
 import hmac
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, HTTPException
@@ -12,11 +13,12 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from backends import EndpointId, Registry, UnknownEndpoint
 from gateway.decision_log import DecisionLog
 from gateway.fleet import Fleet
+from gateway.parity import ParityBook
 
 _bearer = HTTPBearer(auto_error=False, description="The token in `admin_token_file`.")
 
 
-def admin_app(token: str, decisions: DecisionLog, fleet: Fleet, registry: Registry) -> FastAPI:
+def admin_app(token: str, decisions: DecisionLog, parity: ParityBook, fleet: Fleet, registry: Registry) -> FastAPI:
     """The ASGI application for all paths under `/admin`."""
 
     def authorised(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
@@ -38,6 +40,17 @@ def admin_app(token: str, decisions: DecisionLog, fleet: Fleet, registry: Regist
         if found is None:
             raise HTTPException(404, "no such request among the last ones")
         return found.as_json()
+
+    @app.get("/admin/parity")
+    async def token_parity() -> dict[str, object]:
+        """The latest prompts whose tokens we counted otherwise than the engine, and the kinds not believed since."""
+        return {
+            "degraded": parity.degraded(),
+            "differences": [
+                {**asdict(one), "at": one.at.isoformat(), "difference_tokens": one.difference_tokens}
+                for one in parity.recent()
+            ],
+        }
 
     @app.get("/admin/endpoints")
     async def endpoints() -> list[dict[str, object]]:

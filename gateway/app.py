@@ -12,7 +12,6 @@ import random
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
 
 from backends import BackendError, Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
 from billing import BillingError, PriceBook, open_ledger
@@ -24,10 +23,14 @@ from gateway.edge.auth import Authenticator, KeysFileInvalid, load_keys, open_to
 from gateway.engine_tokens import RemoteTokenizer
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet, FleetOptions
+from gateway.model_texts import load_model_texts
+from gateway.parity import ParityBook
+from gateway.passthrough import Passthrough
 from gateway.pipeline import Parts, Pipeline, PipelineOptions
 from gateway.planning import Planner
+from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Speed
-from gateway.settling import Settler
+from gateway.settling import Settler, SettlerParts
 from gateway.status import StatusPages
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.wire import Receive, Scope, Send
@@ -39,7 +42,6 @@ from prefix_index import (
     SharedIndexOptions,
     connect,
 )
-from prefix_index.prompt import load_model_text
 
 _MS = 1000
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -84,10 +86,7 @@ class Gateway:
         authenticator = authenticator_of(config)
         endpoints = [endpoint_of(backend, self._environment) for backend in config.backends]
         book = PriceBook.load(config.prices_file) if config.prices_file else PriceBook.empty()
-        local = {
-            name: load_model_text(model.tokenizer, model.chat_template, datetime.now)
-            for name, model in config.models.items()
-        }
+        local = load_model_texts(config)
         clocks = Clocks()
         async with AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(open_ledger(config.ledger.path, book, sync=config.ledger.sync))
@@ -98,17 +97,39 @@ class Gateway:
             )
             fleet = Fleet(registry, index, _fleet_options(config, authenticator))
             registry.subscribe(fleet.new_generation)
-            planner = Planner(local, RemoteTokenizer(client, fleet.config_of))
-            decisions = DecisionLog()
-            settler = Settler(ledger, index, planner, self.telemetry, clocks)
-            chance = random.Random()  # noqa: S311 - spreads near-ties, keeps no secret
-            parts = Parts(planner, index, fleet, client, ledger, settler, self.telemetry, decisions, clocks, chance)
-            pipeline = Pipeline(parts, _pipeline_options(config))
+            parity = ParityBook(self.telemetry)
+            planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity)
+            decisions, responses = DecisionLog(), ResponseOwners()
+            settler = Settler(SettlerParts(ledger, index, planner, parity, self.telemetry, clocks))
+            options = _pipeline_options(config)
+            pipeline = Pipeline(
+                Parts(
+                    planner=planner,
+                    index=index,
+                    fleet=fleet,
+                    client=client,
+                    ledger=ledger,
+                    settler=settler,
+                    telemetry=self.telemetry,
+                    decisions=decisions,
+                    responses=responses,
+                    clocks=clocks,
+                    rng=random.Random(),  # noqa: S311 - spreads near-ties, keeps no secret
+                ),
+                options,
+            )
             token = admin_token(config)
-            admin = None if token is None else admin_app(token, decisions, fleet, registry)
-            pages = StatusPages(fleet, planner, index, ledger, self.telemetry)
             self._edge = Edge(
-                EdgeParts(pipeline, authenticator, pages, self.telemetry, clocks, config.limits.max_body_bytes, admin)
+                EdgeParts(
+                    pipeline=pipeline,
+                    passthrough=Passthrough(fleet, planner, client, responses, options.deadlines),
+                    authenticator=authenticator,
+                    pages=StatusPages(fleet, planner, index, ledger, parity, self.telemetry),
+                    telemetry=self.telemetry,
+                    clocks=clocks,
+                    max_body_bytes=config.limits.max_body_bytes,
+                    admin=None if token is None else admin_app(token, decisions, parity, fleet, registry),
+                )
             )
             _say_what_runs(config)
             async with asyncio.TaskGroup() as group:

@@ -13,9 +13,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from gateway.strict_yaml import load_yaml
@@ -73,8 +74,30 @@ class Backend(_Section):
 class Model(_Section):
     """Where the tokenizer and chat template of a served model are."""
 
-    tokenizer: Path = Field(description="Directory with tokenizer.json and tokenizer_config.json.")
+    tokenizer: Path = Field(
+        description="Directory with tokenizer.json and tokenizer_config.json, or a tokenizer.json, or a .tiktoken file."
+    )
+    encoding: Literal["cl100k_base", "o200k_base", "o200k_harmony"] | None = Field(
+        None, description="Rules of a .tiktoken file whose name does not say them."
+    )
     chat_template: Path | None = Field(None, description="Jinja file to use in place of the directory's own.")
+    renderer: Literal["vllm", "sglang", "llamacpp", "tgi", "trtllm", "plain"] | None = Field(
+        None,
+        description="Whose way of reading messages to follow; default: that of the engine that serves the model.",
+    )
+    timezone: str | None = Field(
+        None, description="Time zone of the engine, for templates that write the date; default: the gateway's own."
+    )
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str | None) -> str | None:
+        if name is not None:
+            try:
+                ZoneInfo(name)
+            except (ZoneInfoNotFoundError, ValueError, OSError):
+                raise ValueError(f"there is no time zone {name!r} here") from None
+        return name
 
 
 class Index(_Section):

@@ -1,7 +1,9 @@
 """The data plane as bare ASGI: a request's path, key, size and body, then the pipeline; every failure as an answer.
 
     scope --> path and method --> key --> body (bounded) --> InferenceRequest --> pipeline
-                                                              ^ while it works, one task waits for the client to leave
+                    |                        |                ^ while it works, one task waits for the client to leave
+                    |                        `--> free path of an engine --> passthrough
+                    `--> status page, admin
 
 No framework on this path: a route of FastAPI with a streaming answer costs half the throughput.
 """
@@ -11,8 +13,10 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Final
 
+from backends import Metering
 from gateway.edge.auth import Authenticator
-from gateway.edge.openai import read_request
+from gateway.edge.error_shapes import error_body
+from gateway.edge.reading import Arrival, read_request
 from gateway.errors import (
     BadRequest,
     BodyTooLarge,
@@ -24,13 +28,16 @@ from gateway.errors import (
 )
 from gateway.exchange import Clocks
 from gateway.ids import new_request_id
+from gateway.passthrough import FreeRequest, Passthrough
 from gateway.pipeline import Pipeline
 from gateway.status import StatusPages
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Headers, RequestId, Route
 from gateway.wire import ASGIApp, ClientStream, Receive, Scope, Send
 
-_ROUTES: Final = {route.value: route for route in Route}
+LOOP_SAFE_BODY_BYTES: Final = 512 * 1024
+"""A body that may be parsed on the event loop: under 2 ms."""
+_ROUTES: Final = {route.value: route for route in Route if route is not Route.OTHER}
 
 
 class ClientLeft(Exception):
@@ -42,6 +49,7 @@ class EdgeParts:
     """What the edge hands requests to."""
 
     pipeline: Pipeline
+    passthrough: Passthrough
     authenticator: Authenticator
     pages: StatusPages
     telemetry: Telemetry
@@ -67,7 +75,7 @@ class Edge:
             answer = as_gateway_error(error)
             if isinstance(answer, Internal):
                 LOGGER.exception("request failed", extra={"fields": {"request_id": request_id}})
-            await _answer_error(client, answer, request_id)
+            await _answer_error(client, answer, scope["path"], request_id)
 
     async def _route(self, scope: Scope, receive: Receive, client: ClientStream, request_id: RequestId) -> None:
         path, method = scope["path"], scope["method"]
@@ -82,7 +90,8 @@ class Edge:
             return
         page = self._parts.pages.find(path)
         if page is None:
-            raise NotFound(f"there is nothing at {path[:200]}")
+            await self._beside(scope, receive, client, request_id)
+            return
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed(f"{path} takes GET, not {method}")
         if page.needs_key:
@@ -90,6 +99,23 @@ class Edge:
         answer = await page.render()
         await client.start(answer.status, (*answer.headers, (b"x-request-id", request_id.encode())))
         await client.end(b"" if method == "HEAD" else answer.body)
+
+    async def _beside(self, scope: Scope, receive: Receive, client: ClientStream, request_id: RequestId) -> None:
+        """A path that is not ours: one that an engine's allow-list opens, or nothing."""
+        parts, path, method = self._parts, scope["path"], scope["method"]
+        metering = parts.passthrough.metering(method, path)
+        if metering is None:
+            raise NotFound(f"there is nothing at {path[:200]}")
+        if metering is Metering.METERED:
+            await self._infer(Route.OTHER, scope, receive, client, request_id)
+            return
+        started_s, opened_at = parts.clocks.monotonic(), parts.clocks.wall()
+        headers: Headers = tuple((name, value) for name, value in scope["headers"])
+        tenant = parts.authenticator.tenant_of(headers)
+        body = await _read_body(headers, receive, parts.max_body_bytes)
+        query = scope["query_string"].decode("latin-1")
+        free = FreeRequest(request_id, tenant, method, path, query, headers, body, started_s, opened_at)
+        await _until_client_leaves(receive, parts.passthrough.serve(free, client))
 
     async def _infer(
         self, route: Route, scope: Scope, receive: Receive, client: ClientStream, request_id: RequestId
@@ -100,16 +126,12 @@ class Edge:
         tenant = parts.authenticator.tenant_of(headers)
         body = await _read_body(headers, receive, parts.max_body_bytes)
         query = scope["query_string"]
-        request = read_request(
-            route,
-            body,
-            id=request_id,
-            tenant=tenant,
-            path=f"{route.value}?{query.decode('latin-1')}" if query else route.value,
-            headers=headers,
-            started_s=started_s,
-            opened_at=opened_at,
-        )
+        path = f"{scope['path']}?{query.decode('latin-1')}" if query else scope["path"]
+        arrival = Arrival(request_id, tenant, route, path, headers, started_s, opened_at)
+        if len(body) > LOOP_SAFE_BODY_BYTES:
+            request = await asyncio.to_thread(read_request, arrival, body)
+        else:
+            request = read_request(arrival, body)
         with parts.telemetry.in_flight.track_inprogress():
             await _until_client_leaves(receive, parts.pipeline.serve(request, client))
 
@@ -164,10 +186,10 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the request body is longer than {max_bytes} bytes")
 
 
-async def _answer_error(client: ClientStream, error: GatewayError, request_id: RequestId) -> None:
+async def _answer_error(client: ClientStream, error: GatewayError, path: str, request_id: RequestId) -> None:
     if client.started:
         return  # the answer is cut: see ClientStream
-    body = error.body()
+    body = error_body(error, path)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),

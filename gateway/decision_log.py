@@ -55,7 +55,7 @@ class DecisionLog:
             tenant_id=request.tenant.id,
             model=request.model,
             prompt_tokens=plan.prompt_tokens,
-            token_source=plan.source.value,
+            token_source=plan.source.value if plan.source is not None else "none",
             blocks=len(plan.chain),
             decision=decision,
         )

@@ -8,9 +8,12 @@ from datetime import UTC, datetime
 
 from backends import EndpointSnapshot
 from billing import Attempt, OpenedRequest, SettlementState
+from gateway.edge.upstream import Outgoing
 from gateway.fleet import Seat
 from gateway.relay import PlainTee, StreamTee
 from gateway.scheduling import Decision
+from gateway.stream_format import format_of
+from gateway.translated import TranslatedPlain, TranslatedStream
 from gateway.types import InferenceRequest, Plan
 from prefix_index import Match
 
@@ -23,6 +26,10 @@ class Clocks:
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
+Outlet = StreamTee | PlainTee | TranslatedStream | TranslatedPlain
+"""What the answer's bytes go through on their way to the client."""
+
+
 @dataclass(slots=True)
 class Exchange:
     """A request and what has become of it. Mutable, owned by the task that serves it, then by the settler."""
@@ -32,10 +39,15 @@ class Exchange:
     match: Match[str]
     endpoints: list[EndpointSnapshot]
     """Who served the model when the request came."""
+    owner: str | None = None
+    """The one endpoint that may take the request, where it continues what is kept there."""
     opened: asyncio.Future[None] = field(init=False)
     decision: Decision | None = None
     holder: str = ""
     seat: Seat | None = None
+    outgoing: Outgoing | None = None
+    """The request as the chosen endpoint gets it."""
+    outlet: Outlet | None = None
     tee: StreamTee | PlainTee | None = None
     http_status: int | None = None
     first_byte_s: float | None = None
@@ -73,7 +85,7 @@ class Exchange:
             key_id=request.tenant.key_id,
             share_group=request.tenant.share_group,
             model=request.model,
-            route=request.route.value,
+            route=request.route_path,
             stream=request.stream,
             prompt_tokens_expected=self.plan.prompt_tokens,
         )
@@ -98,6 +110,20 @@ class Exchange:
             )
         )
         self._attempt_began_at = None
+
+    def answer_begins(self, status: int, *, streaming: bool) -> Outlet:
+        """The head of the answer is here: what its bytes go through from now on."""
+        request = self.request
+        translator = self.outgoing.translator if self.outgoing is not None else None
+        self.http_status = status
+        if translator is None:
+            keep_usage = request.client_wants_usage
+            plain = StreamTee(format_of(request.route), keep_usage=keep_usage) if streaming else PlainTee()
+            self.outlet = self.tee = plain
+            return plain
+        translated = TranslatedStream(translator) if streaming else TranslatedPlain(translator, status)
+        self.outlet, self.tee = translated, translated.tee
+        return translated
 
     def release(self) -> None:
         """Give back the load at the endpoint; idempotent."""

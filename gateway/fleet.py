@@ -22,11 +22,18 @@ from backends import (
 from gateway.errors import ModelNotFound
 from gateway.scheduling import Candidate, Filtered, Speed, expected_cached_tokens
 from gateway.telemetry import LOGGER
-from gateway.types import Plan
+from gateway.types import InferenceRequest, Plan, Route
 from prefix_index import Load, Match, SharedIndex
 
 DEFAULT_BLOCK_TOKENS = 16
 """Tokens a block where no engine says: vLLM's default."""
+
+TRANSLATABLE = frozenset({Route.MESSAGES, Route.RESPONSES})
+"""Routes that an engine of chat completions can serve too."""
+
+_SALTED_EVERYWHERE = (("vllm", (0, 32)), ("reference", (0,)))
+"""Engines, and their first version known to heed the salt in every dialect they speak; of all others only that chat
+and completions heed it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,10 @@ class Fleet:
                 self._facts_told[endpoint.id] = endpoint.facts
                 self._publish_capacity(endpoint, endpoint.facts)
         return endpoints
+
+    def seen(self, endpoint_id: str) -> EndpointSnapshot:
+        """One endpoint as last seen. O(endpoints)."""
+        return next(endpoint for endpoint in self._registry.snapshot() if endpoint.id == endpoint_id)
 
     def takes_salt(self, endpoint_id: str) -> bool:
         """Whether the engine keeps share groups apart by a salt."""
@@ -152,13 +163,18 @@ class Fleet:
         return math.gcd(*(size for size in sizes if size)) if sizes else DEFAULT_BLOCK_TOKENS
 
     def candidates(
-        self, model: str, plan: Plan, match: Match[str], failed: frozenset[str]
+        self, request: InferenceRequest, plan: Plan, match: Match[str], failed: frozenset[str], owner: str | None = None
     ) -> tuple[list[Candidate], dict[str, Filtered]]:
-        """Who may take a prompt, and who may not and why. Raises as `serving` does. O(endpoints)."""
+        """Who may take a request, and who may not and why; `owner` is the one endpoint that may, where it matters.
+
+        Raises as `serving` does. O(endpoints).
+        """
         able: list[Candidate] = []
         filtered: dict[str, Filtered] = {}
-        for endpoint in self.serving(model):
-            why = self._filter(endpoint, failed)
+        for endpoint in self.serving(request.model):
+            why = self._filter(endpoint, request, failed)
+            if owner is not None and endpoint.id != owner:
+                why = Filtered.NOT_OWNER
             if why is not None:
                 filtered[endpoint.id] = why
             else:
@@ -191,9 +207,22 @@ class Fleet:
         models = {model.id for model in facts.models}
         return [e for e in self._registry.snapshot() if any(serves(e, model) for model in models)]
 
-    def _filter(self, endpoint: EndpointSnapshot, failed: frozenset[str]) -> Filtered | None:
+    def speaks(self, endpoint: EndpointSnapshot, request: InferenceRequest) -> bool:
+        """Whether the endpoint takes the request's own bytes, and keeps share groups apart in that dialect too."""
+        facts = endpoint.facts
+        if facts is None:
+            return False
+        if request.route is Route.OTHER:
+            return f"POST {request.route_path}" in facts.open_paths
+        if request.route.value not in facts.routes:
+            return False
+        return not self._options.needs_salt or request.route not in TRANSLATABLE or _salted_everywhere(facts)
+
+    def _filter(self, endpoint: EndpointSnapshot, request: InferenceRequest, failed: frozenset[str]) -> Filtered | None:
         if endpoint.id in failed:
             return Filtered.FAILED
+        if request.route not in TRANSLATABLE and not self.speaks(endpoint, request):
+            return Filtered.NOT_SPOKEN
         if not endpoint.healthy:
             return Filtered.UNHEALTHY
         if endpoint.draining:
@@ -213,6 +242,11 @@ class Fleet:
             speed=self._options.speeds[endpoint.id],
             kv_use=endpoint.load.kv_use if endpoint.load else None,
         )
+
+
+def _salted_everywhere(facts: EndpointFacts) -> bool:
+    numbers = tuple(int(part) for part in (facts.version or "").split(".")[:2] if part.isdigit())
+    return any(facts.engine == engine and numbers >= first for engine, first in _SALTED_EVERYWHERE)
 
 
 def _say_health(endpoint: EndpointSnapshot) -> None:

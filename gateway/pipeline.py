@@ -29,16 +29,18 @@ from backends import (
 )
 from billing import Ledger, LedgerUnavailable, SettlementState
 from gateway.decision_log import DecisionLog
-from gateway.edge.openai import upstream_body, upstream_headers
-from gateway.errors import GatewayError, Internal, as_gateway_error
+from gateway.edge.error_shapes import stream_error
+from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
+from gateway.errors import GatewayError, Internal, NotFound, as_gateway_error
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.planning import Planner
-from gateway.relay import PlainTee, StreamTee, error_event
-from gateway.scheduling import Decision, decide_by_cost, decide_in_turn
+from gateway.relay import PlainTee, StreamTee
+from gateway.response_owners import ResponseOwners
+from gateway.scheduling import Decision, Filtered, decide_by_cost, decide_in_turn
 from gateway.settling import Settler
 from gateway.telemetry import LOGGER, Telemetry
-from gateway.types import Headers, InferenceRequest
+from gateway.types import Headers, InferenceRequest, Route
 from gateway.wire import ClientStream
 from prefix_index import Evidence, SharedIndex
 
@@ -47,6 +49,8 @@ DEFAULT_OUTPUT_TOKENS: Final = 256
 LEDGER_DEADLINE_S: Final = 10.0
 CLOSING_S: Final = 1.0
 """Patience with an engine that has sent the end of a stream and keeps the connection open."""
+LOOP_SAFE_BODY_BYTES: Final = 512 * 1024
+"""A body that may be spliced on the event loop: under 2 ms."""
 RETRYABLE_STATUS: Final = frozenset({500, 502, 503, 504})
 
 
@@ -72,6 +76,7 @@ class Parts:
     settler: Settler
     telemetry: Telemetry
     decisions: DecisionLog
+    responses: ResponseOwners
     clocks: Clocks
     rng: random.Random
 
@@ -89,10 +94,11 @@ class Pipeline:
         parts = self._parts
         if not parts.ledger.healthy:  # no engine is to compute what could not be billed
             raise LedgerUnavailable("the last write failed, or too many rows wait")
+        owner = self._owner_of(request)
         endpoints = parts.fleet.serving(request.model)
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
         match = await parts.index.match(plan.chain)
-        exchange = Exchange(request, plan, match, endpoints)
+        exchange = Exchange(request, plan, match, endpoints, owner)
         exchange.opened = parts.ledger.open(exchange.opening())
         try:
             await self._answer(exchange, client)
@@ -103,6 +109,16 @@ class Pipeline:
             await self._fail(exchange, client, as_gateway_error(error))
         finally:
             exchange.release()
+
+    def _owner_of(self, request: InferenceRequest) -> str | None:
+        """The one endpoint that may take the request, where it continues a response that is kept there."""
+        previous = request.previous_response_id
+        if previous is None:
+            return None
+        owner = self._parts.responses.endpoint_of(previous, request.tenant.id)
+        if owner is None:
+            raise NotFound("there is no response of that id", param="previous_response_id")
+        return owner
 
     async def _answer(self, exchange: Exchange, client: ClientStream) -> None:
         response, first_chunk = await self._dispatch(exchange)
@@ -147,9 +163,9 @@ class Pipeline:
         parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
-        upstream = UpstreamRequest(
-            "POST", request.path, upstream_headers(request), upstream_body(request, inject_salt=salted)
-        )
+        natively = parts.fleet.speaks(parts.fleet.seen(decision.endpoint_id), request)
+        exchange.outgoing = out = await _outgoing(request, natively=natively, inject_salt=salted)
+        upstream = UpstreamRequest("POST", out.path, upstream_headers(request), out.body)
         deadlines = self._options.deadlines
         response = await parts.client.send(endpoint, upstream, deadlines)
         try:
@@ -162,8 +178,10 @@ class Pipeline:
 
     def _decide(self, exchange: Exchange, failed: frozenset[str]) -> Decision:
         request, plan, parts = exchange.request, exchange.plan, self._parts
-        candidates, filtered = parts.fleet.candidates(request.model, plan, exchange.match, failed)
+        candidates, filtered = parts.fleet.candidates(request, plan, exchange.match, failed, exchange.owner)
         if not candidates:
+            if set(filtered.values()) == {Filtered.NOT_SPOKEN}:
+                raise NotFound(f"no backend of this model takes {request.route_path}")
             raise NoEndpoint(request.model, sorted(failed))
         if not self._options.prefix_aware:
             return decide_in_turn(candidates, filtered, prompt_tokens=plan.chain.prompt_tokens, turn=next(self._turn))
@@ -188,22 +206,36 @@ class Pipeline:
         """Steps 9 and 10 from the first `chunk` on."""
         parts = self._parts
         streaming = _is_event_stream(response.headers)
-        exchange.http_status = response.status
-        exchange.tee = tee = StreamTee(keep_usage=exchange.request.client_wants_usage) if streaming else PlainTee()
-        await client.start(response.status, _answer_headers(exchange, response.headers, streaming))
+        outlet = exchange.answer_begins(response.status, streaming=streaming)
+        head = _answer_headers(exchange, response.headers, streaming)
+        tee = exchange.tee
+        assert tee is not None
         self._first_byte(exchange)
         while chunk:
-            passed = tee.feed(chunk)
+            passed = outlet.feed(chunk)
             if passed:
+                if not client.started:
+                    self._keep_response(exchange)
+                    await client.start(response.status, head)
                 await client.write(passed)
             chunk = await _next_chunk(response, tee)
-        held = tee.held()
+        held = outlet.held()
+        self._keep_response(exchange)
         exchange.attempt_ends(parts.clocks.wall(), "answered")
         state = exchange.final_state()
         cut = state is SettlementState.PARTIAL and not tee.usage.seen
         await _in_time(parts.settler.settle_cut(exchange) if cut else parts.settler.settle(exchange, state))
         parts.fleet.succeeded(exchange.endpoint_id, reports_cached_tokens=exchange.reports_cached_tokens)
+        if not client.started:
+            await client.start(response.status, head)
         await client.end(held)
+
+    def _keep_response(self, exchange: Exchange) -> None:
+        """Remember whose response the engine keeps under the id that it has just named."""
+        request, tee = exchange.request, exchange.tee
+        natively = exchange.outgoing is not None and exchange.outgoing.translator is None
+        if request.route is Route.RESPONSES and natively and tee is not None and tee.response_id is not None:
+            self._parts.responses.remember(tee.response_id, request.tenant.id, exchange.endpoint_id)
 
     def _first_byte(self, exchange: Exchange) -> None:
         parts = self._parts
@@ -215,10 +247,9 @@ class Pipeline:
     async def _fail(self, exchange: Exchange, client: ClientStream, error: GatewayError) -> None:
         """An error before the first byte is raised to the edge; after it, it is told inside the stream, or by a cut."""
         exchange.attempt_ends(self._parts.clocks.wall(), error.code)
-        begun = exchange.first_byte_s is not None
         if not client.started:
             exchange.http_status = error.status
-        settler = self._parts.settler
+        settler, begun = self._parts.settler, client.started
         settled = settler.settle_cut(exchange) if begun else settler.settle(exchange, SettlementState.FAILED)
         with suppress(LedgerUnavailable):  # the request fails already
             await _in_time(settled)
@@ -227,7 +258,14 @@ class Pipeline:
         if isinstance(error, Internal):
             LOGGER.exception("request failed", extra={"fields": {"request_id": exchange.request.id}})
         if isinstance(exchange.tee, StreamTee):
-            await client.end(error_event(error.body()))
+            await client.end(stream_error(error, exchange.request.route))
+
+
+async def _outgoing(request: InferenceRequest, *, natively: bool, inject_salt: bool) -> Outgoing:
+    """The request as the engine gets it; a long body is spliced in a thread."""
+    if len(request.body) > LOOP_SAFE_BODY_BYTES:
+        return await asyncio.to_thread(outgoing, request, natively=natively, inject_salt=inject_salt)
+    return outgoing(request, natively=natively, inject_salt=inject_salt)
 
 
 async def _next_chunk(response: UpstreamResponse, tee: StreamTee | PlainTee) -> bytes:
@@ -262,11 +300,13 @@ def _answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> H
         (b"x-request-id", exchange.request.id.encode()),
         (b"x-prefixgate-endpoint", decision.endpoint_id.encode()),
         (b"x-prefixgate-reason", decision.reason.value.encode()),
+        (b"x-prefixgate-tokens", b"none" if exchange.plan.source is None else exchange.plan.source.value.encode()),
     ]
     expected = exchange.expected_cached_tokens
     if expected is not None:
         ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))
     if streaming:
         ours += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-    replaced = {name for name, _ in ours} | {b"date"} | ({b"content-length"} if streaming else set())
+    translated = exchange.outgoing is not None and exchange.outgoing.translator is not None
+    replaced = {name for name, _ in ours} | {b"date"} | ({b"content-length"} if streaming or translated else set())
     return (*(field for field in upstream if field[0] not in replaced), *ours)

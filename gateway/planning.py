@@ -2,27 +2,35 @@
 
     messages, tools --template--> text --tokenizer--> token ids --root--> chain
          |                                               ^
-         |--(no local tokenizer)--> the engine's /tokenize
+         |--(no local tokenizer, or not believed)--> the engine's /tokenize
          `--(neither)--> its bytes, four to a "token": loud, in /health, a metric and each decision
 
-What takes long (a long prompt for the first time) is done in a thread, so that the loop stays free.
+Local tokens are not believed where the engine's reports have contradicted them (parity.py), and not even made for
+models whose engines render chats by code of their own. What takes long (a long prompt for the first time) is done in
+a thread, so that the loop stays free.
 """
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 import msgspec
 
 from backends import EndpointSnapshot
+from gateway.parity import ParityBook, shape_of
 from gateway.types import InferenceRequest, Plan, Reason, TokenSource
 from prefix_index import TOKEN_BYTES, Chain, TemplateFailed, TokenIds, UnsupportedContent, chain_of, prompt_root
-from prefix_index.prompt import ContentFormat, ModelText, PromptView, Renderer, template_messages
+from prefix_index.chain_memo import ChainMemo
+from prefix_index.prompt import ModelText, PromptView, Unsupported, media_digest
 
-_ENGINE_FINGERPRINT = b"engine"
-_BYTES_FINGERPRINT = b"bytes"
-_TEXT_BYTES_PER_TOKEN = 4
+_ENGINE_FINGERPRINT: Final = b"engine"
+_BYTES_FINGERPRINT: Final = b"bytes"
+_ENGINE_KNOWS: Final = frozenset({Unsupported.CUSTOM_ENCODER, Unsupported.NO_TOKENIZER, Unsupported.TOOLS})
+_TEXT_BYTES_PER_TOKEN: Final = 4
 """Of English text, roughly."""
+LOOP_SAFE_TOKENS_BYTES: Final = 512 * 1024
+"""Ids whose chain may be hashed on the event loop when nothing of it is known: under 2 ms at 0.2 µs a block of 16."""
 
 
 class EngineTokenizer(Protocol):
@@ -32,54 +40,101 @@ class EngineTokenizer(Protocol):
         """Token ids, or None where no engine could say."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """Token ids and where they are from. `exact`: they are the engine's own, each of them and in number."""
+
+    ids: TokenIds
+    source: TokenSource
+    fingerprint: bytes
+    exact: bool = True
+
+
 class Planner:
     """Prompts to plans. `local` holds the tokenizer and template of each model that has them here."""
 
-    def __init__(self, local: Mapping[str, ModelText], engine: EngineTokenizer) -> None:
+    def __init__(self, local: Mapping[str, ModelText], engine: EngineTokenizer, parity: ParityBook) -> None:
         self._local = local
         self._engine = engine
+        self._parity = parity
+        self._memo = ChainMemo()
 
     async def plan(self, request: InferenceRequest, endpoints: list[EndpointSnapshot], block_size: int) -> Plan:
         """The chain of a request, as good as it can be had; never raises for what the engine should judge."""
-        text = self._local.get(request.model)
-        salt = request.tenant.salt.encode()
+        if request.blind is not None:
+            return _without_tokens(request, block_size, request.blind)
+        shape = shape_of(request.route.value, request.prompt)
         try:
-            if text is not None:
-                tokens, fingerprint, source = (
-                    await _local_tokens(text, request.prompt),
-                    text.fingerprint,
-                    TokenSource.LOCAL,
-                )
-            else:
-                tokens, fingerprint, source = await self._remote_tokens(request, endpoints)
+            tokens = await self._tokens(request, endpoints, shape)
         except UnsupportedContent:
-            return Plan(_guessed(request, block_size), TokenSource.LOCAL, Reason.UNSUPPORTED_CONTENT)
+            return _without_tokens(request, block_size, Reason.UNSUPPORTED_CONTENT)
         except TemplateFailed:
-            return Plan(_guessed(request, block_size), TokenSource.LOCAL, Reason.NOT_TOKENIZED)
-        root = prompt_root(model=request.model, adapter=None, fingerprint=fingerprint, block_size=block_size, salt=salt)
-        chain = chain_of(tokens, root, block_size)
-        return Plan(chain, source, None if len(chain) else Reason.SHORT_PROMPT)
+            return _without_tokens(request, block_size, Reason.NOT_TOKENIZED)
+        chain = await self._chain(tokens, _root(request, endpoints, tokens.fingerprint, block_size), block_size)
+        short = None if len(chain) else Reason.SHORT_PROMPT
+        return Plan(chain, tokens.source, short, exact=tokens.exact, shape=shape)
 
     def is_exact(self, model: str, endpoints: list[EndpointSnapshot]) -> bool:
         """Whether the prompts of a model are tokenised as its engine does."""
-        return model in self._local or any(e.facts is not None and e.facts.has_tokenize for e in endpoints)
+        text = self._text_of(model, endpoints)
+        can_ask = any(e.facts is not None and e.facts.has_tokenize for e in endpoints)
+        return can_ask or (text is not None and text.needs_engine is None)
 
     async def count_tokens(self, model: str, text: str, endpoints: list[EndpointSnapshot]) -> int | None:
         """Number of tokens of a text on its own; None where neither a tokenizer nor an engine can say."""
-        local = self._local.get(model)
-        if local is not None:
+        local = self._text_of(model, endpoints)
+        if local is not None and local.tokenizer is not None:
             return await asyncio.to_thread(local.count_tokens, text)
         tokens = await self._engine.tokens_of(model, PromptView(prompt=text), endpoints)
         return None if tokens is None else len(tokens) // TOKEN_BYTES
 
-    async def _remote_tokens(
-        self, request: InferenceRequest, endpoints: list[EndpointSnapshot]
-    ) -> tuple[TokenIds, bytes, TokenSource]:
-        _refuse_what_tokens_do_not_tell(request.prompt)
-        tokens = await self._engine.tokens_of(request.model, request.prompt, endpoints)
-        if tokens is not None:
-            return tokens, _ENGINE_FINGERPRINT, TokenSource.ENGINE
-        return bytes_as_tokens(request.prompt), _BYTES_FINGERPRINT, TokenSource.BYTES
+    def _text_of(self, model: str, endpoints: list[EndpointSnapshot]) -> ModelText | None:
+        """Tokenizer and template of a model, or of the base of an adapter, in the way of the engine that serves it."""
+        text = self._local.get(model) or self._local.get(_base_of(model, endpoints) or "")
+        if text is None or not endpoints:
+            return text
+        facts = endpoints[0].facts
+        return text if facts is None else text.for_engine(facts.engine)
+
+    async def _tokens(self, request: InferenceRequest, endpoints: list[EndpointSnapshot], shape: str) -> _Tokens:
+        """Raises `UnsupportedContent` or `TemplateFailed` where there is no way to the tokens."""
+        text = self._text_of(request.model, endpoints)
+        believed = not self._parity.is_degraded(request.model, shape)
+        local = None if text is None else await _local_tokens(text, request.prompt)
+        if local is not None and believed:
+            return local
+        asked = await self._engine.tokens_of(request.model, request.prompt, endpoints)
+        media = media_digest(request.prompt)
+        if asked is not None:
+            # The ids of two pictures are equal, and where they stand is not told: what they show goes into the root.
+            return _Tokens(asked, TokenSource.ENGINE, _ENGINE_FINGERPRINT + media)
+        if local is not None:
+            return replace(local, exact=False)
+        return _Tokens(bytes_as_tokens(request.prompt), TokenSource.BYTES, _BYTES_FINGERPRINT, exact=False)
+
+    async def _chain(self, tokens: _Tokens, root: bytes, block_size: int) -> Chain:
+        if len(tokens.ids) > LOOP_SAFE_TOKENS_BYTES:  # the memo belongs to the loop
+            return await asyncio.to_thread(chain_of, tokens.ids, root, block_size)
+        return self._memo.chain_of(tokens.ids, root, block_size)
+
+
+def _base_of(model: str, endpoints: list[EndpointSnapshot]) -> str | None:
+    """The model that an adapter of this name belongs to."""
+    served = (one for endpoint in endpoints if endpoint.facts is not None for one in endpoint.facts.models)
+    return next((one.parent for one in served if one.id == model and one.parent is not None), None)
+
+
+def _root(request: InferenceRequest, endpoints: list[EndpointSnapshot], fingerprint: bytes, block_size: int) -> bytes:
+    base = _base_of(request.model, endpoints)
+    named = [] if base is None else [request.model]
+    adapters = named if request.adapter is None else [*named, request.adapter]
+    return prompt_root(
+        model=base or request.model,
+        adapter="\n".join(adapters) if adapters else None,
+        fingerprint=fingerprint,
+        block_size=block_size,
+        salt=request.tenant.salt.encode(),
+    )
 
 
 def bytes_as_tokens(prompt: PromptView) -> TokenIds:
@@ -89,13 +144,17 @@ def bytes_as_tokens(prompt: PromptView) -> TokenIds:
     return TokenIds(data + b" " * (-len(data) % TOKEN_BYTES))
 
 
-def _refuse_what_tokens_do_not_tell(prompt: PromptView) -> None:
-    """Raises `UnsupportedContent` for parts that are not text: two pictures can have the same token ids."""
-    if prompt.messages is not None:
-        template_messages(prompt.messages, ContentFormat.STRING, Renderer.PLAIN)
+async def _local_tokens(text: ModelText, prompt: PromptView) -> _Tokens | None:
+    """None where only the engine has the tokenizer, or renders by code of its own."""
+    try:
+        return await _rendered_here(text, prompt)
+    except UnsupportedContent as error:
+        if error.kind in _ENGINE_KNOWS:
+            return None
+        raise
 
 
-async def _local_tokens(text: ModelText, prompt: PromptView) -> TokenIds:
+async def _rendered_here(text: ModelText, prompt: PromptView) -> _Tokens:
     long = text.renders_long(prompt)
     rendered = await asyncio.to_thread(text.prompt_of, prompt) if long else text.prompt_of(prompt)
     encoding = text.begin_prompt(rendered, add_special_tokens=prompt.add_special_tokens)
@@ -103,9 +162,9 @@ async def _local_tokens(text: ModelText, prompt: PromptView) -> TokenIds:
         await asyncio.to_thread(encoding.compute)
     else:
         encoding.compute()
-    return encoding.finish()
+    return _Tokens(encoding.finish(), TokenSource.LOCAL, text.fingerprint, exact=rendered.exact)
 
 
-def _guessed(request: InferenceRequest, block_size: int) -> Chain:
+def _without_tokens(request: InferenceRequest, block_size: int, reason: Reason) -> Plan:
     """No blocks, and a length that only weighs the request as load."""
-    return Chain(b"", block_size, len(request.body) // _TEXT_BYTES_PER_TOKEN)
+    return Plan(Chain(b"", block_size, len(request.body) // _TEXT_BYTES_PER_TOKEN), None, reason, exact=False)

@@ -1,68 +1,47 @@
 """The answer on its way to the client: bytes pass as they come, a tee looks for usage and for the end.
 
     upstream chunk --> [ complete events | begun event ]
-                          |                   `-- waits for its blank line (if longer than a usage event can be: passes)
-                          |-- no "usage", no [DONE] in it  --> to the client at once, unparsed
-                          `-- else, event by event:
+                          |                   `-- waits for its blank line (if longer than such an event can be: passes)
+                          |-- none of its format's marks in it --> to the client at once, unparsed
+                          `-- else, event by event (stream_format.py):
                                 content               --> to the client
-                                usage, no choices     --> held (or dropped, if only the gateway asked for it)
-                                [DONE]                --> held
+                                usage                 --> held (or dropped, if only the gateway asked for it)
+                                the end               --> held
 
 Only the usage event and the end are held back, never content: they are released when the ledger has the usage.
-An event is looked into only where a byte search finds one of three marks; inside JSON strings these cannot stand
-unescaped, so a client's text never looks like usage. Memory: one event under `LARGEST_USAGE_EVENT_BYTES`, and a
-bounded copy of the answer from which a cut stream is counted.
+Memory: one begun event, and a bounded copy of the answer from which a cut stream is counted.
 """
 
 import re
-from collections.abc import Iterator
-from enum import Enum, auto
-from typing import Any
-
-import msgspec
+from typing import Final
 
 from billing import UsageMerger
+from gateway.sse import event_data, split_events
+from gateway.stream_format import CONTENT, UNREADABLE, Kind, Seen, StreamFormat, as_usage, decode_answer
 
-KiB = 1024
-LARGEST_USAGE_EVENT_BYTES = 64 * KiB
-"""A begun event longer than this is content and passes before it is whole."""
-MOST_KEPT_BYTES = 1024 * KiB
+KiB: Final = 1024
+MOST_KEPT_BYTES: Final = 1024 * KiB
 """How much of a stream is kept to count a cut one; beyond it the output of a cut stream is unknown."""
-MOST_PLAIN_BYTES = 64 * 1024 * KiB
+MOST_PLAIN_BYTES: Final = 64 * 1024 * KiB
 """A plain answer longer than this is relayed, but its usage is not looked for."""
 
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
-_LINE = re.compile(rb"\r\n|\n|\r")
-_MARKS = (b'"usage"', b"[DONE]", b'"error"')
-END_MARK = b"[DONE]"
-
-
-class _EventPart(msgspec.Struct):
-    usage: dict[str, Any] | None = None
-    choices: list[msgspec.Raw] | None = None
-    error: Any = None
-
-
-_decode_event = msgspec.json.Decoder(_EventPart)
-
-
-class _Kind(Enum):
-    CONTENT = auto()
-    USAGE = auto()
-    END = auto()
 
 
 class StreamTee:
-    """Looks at a server-sent event stream. `complete` once the end was seen; `failed` if the engine sent an error.
+    """Looks at a server-sent event stream. `complete` once the end was seen; `failed` if the engine sent an error;
+    `response_id` once the engine named what it keeps.
 
     Concatenating all that `feed` and `held` return gives the upstream's bytes, less the usage event where
     `keep_usage` is false. O(bytes) in C, plus a parse of each marked event.
     """
 
-    def __init__(self, *, keep_usage: bool) -> None:
+    def __init__(self, format: StreamFormat, *, keep_usage: bool) -> None:
         self.usage = UsageMerger()
         self.complete = False
         self.failed = False
+        self.response_id: str | None = None
+        self._format = format
         self._keep_usage = keep_usage
         self._begun = b""
         self._inside_large = False
@@ -89,14 +68,14 @@ class StreamTee:
         self._held, self._begun = [], b""
         return rest
 
-    def relayed(self) -> bytes | None:
-        """The stream so far, to count what it held; None where it was too long to keep."""
-        return None if self._kept is None else b"".join(self._kept)
+    def texts(self) -> list[str] | None:
+        """The text of each choice so far; None where the stream was too long to keep. Linear, once it was cut."""
+        return None if self._kept is None else self._format.texts(b"".join(self._kept))
 
     def _events(self, events: bytes, begun: bytes) -> bytes:
-        out = self._look_into(events) if self._held or any(mark in events for mark in _MARKS) else events
+        out = self._look_into(events) if self._held or self._marked(events) else events
         self._begun = begun
-        if len(begun) > LARGEST_USAGE_EVENT_BYTES:
+        if len(begun) > self._format.largest_event_bytes:
             self._inside_large = True
             return out + self._pass_all_but_tail(begun)
         return out
@@ -106,13 +85,17 @@ class StreamTee:
         self._begun = data[-3:]
         return data[:-3]
 
+    def _marked(self, data: bytes) -> bool:
+        return any(mark in data for mark in self._format.marks)
+
     def _look_into(self, events: bytes) -> bytes:
         passed: list[bytes] = []
-        for event in _split(events):
-            kind = self._kind(event)
-            if kind is _Kind.USAGE and not self._keep_usage:
+        for event in split_events(events):
+            seen = self._format.look(event_data(event)) if self._marked(event) else CONTENT
+            self._note(seen)
+            if seen.kind is Kind.USAGE and not self._keep_usage:
                 continue
-            if kind is _Kind.CONTENT and not self.complete:
+            if seen.kind is Kind.CONTENT and not self.complete:
                 passed += self._held
                 self._held = []
                 passed.append(event)
@@ -120,22 +103,12 @@ class StreamTee:
                 self._held.append(event)
         return b"".join(passed)
 
-    def _kind(self, event: bytes) -> _Kind:
-        if not any(mark in event for mark in _MARKS):
-            return _Kind.CONTENT
-        data = event_data(event)
-        if data == END_MARK:
-            self.complete = True
-            return _Kind.END
-        try:
-            part = _decode_event.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return _Kind.CONTENT
-        self.failed = self.failed or part.error is not None
-        if part.usage is None:
-            return _Kind.CONTENT
-        self.usage.add(part.usage)
-        return _Kind.USAGE if part.choices == [] else _Kind.CONTENT
+    def _note(self, seen: Seen) -> None:
+        if seen.usage is not None:
+            self.usage.add(seen.usage)
+        self.complete = self.complete or seen.kind is Kind.END
+        self.failed = self.failed or seen.failed
+        self.response_id = self.response_id or seen.response_id
 
     def _keep(self, chunk: bytes) -> None:
         if self._kept is not None:
@@ -146,10 +119,11 @@ class StreamTee:
 
 
 class PlainTee:
-    """Looks at a plain JSON answer: passes all but the last chunk, reads usage from the whole."""
+    """Looks at a plain JSON answer: passes all but the last chunk, reads usage (and the answer's id) from the whole."""
 
     def __init__(self) -> None:
         self.usage = UsageMerger()
+        self.response_id: str | None = None
         self._pieces: list[bytes] = []
         self._size_bytes = 0
         self._last = b""
@@ -167,57 +141,14 @@ class PlainTee:
     def held(self) -> bytes:
         """The last chunk; reads the usage of the answer on the way."""
         try:
-            part = _decode_event.decode(b"".join(self._pieces))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            part = decode_answer(b"".join(self._pieces))
+        except UNREADABLE:
             return self._last
-        if part.usage is not None:
-            self.usage.add(part.usage)
+        usage = as_usage(part.usage)
+        if usage is not None:
+            self.usage.add(usage)
+        self.response_id = part.id if isinstance(part.id, str) else None
         return self._last
-
-
-class _Delta(msgspec.Struct):
-    content: str | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-
-
-class _Choice(msgspec.Struct):
-    index: int = 0
-    delta: _Delta | None = None
-    text: str | None = None
-
-
-class _ContentEvent(msgspec.Struct):
-    choices: list[_Choice] = []
-
-
-_decode_content = msgspec.json.Decoder(_ContentEvent)
-
-
-def answer_texts(stream: bytes) -> list[str]:
-    """The text of each choice in a recorded stream, reasoning included; what is no content event is passed over."""
-    texts: dict[int, list[str]] = {}
-    for event in _split(stream):
-        try:
-            choices = _decode_content.decode(event_data(event)).choices
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue
-        for choice in choices:
-            delta = choice.delta or _Delta()
-            pieces = (delta.reasoning, delta.reasoning_content, delta.content, choice.text)
-            texts.setdefault(choice.index, []).extend(piece for piece in pieces if piece)
-    return ["".join(pieces) for pieces in texts.values()]
-
-
-def event_data(event: bytes) -> bytes:
-    """The data of one event: its `data:` lines without the field name and one leading space, joined by newlines."""
-    lines = (line for line in _LINE.split(event) if line.startswith(b"data:"))
-    return b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in lines).strip()
-
-
-def error_event(body: bytes) -> bytes:
-    """An error inside a stream that has begun, and its end, as the engines send it."""
-    return b"data: " + body + b"\n\ndata: [DONE]\n\n"
 
 
 def _end_of_last_event(data: bytes) -> int:
@@ -227,12 +158,3 @@ def _end_of_last_event(data: bytes) -> int:
     for found in _BLANK_LINE.finditer(data):
         end = found.end()
     return end
-
-
-def _split(events: bytes) -> Iterator[bytes]:
-    start = 0
-    for found in _BLANK_LINE.finditer(events):
-        yield events[start : found.end()]
-        start = found.end()
-    if start < len(events):
-        yield events[start:]

@@ -6,26 +6,40 @@ either way    --> receipt     cached tokens reported < expected: the index forge
 """
 
 import asyncio
+from dataclasses import dataclass
 
 from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usage, UsageFlag, UsageReport
 from gateway.exchange import Clocks, Exchange
+from gateway.parity import ParityBook, ParityResult
 from gateway.planning import Planner
-from gateway.relay import StreamTee, answer_texts
+from gateway.relay import StreamTee
 from gateway.telemetry import LOGGER, Telemetry
+from gateway.types import Reason
 from prefix_index import Evidence, SharedIndex
+
+
+@dataclass(frozen=True, slots=True)
+class SettlerParts:
+    """The objects a settler works with."""
+
+    ledger: Ledger
+    index: SharedIndex
+    planner: Planner
+    parity: ParityBook
+    telemetry: Telemetry
+    clocks: Clocks
 
 
 class Settler:
     """Settles exchanges. `run` finishes the ones whose request was cut; it outlives them all."""
 
-    def __init__(
-        self, ledger: Ledger, index: SharedIndex, planner: Planner, telemetry: Telemetry, clocks: Clocks
-    ) -> None:
-        self._ledger = ledger
-        self._index = index
-        self._planner = planner
-        self._telemetry = telemetry
-        self._clocks = clocks
+    def __init__(self, parts: SettlerParts) -> None:
+        self._ledger = parts.ledger
+        self._index = parts.index
+        self._planner = parts.planner
+        self._parity = parts.parity
+        self._telemetry = parts.telemetry
+        self._clocks = parts.clocks
         self._cut: asyncio.Queue[tuple[Exchange, asyncio.Future[None]] | None] = asyncio.Queue()
 
     def settle(self, exchange: Exchange, state: SettlementState) -> asyncio.Future[None]:
@@ -79,13 +93,10 @@ class Settler:
         return UsageReport(usage=usage, flags=frozenset({UsageFlag.ESTIMATED}))
 
     async def _output_tokens(self, exchange: Exchange) -> int | None:
-        stream = exchange.tee.relayed() if isinstance(exchange.tee, StreamTee) else None
-        if stream is None:
+        texts = await asyncio.to_thread(exchange.tee.texts) if isinstance(exchange.tee, StreamTee) else None
+        if texts is None:
             return None
-        counts = [
-            await self._planner.count_tokens(exchange.request.model, text, exchange.endpoints)
-            for text in await asyncio.to_thread(answer_texts, stream)
-        ]
+        counts = [await self._planner.count_tokens(exchange.request.model, text, exchange.endpoints) for text in texts]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
 
@@ -137,7 +148,10 @@ class Settler:
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
         telemetry = self._telemetry
         usage = None if UsageFlag.ESTIMATED in settlement.flags else settlement.usage
-        telemetry.requests(exchange.request.route.value, settlement.state.value).inc()
+        telemetry.requests(exchange.request.route_path, settlement.state.value).inc()
+        plan, decision = exchange.plan, exchange.decision
+        telemetry.reasons((decision.reason if decision is not None else Reason.NO_DECISION).value).inc()
+        telemetry.prompts(plan.source.value if plan.source is not None else "none").inc()
         endpoint_id = settlement.endpoint_id
         if endpoint_id is not None and usage is not None:
             for kind, tokens in (
@@ -150,10 +164,27 @@ class Settler:
                     telemetry.tokens(endpoint_id, kind).inc(tokens)
             if usage.cached_tokens is None:
                 telemetry.unreported(endpoint_id).inc()
-            ours = exchange.plan.prompt_tokens
-            if ours is not None and usage.prompt_tokens is not None and ours != usage.prompt_tokens:
-                telemetry.token_count_mismatch(endpoint_id).inc()
+            self._compare(exchange, endpoint_id, usage)
         LOGGER.info("request", extra={"fields": _log_fields(exchange, settlement)})
+
+    def _compare(self, exchange: Exchange, endpoint_id: str, usage: Usage) -> None:
+        """Our count of the prompt against the engine's."""
+        plan = exchange.plan
+        if plan.source is None or plan.prompt_tokens is None or usage.prompt_tokens is None:
+            return
+        result = ParityResult(
+            at=self._clocks.wall(),
+            request_id=exchange.request.id,
+            endpoint_id=endpoint_id,
+            model=exchange.request.model,
+            shape=plan.shape,
+            source=plan.source,
+            ours_tokens=plan.prompt_tokens,
+            engine_tokens=usage.prompt_tokens,
+        )
+        self._parity.compare(result)
+        if not result.equal:
+            self._telemetry.token_count_mismatch(endpoint_id).inc()
 
 
 def _log_fields(exchange: Exchange, settlement: Settlement) -> dict[str, object]:
@@ -161,7 +192,7 @@ def _log_fields(exchange: Exchange, settlement: Settlement) -> dict[str, object]
     return {
         "request_id": settlement.request_id,
         "tenant": exchange.request.tenant.id,
-        "route": exchange.request.route.value,
+        "route": exchange.request.route_path,
         "stream": exchange.request.stream,
         "state": settlement.state.value,
         "status": settlement.http_status,

@@ -12,6 +12,7 @@ import msgspec
 from billing import Ledger
 from gateway.errors import Unavailable
 from gateway.fleet import Fleet, serves
+from gateway.parity import ParityBook
 from gateway.planning import Planner
 from gateway.telemetry import Telemetry
 from gateway.types import Headers
@@ -39,12 +40,19 @@ class StatusPages:
     """The pages by path."""
 
     def __init__(
-        self, fleet: Fleet, planner: Planner, index: SharedIndex, ledger: Ledger, telemetry: Telemetry
+        self,
+        fleet: Fleet,
+        planner: Planner,
+        index: SharedIndex,
+        ledger: Ledger,
+        parity: ParityBook,
+        telemetry: Telemetry,
     ) -> None:
         self._fleet = fleet
         self._planner = planner
         self._index = index
         self._ledger = ledger
+        self._parity = parity
         self._telemetry = telemetry
         self._pages = {
             "/health": Page(self._health),
@@ -72,6 +80,10 @@ class StatusPages:
         )
         if inexact:
             found["tokenizer"] = f"no tokenizer for {', '.join(inexact)}; prefixes are matched by bytes"
+        wrong = self._parity.degraded()
+        if wrong:
+            told = "; ".join(f"{model}: {', '.join(shapes)}" for model, shapes in wrong.items())
+            found["parity"] = f"the tokenizer or template given here counts otherwise than the engine: {told}"
         down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy)
         if down:
             found["endpoints"] = f"down: {', '.join(down)}"
@@ -121,7 +133,7 @@ class StatusPages:
     async def _metrics(self) -> Answer:
         telemetry = self._telemetry
         degraded = self.degraded()
-        for part in ("index", "ledger", "tokenizer", "endpoints"):
+        for part in ("index", "ledger", "tokenizer", "parity", "endpoints"):
             telemetry.degraded.labels(part).set(part in degraded)
         for endpoint in self._fleet.snapshot():
             telemetry.endpoint_healthy.labels(endpoint.id).set(endpoint.healthy)

@@ -3,6 +3,7 @@
 bytes --edge--> InferenceRequest --tokens, blocks--> Plan --scheduling--> Decision --relay--> Outcome
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -25,6 +26,11 @@ class Route(StrEnum):
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
+    RESPONSES = "/v1/responses"
+    MESSAGES = "/v1/messages"
+    EMBEDDINGS = "/v1/embeddings"
+    OTHER = "other"
+    """A path of the engine's own that its allow-list opens and that is metered."""
 
 
 class Reason(StrEnum):
@@ -44,6 +50,16 @@ class Reason(StrEnum):
     """Images, audio or another part whose tokens are not known here."""
     NOT_TOKENIZED = "not_tokenized"
     """The prompt could not be turned into token ids: no template for it, or the template refused it."""
+    ENGINE_ALTERS = "engine_alters"
+    """A field makes the engine read other tokens than the messages say, such as a template in the request."""
+    PROMPT_BATCH = "prompt_batch"
+    """Several prompts in one request."""
+    PREVIOUS_RESPONSE = "previous_response"
+    """The prompt continues a response that its engine keeps: only that engine knows the tokens, and it gets them."""
+    NO_KV = "no_kv"
+    """The request leaves nothing in a cache and finds nothing there: embeddings and other paths of an engine."""
+    NO_DECISION = "no_decision"
+    """Nobody could take the request, so nothing was decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +77,21 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeignForm:
+    """A request of another dialect than OpenAI's chat: its decoded body, and the chat that asks the same."""
+
+    body: Mapping[str, object] = field(repr=False)
+    chat: Mapping[str, object] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class InferenceRequest:
     """One client request: a parsed view and the original bytes.
 
     `client_wants_usage` says whether the client asked for the usage event of a stream itself. `max_output_tokens`
-    is None where the client set no limit. `started_s` is monotonic, `opened_at` wall time in UTC.
+    is None where the client set no limit. `adapter` is what the body says of adapters beside the model's name, as
+    canonical JSON. `blind` names why the prompt's tokens cannot be known, where the request itself tells so.
+    `started_s` is monotonic, `opened_at` wall time in UTC.
     """
 
     id: RequestId
@@ -81,6 +107,15 @@ class InferenceRequest:
     headers: Headers = field(repr=False)
     started_s: float
     opened_at: datetime
+    foreign: ForeignForm | None = None
+    adapter: str | None = None
+    blind: Reason | None = None
+    previous_response_id: str | None = None
+
+    @property
+    def route_path(self) -> str:
+        """The path without its query: a name for records and metrics, out of a bounded set."""
+        return self.path.partition("?")[0]
 
 
 class TokenSource(StrEnum):
@@ -91,19 +126,22 @@ class TokenSource(StrEnum):
     BYTES = "bytes"
 
 
-_TOKENS_UNKNOWN = frozenset({Reason.UNSUPPORTED_CONTENT, Reason.NOT_TOKENIZED})
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A prompt ready to be matched. `no_affinity` is set where the chain must not be believed, and says why."""
+    """A prompt ready to be matched. `no_affinity` is set where the chain must not be believed, and says why.
+
+    `source` is None where there are no tokens at all. `exact`: the tokens are the engine's own, so their number may be
+    held against its report; not so for bytes, beside pictures, and where the counts have been found to differ.
+    `shape` names the kind of request for that comparison.
+    """
 
     chain: Chain
-    source: TokenSource
+    source: TokenSource | None
     no_affinity: Reason | None = None
+    exact: bool = True
+    shape: str = ""
 
     @property
     def prompt_tokens(self) -> int | None:
         """The engine's own count, or None where it was not tokenised as the engine would."""
-        unknown = self.source is TokenSource.BYTES or self.no_affinity in _TOKENS_UNKNOWN
-        return None if unknown else self.chain.prompt_tokens
+        return self.chain.prompt_tokens if self.exact and self.source is not None else None

@@ -16,6 +16,10 @@ class Filtered(StrEnum):
     """It was tried for this request and failed."""
     NO_SALT = "no_salt"
     """Its engine cannot keep two share groups apart."""
+    NOT_SPOKEN = "not_spoken"
+    """Its engine does not speak the request's dialect, and it cannot be translated."""
+    NOT_OWNER = "not_owner"
+    """The request continues a response that another endpoint keeps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from backends.types import EndpointConfig, EndpointId, EndpointSnapshot, InFligh
 from tests.backends.engine_page import VLLM_STARTED_AT_S, EnginePage
 
 A, B = EndpointId("a"), EndpointId("b")
-FAST = PollSettings(interval_s=0.02, deadline_s=0.5)
+FAST = PollSettings(interval_s=0.02, deadline_s=10)
 
 
 @pytest.fixture
@@ -168,9 +168,9 @@ async def test_detection_waits_for_nobody_longer_than_its_deadline(engine: Engin
         frozen.hangs = True
         async with registry_of(frozen, engine, settings=PollSettings(deadline_s=30)) as registry:
             started_s = asyncio.get_running_loop().time()
-            await registry.detect_all(deadline_s=0.3)
-            assert asyncio.get_running_loop().time() - started_s < 2
-            assert of(registry, A).unhealthy_reason == "no answer within 0.3 s"
+            await registry.detect_all(deadline_s=1.5)
+            assert asyncio.get_running_loop().time() - started_s < 15
+            assert of(registry, A).unhealthy_reason == "no answer within 1.5 s"
             assert of(registry, B).healthy
 
 
@@ -189,11 +189,11 @@ async def test_a_frozen_endpoint_does_not_delay_the_others(engine: EnginePage) -
 
 
 async def test_a_frozen_endpoint_goes_down_at_the_deadline_of_a_poll(engine: EnginePage) -> None:
-    async with registry_of(engine, settings=PollSettings(deadline_s=0.2)) as registry:
+    async with registry_of(engine, settings=PollSettings(deadline_s=1.5)) as registry:
         await registry.poll(A)
         engine.hangs = True
         await registry.poll(A)
-        assert of(registry).unhealthy_reason == "no answer within 0.2 s"
+        assert of(registry).unhealthy_reason == "no answer within 1.5 s"
         assert of(registry).facts is not None
 
 
@@ -371,8 +371,8 @@ OLD = LoadSample(0.0, prefix_hits=5, prefix_queries=10, started_at_s=100.0)
 @pytest.mark.parametrize(
     ("before", "after", "was_down", "expected"),
     [
-        (OLD, LoadSample(1.0, started_at_s=100.2), True, False),
-        (OLD, LoadSample(1.0, started_at_s=200.0), False, True),
+        (OLD, LoadSample(1.0, started_at_s=100.02), True, False),
+        (OLD, LoadSample(1.0, started_at_s=100.4), False, True),
         (OLD, LoadSample(1.0, started_at_s=50.0), False, True),
         (OLD, LoadSample(1.0, prefix_hits=5, prefix_queries=11), True, False),
         (OLD, LoadSample(1.0, prefix_hits=4, prefix_queries=11), False, True),

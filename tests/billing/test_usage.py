@@ -53,7 +53,7 @@ SHAPES: dict[str, tuple[dict[str, object], str, Usage]] = {
             "prompt_tokens_details": {"cached_tokens": 0, "created_cache_tokens": 64},
         },
         "openai",
-        Usage(77, 0, 3),
+        Usage(77, 0, 3, 64),
     ),
     "sglang with null cached and reasoning beside": (
         {

@@ -23,6 +23,8 @@ class ScriptedEngine:
 
     model: str
     scripts: list[Behaviour]
+    routes: frozenset[str] = frozenset()
+    """Routes it speaks beside chat completions and completions."""
     url: str = ""
     requests: list[bytes] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -40,6 +42,9 @@ class ScriptedEngine:
             method, path = request.split(b" ", 2)[:2]
             if method == b"GET":
                 await peer.send(self._page(path.decode()))
+                continue
+            if request.endswith(b"\r\n\r\n{}"):  # the gateway asks whether this route is spoken here
+                await peer.send(_plain(400 if path.decode() in self.routes else 404, {"error": "nothing asked"}))
                 continue
             if path == b"/tokenize":
                 await peer.send(_plain(200, {"tokens": list(range(40)), "count": 40, "max_model_len": 2048}))
@@ -88,9 +93,11 @@ class _AlreadyRead(Peer):
 
 
 @asynccontextmanager
-async def scripted_engine(*scripts: Behaviour, model: str = "m") -> AsyncIterator[ScriptedEngine]:
-    """Run one until the block ends."""
-    engine = ScriptedEngine(model, list(scripts))
+async def scripted_engine(
+    *scripts: Behaviour, model: str = "m", routes: frozenset[str] = frozenset()
+) -> AsyncIterator[ScriptedEngine]:
+    """Run one until the block ends. It speaks chat completions, completions and `routes`."""
+    engine = ScriptedEngine(model, list(scripts), routes)
     async with HostileServer([engine.serve]) as server:
         engine.url = server.url
         yield engine

@@ -167,17 +167,30 @@ async def test_a_stream_that_breaks_off_ends_with_an_error_event_and_is_recorded
     assert [row.state for row in rows] == ["partial"]
 
 
+def half_an_answer(size_bytes: int) -> Behaviour:
+    """The beginning of a longer body, then silence."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000000\r\n\r\n"
+    return raw(head + b'{"choices":' + b" " * size_bytes)
+
+
 async def test_a_plain_answer_that_breaks_off_is_cut_and_never_looks_whole(
     start_gateway: StartGateway, client: httpx.AsyncClient
 ) -> None:
-    half = raw(
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n" + b'{"choices":' * 9
-    )
-    async with scripted_engine(half) as engine:
+    async with scripted_engine(half_an_answer(size_bytes=2_000_000)) as engine:
         gateway = await start(start_gateway, engine.url, limits__idle_s=0.3)
         with pytest.raises(httpx.RemoteProtocolError):
             await ask(client, gateway, CHAT)
         assert [row.state for row in await settled(gateway, 1)] == ["partial"]
+
+
+async def test_a_plain_answer_that_breaks_off_before_anything_went_out_is_an_error_that_nobody_pays(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async with scripted_engine(half_an_answer(size_bytes=10)) as engine:
+        gateway = await start(start_gateway, engine.url, limits__idle_s=0.3)
+        answer = await ask(client, gateway, CHAT)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
+        assert [row.state for row in await settled(gateway, 1)] == ["failed"]
 
 
 async def test_broken_events_are_relayed_and_the_ledger_says_that_usage_is_unknown(

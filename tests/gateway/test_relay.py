@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.relay import LARGEST_USAGE_EVENT_BYTES, PlainTee, StreamTee, answer_texts, error_event
+from gateway.relay import PlainTee, StreamTee
+from gateway.stream_format import ChatFormat
 
 USAGE = {"prompt_tokens": 369, "completion_tokens": 8, "prompt_tokens_details": {"cached_tokens": 256}}
 
@@ -48,14 +49,14 @@ streams = st.builds(lambda events, tail: b"".join(events) + tail, st.lists(conte
 def test_a_client_who_asked_for_usage_gets_the_upstreams_bytes_for_any_chunking(
     stream: bytes, places: list[int]
 ) -> None:
-    passed, held = run(StreamTee(keep_usage=True), cut(stream, places))
+    passed, held = run(StreamTee(ChatFormat(), keep_usage=True), cut(stream, places))
     assert b"".join(passed) + held == stream
 
 
 @given(st.lists(contents | odd_events, max_size=8), st.lists(st.integers(0, 10_000), max_size=30))
 def test_a_client_who_did_not_ask_gets_all_but_the_usage_event(events: list[bytes], places: list[int]) -> None:
     stream = b"".join(events)
-    tee = StreamTee(keep_usage=False)
+    tee = StreamTee(ChatFormat(), keep_usage=False)
     passed, held = run(tee, cut(stream + USAGE_EVENT + DONE, places))
     relayed = b"".join(passed) + held
     # A stray line end in front of an event belongs to it, and goes with it.
@@ -69,26 +70,26 @@ def test_a_client_who_did_not_ask_gets_all_but_the_usage_event(events: list[byte
 @given(st.lists(st.integers(0, 10_000), max_size=40))
 def test_content_is_never_held_back_once_its_event_is_whole(places: list[int]) -> None:
     stream = b"".join(event(delta(word)) for word in ("The", " books", " 日本語", " 👩‍👩‍👧"))
-    passed, held = run(StreamTee(keep_usage=False), cut(stream, places))
+    passed, held = run(StreamTee(ChatFormat(), keep_usage=False), cut(stream, places))
     assert b"".join(passed) == stream
     assert held == b""
 
 
 def test_the_usage_event_and_the_end_are_held_until_the_ledger_has_them() -> None:
-    tee = StreamTee(keep_usage=True)
+    tee = StreamTee(ChatFormat(), keep_usage=True)
     assert tee.feed(event(delta("Hi")) + USAGE_EVENT + DONE) == event(delta("Hi"))
     assert tee.complete
     assert tee.held() == USAGE_EVENT + DONE
 
 
 def test_usage_that_is_not_the_last_word_goes_on_when_content_follows() -> None:
-    tee = StreamTee(keep_usage=True)
+    tee = StreamTee(ChatFormat(), keep_usage=True)
     assert tee.feed(USAGE_EVENT) == b""
     assert tee.feed(event(delta("more"))) == USAGE_EVENT + event(delta("more"))
 
 
 def test_cumulative_usage_on_every_chunk_is_never_added_up() -> None:
-    tee = StreamTee(keep_usage=True)
+    tee = StreamTee(ChatFormat(), keep_usage=True)
     for output in (1, 2, 3):
         tee.feed(event({**delta("x"), "usage": {"prompt_tokens": 10, "completion_tokens": output}}))
     usage = tee.usage.result().usage
@@ -98,7 +99,7 @@ def test_cumulative_usage_on_every_chunk_is_never_added_up() -> None:
 
 def test_text_that_looks_like_usage_or_an_end_stays_text() -> None:
     tricky = event(delta('"usage": {"prompt_tokens": 1} [DONE] data: [DONE]'))
-    tee = StreamTee(keep_usage=False)
+    tee = StreamTee(ChatFormat(), keep_usage=False)
     assert tee.feed(tricky) == tricky
     assert not tee.complete
     assert not tee.usage.seen
@@ -106,23 +107,23 @@ def test_text_that_looks_like_usage_or_an_end_stays_text() -> None:
 
 def test_an_event_of_ten_megabytes_passes_without_being_kept() -> None:
     large = event(delta("x" * 10_000_000))
-    tee = StreamTee(keep_usage=False)
+    tee = StreamTee(ChatFormat(), keep_usage=False)
     passed = [tee.feed(large[at : at + 50_000]) for at in range(0, len(large), 50_000)]
     assert b"".join(passed) == large
-    assert max(map(len, passed)) <= LARGEST_USAGE_EVENT_BYTES + 50_003
+    assert max(map(len, passed)) <= ChatFormat.largest_event_bytes + 50_003
     assert tee.feed(USAGE_EVENT + DONE) == b""
     assert tee.usage.seen
 
 
 def test_an_error_inside_the_stream_is_seen_and_passed_on() -> None:
-    tee = StreamTee(keep_usage=False)
-    failure = error_event(b'{"error":{"message":"out of memory","code":500}}')
+    tee = StreamTee(ChatFormat(), keep_usage=False)
+    failure = b'data: {"error":{"message":"out of memory","code":500}}\n\ndata: [DONE]\n\n'
     assert tee.feed(failure) == failure.removesuffix(DONE)
     assert tee.failed
 
 
 def test_a_broken_event_passes_and_breaks_nothing() -> None:
-    tee = StreamTee(keep_usage=False)
+    tee = StreamTee(ChatFormat(), keep_usage=False)
     assert tee.feed(b'data: {"usage": {"prompt\n\n') == b'data: {"usage": {"prompt\n\n'
     assert not tee.usage.seen
 
@@ -130,7 +131,7 @@ def test_a_broken_event_passes_and_breaks_nothing() -> None:
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=10))
 @settings(max_examples=300)
 def test_no_bytes_whatever_are_lost_or_make_it_fail(stream: bytes, places: list[int]) -> None:
-    passed, held = run(StreamTee(keep_usage=True), cut(stream, places))
+    passed, held = run(StreamTee(ChatFormat(), keep_usage=True), cut(stream, places))
     assert b"".join(passed) + held == stream
 
 
@@ -161,12 +162,12 @@ def test_the_text_of_a_cut_stream_is_all_choices_and_the_reasoning() -> None:
         + event({"choices": [{"index": 0, "text": " world"}]})
         + b"data: {bro"
     )
-    assert answer_texts(stream) == ["think Hello world", "other"]
+    assert ChatFormat().texts(stream) == ["think Hello world", "other"]
 
 
 def test_a_real_stream_of_vllm_is_metered_and_its_usage_taken_out() -> None:
     stream = (Path(__file__).parents[1] / "data/captures/vllm-0.32-chat-stream-include_usage.sse").read_bytes()
-    tee = StreamTee(keep_usage=False)
+    tee = StreamTee(ChatFormat(), keep_usage=False)
     passed, held = run(tee, [stream[at : at + 700] for at in range(0, len(stream), 700)])
     usage = tee.usage.result().usage
     assert usage is not None

@@ -10,9 +10,10 @@ import pytest
 
 from billing import SettlementState
 from gateway.exchange import Clocks, Exchange
+from gateway.parity import ParityBook
 from gateway.relay import PlainTee
 from gateway.scheduling import Decision
-from gateway.settling import Settler
+from gateway.settling import Settler, SettlerParts
 from gateway.telemetry import Telemetry
 from gateway.types import InferenceRequest, KeyId, Plan, Reason, RequestId, Route, Tenant, TenantId, TokenSource
 from prefix_index import Chain, SharedIndex, TokenIds, chain_of
@@ -67,7 +68,11 @@ async def test_a_receipt_below_what_was_expected_is_believed_only_where_the_toke
     index.observe(HOLDER, other)
     ledger: Any = SimpleNamespace(settle=lambda settlement: asyncio.get_running_loop().create_future())
     planner: Any = None
-    settler = Settler(ledger, index, planner, Telemetry(), Clocks())
-    settler.settle(answered(Plan(ours, source), cached_tokens=BLOCK), SettlementState.COMPLETE)
+    telemetry = Telemetry()
+    settler = Settler(SettlerParts(ledger, index, planner, ParityBook(telemetry), telemetry, Clocks()))
+    settler.settle(
+        answered(Plan(ours, source, exact=source is not TokenSource.BYTES), cached_tokens=BLOCK),
+        SettlementState.COMPLETE,
+    )
     assert (await index.match(ours)).blocks == {HOLDER: 3}
     assert (await index.match(other)).blocks == {HOLDER: other_branch_blocks}

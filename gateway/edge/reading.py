@@ -1,0 +1,238 @@
+"""Bytes of a client's body become an `InferenceRequest`, whatever dialect they are in.
+
+    chat, completions, embeddings  --typed view-------------------------.
+    messages, responses            --decoded--> chat form --typed view--+--> InferenceRequest, and the bytes
+
+Only what the gateway itself needs is looked at; everything else is the engine's to judge and passes unread. The views
+are typed, so a wrong type is answered with the path of the field and never with its content.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from gateway.edge.control_fields import ADAPTER_FIELDS, ALTERING_FIELDS
+from gateway.edge.messages import MessagesTranslation
+from gateway.edge.responses import ResponsesTranslation
+from gateway.edge.translation import Translation
+from gateway.errors import BadRequest
+from gateway.surrogates import decode
+from gateway.types import ForeignForm, Headers, InferenceRequest, Reason, RequestId, Route, Tenant
+from prefix_index.prompt import PromptView
+
+TRANSLATIONS: Final[Mapping[Route, Translation]] = {
+    Route.MESSAGES: MessagesTranslation(),
+    Route.RESPONSES: ResponsesTranslation(),
+}
+"""The dialects that a server of chat completions can serve with our help."""
+
+LONGEST_OUTPUT_TOKENS = (1 << 31) - 1
+"""What a client's limit weighs as load at most: it may have hundreds of digits, and engines judge it anyway."""
+
+NonNegative = Annotated[int, msgspec.Meta(ge=0)]
+_NULL = b"null"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What is known of a request before its body is read."""
+
+    id: RequestId
+    tenant: Tenant
+    route: Route
+    path: str
+    headers: Headers
+    started_s: float
+    opened_at: datetime
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Common(msgspec.Struct, kw_only=True):
+    model: str
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    max_tokens: NonNegative | None = None
+    max_completion_tokens: NonNegative | None = None
+    adapter_id: msgspec.Raw = msgspec.Raw(_NULL)
+    lora: msgspec.Raw = msgspec.Raw(_NULL)
+    lora_path: msgspec.Raw = msgspec.Raw(_NULL)
+    lora_request: msgspec.Raw = msgspec.Raw(_NULL)
+    chat_template: msgspec.Raw = msgspec.Raw(_NULL)
+    input_ids: msgspec.Raw = msgspec.Raw(_NULL)
+    media_io_kwargs: msgspec.Raw = msgspec.Raw(_NULL)
+    mm_processor_kwargs: msgspec.Raw = msgspec.Raw(_NULL)
+    prompt_embeds: msgspec.Raw = msgspec.Raw(_NULL)
+    prompt_logprobs: msgspec.Raw = msgspec.Raw(_NULL)
+    prompt_token_ids: msgspec.Raw = msgspec.Raw(_NULL)
+    truncate_prompt_tokens: msgspec.Raw = msgspec.Raw(_NULL)
+
+
+class _Chat(_Common, kw_only=True):
+    messages: list[dict[str, Any]]
+    tools: list[Any] | None = None
+    documents: list[Any] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+
+
+class _Completion(_Common, kw_only=True):
+    prompt: str | list[Any]
+    add_special_tokens: bool = True
+
+
+class _Embedding(_Common, kw_only=True):
+    input: str | list[Any] | None = None
+    messages: list[Any] | None = None
+
+
+class _Named(_Common, kw_only=True):
+    """Any body that names a model."""
+
+
+_chat = msgspec.json.Decoder(_Chat)
+_completion = msgspec.json.Decoder(_Completion)
+_embedding = msgspec.json.Decoder(_Embedding)
+_named = msgspec.json.Decoder(_Named)
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+def read_request(arrival: Arrival, body: bytes) -> InferenceRequest:
+    """Parse a body. Raises `BadRequest` with the place and kind of the fault, never with content. O(body)."""
+    try:
+        return _read(arrival, body)
+    except msgspec.ValidationError as error:
+        raise BadRequest(str(error), param=_place(str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the request body is not valid JSON: {_without_content(error)}") from None
+    except RecursionError:
+        raise BadRequest("the request body is nested too deeply") from None
+
+
+def _read(arrival: Arrival, body: bytes) -> InferenceRequest:
+    match arrival.route:
+        case Route.CHAT:
+            chat = decode(_chat, body)
+            return _request(arrival, body, chat, _chat_prompt(chat))
+        case Route.COMPLETIONS:
+            completion = decode(_completion, body)
+            prompt = PromptView(prompt=completion.prompt, add_special_tokens=completion.add_special_tokens)
+            return _request(arrival, body, completion, prompt)
+        case Route.MESSAGES | Route.RESPONSES:
+            return _read_foreign(arrival, body)
+        case Route.EMBEDDINGS:
+            return _request(arrival, body, decode(_embedding, body), PromptView(prompt=""), blind=Reason.NO_KV)
+        case Route.OTHER:
+            return _request(arrival, body, decode(_named, body), PromptView(prompt=""), blind=Reason.NO_KV)
+
+
+def _read_foreign(arrival: Arrival, body: bytes) -> InferenceRequest:
+    decoded = decode(_object, body)
+    form = TRANSLATIONS[arrival.route].chat_form(decoded)
+    view = msgspec.convert(_raw_where_needed(form), _Chat)
+    previous = decoded.get("previous_response_id")
+    if previous is not None and not isinstance(previous, str):
+        raise BadRequest("Expected `str | null`", param="previous_response_id")
+    continued = any(decoded.get(name) is not None for name in _KEPT_ELSEWHERE)
+    return _request(
+        arrival,
+        body,
+        view,
+        _chat_prompt(view),
+        foreign=ForeignForm(decoded, form),
+        previous_response_id=previous,
+        blind=Reason.PREVIOUS_RESPONSE if continued else None,
+    )
+
+
+def _raw_where_needed(form: Mapping[str, object]) -> dict[str, object]:
+    """`form` for conversion to a view: the fields that a view keeps as JSON text are JSON text."""
+    found = {name: msgspec.Raw(msgspec.json.encode(form[name])) for name in _RAW_FIELDS if name in form}
+    return {**form, **found} if found else dict(form)
+
+
+_KEPT_ELSEWHERE: Final = ("previous_response_id", "conversation", "prompt", "previous_input_messages")
+"""Fields of responses that stand for text which is not in the body."""
+_RAW_FIELDS = (*ALTERING_FIELDS, *ADAPTER_FIELDS)
+
+
+def _request(  # noqa: PLR0913 - an arrival, its body twice over, and what a dialect adds
+    arrival: Arrival,
+    body: bytes,
+    view: _Common,
+    prompt: PromptView,
+    *,
+    foreign: ForeignForm | None = None,
+    previous_response_id: str | None = None,
+    blind: Reason | None = None,
+) -> InferenceRequest:
+    limit = view.max_tokens if view.max_completion_tokens is None else view.max_completion_tokens
+    if blind is None:
+        blind = _blind(view, prompt)
+    return InferenceRequest(
+        id=arrival.id,
+        tenant=arrival.tenant,
+        route=arrival.route,
+        path=arrival.path,
+        model=view.model,
+        stream=bool(view.stream),
+        client_wants_usage=bool(view.stream_options and view.stream_options.include_usage),
+        max_output_tokens=None if limit is None else min(limit, LONGEST_OUTPUT_TOKENS),
+        prompt=prompt,
+        body=body,
+        headers=arrival.headers,
+        started_s=arrival.started_s,
+        opened_at=arrival.opened_at,
+        foreign=foreign,
+        adapter=_adapter(view),
+        blind=blind,
+        previous_response_id=previous_response_id,
+    )
+
+
+def _chat_prompt(view: _Chat) -> PromptView:
+    return PromptView(
+        messages=view.messages,
+        tools=view.tools,
+        documents=view.documents,
+        add_generation_prompt=view.add_generation_prompt,
+        continue_final_message=view.continue_final_message,
+        add_special_tokens=view.add_special_tokens,
+        template_kwargs=view.chat_template_kwargs or {},
+        reasoning_effort=view.reasoning_effort,
+    )
+
+
+def _blind(view: _Common, prompt: PromptView) -> Reason | None:
+    """Why the tokens cannot be known, so far as the body tells by itself."""
+    if any(bytes(getattr(view, name)) != _NULL for name in ALTERING_FIELDS):
+        return Reason.ENGINE_ALTERS
+    several = prompt.prompt
+    if isinstance(several, list) and len(several) > 1 and isinstance(several[0], str | list):
+        return Reason.PROMPT_BATCH
+    return None
+
+
+def _adapter(view: _Common) -> str | None:
+    """What the body says of adapters, each field as its JSON; None where it says nothing."""
+    said = [(name, bytes(getattr(view, name))) for name in ADAPTER_FIELDS]
+    named = {name: msgspec.json.decode(value) for name, value in said if value != _NULL}
+    return msgspec.json.encode(named, order="sorted").decode() if named else None
+
+
+def _place(text: str) -> str | None:
+    """The path in msgspec's message ("... - at `$.messages[0]`"), in the form the OpenAI API uses."""
+    _, found, path = text.rpartition("`$")
+    return path.strip("`.") or None if found else None
+
+
+def _without_content(error: Exception) -> str:
+    return "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)

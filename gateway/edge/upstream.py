@@ -1,0 +1,82 @@
+"""What an engine gets: the client's bytes with our fields spliced in, or the chat that asks the same.
+
+engine speaks the dialect      client's bytes, less control fields, plus salt (and the wish for usage in streams)
+engine speaks only chat        the chat form, written anew
+
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS, is_control_header
+from gateway.edge.reading import TRANSLATIONS
+from gateway.edge.responses import untranslatable
+from gateway.edge.splice import add_fields, cut_fields, put_in_object
+from gateway.edge.translation import AnswerTranslator
+from gateway.errors import BadRequest
+from gateway.surrogates import decode
+from gateway.types import ForeignForm, Headers, InferenceRequest, Route
+
+_USAGE_ON_REQUEST: Final = frozenset({Route.CHAT, Route.COMPLETIONS})
+"""Dialects whose streams carry usage only where it is asked for."""
+
+_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request as one engine gets it. `translator` is set where its answer must be translated back."""
+
+    path: str
+    body: bytes
+    translator: AnswerTranslator | None = None
+
+
+def outgoing(request: InferenceRequest, *, natively: bool, inject_salt: bool) -> Outgoing:
+    """The request for an engine that speaks its dialect (`natively`), or only chat completions. O(body).
+
+    `inject_salt` adds the share group's salt; usage is always asked for in streams. Raises `BadRequest` where a part
+    of the body that `read_request` only passed over is not UTF-8, nested too deeply, or cannot be said in a chat.
+    """
+    try:
+        if natively:
+            return Outgoing(request.path, _spliced(request, inject_salt=inject_salt))
+        assert request.foreign is not None, "only foreign dialects are translated"
+        return _translated(request, request.foreign, inject_salt=inject_salt)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise BadRequest("the request body is not valid JSON: not UTF-8") from None
+    except RecursionError:
+        raise BadRequest("the request body is nested too deeply") from None
+
+
+def upstream_headers(request: InferenceRequest) -> Headers:
+    """The client's headers less those that steer an engine, with our request id."""
+    passed = tuple((name, value) for name, value in request.headers if not is_control_header(name))
+    return (*passed, (b"x-request-id", request.id.encode()))
+
+
+def _spliced(request: InferenceRequest, *, inject_salt: bool) -> bytes:
+    keys = decode(_keys, request.body).keys()
+    body = cut_fields(request.body, ENGINE_CONTROL_FIELDS) if keys & ENGINE_CONTROL_FIELDS else request.body
+    ours: dict[str, bytes] = {}
+    if inject_salt:
+        ours["cache_salt"] = msgspec.json.encode(request.tenant.salt)
+    if request.stream and not request.client_wants_usage and request.route in _USAGE_ON_REQUEST:
+        if "stream_options" in keys:
+            body = put_in_object(body, "stream_options", {"include_usage": b"true"})
+        else:
+            ours["stream_options"] = b'{"include_usage":true}'
+    return add_fields(body, ours)
+
+
+def _translated(request: InferenceRequest, foreign: ForeignForm, *, inject_salt: bool) -> Outgoing:
+    field = untranslatable(foreign.body) if request.route is Route.RESPONSES else None
+    if field is not None:
+        raise BadRequest(f"no backend of this model keeps responses or has tools of its own: {field}", param=field)
+    chat = {name: value for name, value in foreign.chat.items() if name not in ENGINE_CONTROL_FIELDS}
+    if inject_salt:
+        chat["cache_salt"] = request.tenant.salt
+    translator = TRANSLATIONS[request.route].translator(foreign.body)
+    return Outgoing(Route.CHAT.value, msgspec.json.encode(chat), translator)

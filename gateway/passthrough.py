@@ -1,0 +1,173 @@
+"""Paths beside inference that a tenant may reach: what an engine's allow-list opens for free, and kept responses.
+
+    POST /tokenize, ...                an endpoint that opens it (of the model in the body, where there is one)
+    GET | DELETE /v1/responses/{id}    the endpoint that keeps it, and only for the tenant whose it is
+    POST /v1/responses/{id}/cancel     likewise
+    POST /v1/messages/count_tokens     an engine that counts, else our own count
+
+Nothing here runs a model, so nothing is metered and no ledger row is made. Everything that is not opened is shut.
+"""
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from backends import Deadlines, EndpointSnapshot, Metering, NoEndpoint, UpstreamClient, UpstreamRequest
+from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS, is_control_header
+from gateway.edge.reading import Arrival, read_request
+from gateway.edge.splice import cut_fields
+from gateway.errors import BadRequest, NotFound
+from gateway.fleet import Fleet, serves
+from gateway.planning import Planner
+from gateway.response_owners import ResponseOwners
+from gateway.surrogates import decode
+from gateway.types import Headers, RequestId, Route, Tenant
+from gateway.wire import ClientStream
+
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+_KEPT_RESPONSE: Final = re.compile(r"/v1/responses/([A-Za-z0-9_.-]{1,256})(/cancel|/input_items)?")
+_METHODS_OF_KEPT: Final = {None: ("GET", "DELETE"), "/cancel": ("POST",), "/input_items": ("GET",)}
+
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class FreeRequest:
+    """A request that costs nothing: as it came, less its key, which has become a tenant."""
+
+    id: RequestId
+    tenant: Tenant
+    method: str
+    path: str
+    query: str
+    headers: Headers = field(repr=False)
+    body: bytes = field(repr=False)
+    started_s: float
+    opened_at: datetime
+
+
+class Passthrough:
+    """Serves free paths. `metering` tells which paths there are; `serve` answers those that are free."""
+
+    def __init__(
+        self, fleet: Fleet, planner: Planner, client: UpstreamClient, responses: ResponseOwners, deadlines: Deadlines
+    ) -> None:
+        self._fleet = fleet
+        self._planner = planner
+        self._client = client
+        self._responses = responses
+        self._deadlines = deadlines
+
+    def metering(self, method: str, path: str) -> Metering | None:
+        """Who pays for a path; None where it is shut. O(endpoints)."""
+        if path == COUNT_TOKENS and method == "POST":
+            return Metering.FREE
+        kept = _KEPT_RESPONSE.fullmatch(path)
+        if kept is not None:
+            return Metering.FREE if method in _METHODS_OF_KEPT[kept[2]] else None
+        said = {
+            endpoint.facts.open_paths.get(f"{method} {path}")
+            for endpoint in self._fleet.snapshot()
+            if endpoint.facts is not None
+        }
+        if Metering.METERED in said:  # an engine that bills a path decides for all
+            return Metering.METERED
+        return Metering.FREE if Metering.FREE in said else None
+
+    async def serve(self, request: FreeRequest, client: ClientStream) -> None:
+        """Answer a free request. Raises `GatewayError` or `BackendError` while nothing has been sent."""
+        model = _model_of(request.body)
+        takers = self._takers(request, model)
+        if takers:
+            await self._relay(request, takers[0], client)
+        elif request.path == COUNT_TOKENS and model is not None:
+            await self._count(request, model, client)
+        else:
+            raise NoEndpoint(model or request.path)
+
+    def _takers(self, request: FreeRequest, model: str | None) -> list[EndpointSnapshot]:
+        """Endpoints that may answer, the least busy first."""
+        alive = [endpoint for endpoint in self._fleet.snapshot() if endpoint.healthy and endpoint.facts is not None]
+        kept = _KEPT_RESPONSE.fullmatch(request.path)
+        if kept is not None:
+            owner = self._responses.endpoint_of(kept[1], request.tenant.id)
+            if owner is None:
+                raise NotFound("there is no response of that id")
+            return [endpoint for endpoint in alive if endpoint.id == owner]
+        if model is not None:
+            self._fleet.serving(model)  # raises where nobody serves it
+            alive = [endpoint for endpoint in alive if serves(endpoint, model)]
+        able = [endpoint for endpoint in alive if _opens(endpoint, request)]
+        return sorted(able, key=lambda endpoint: endpoint.in_flight.requests)
+
+    async def _relay(self, request: FreeRequest, endpoint: EndpointSnapshot, client: ClientStream) -> None:
+        headers = tuple((name, value) for name, value in request.headers if not is_control_header(name))
+        upstream = UpstreamRequest(
+            request.method,
+            f"{request.path}?{request.query}" if request.query else request.path,
+            (*headers, (b"x-request-id", request.id.encode())),
+            _without_control(request.body),
+        )
+        async with await self._client.send(self._fleet.config_of(endpoint.id), upstream, self._deadlines) as response:
+            ours = ((b"x-request-id", request.id.encode()), (b"x-prefixgate-endpoint", endpoint.id.encode()))
+            dropped = {name for name, _ in ours} | {b"date"}
+            passed = (field for field in response.headers if field[0] not in dropped)
+            chunk = await response.read_chunk(self._deadlines.first_byte_s)
+            await client.start(response.status, (*passed, *ours))
+            while chunk:
+                await client.write(chunk)
+                chunk = await response.read_chunk()
+            await client.end()
+
+    async def _count(self, request: FreeRequest, model: str, client: ClientStream) -> None:
+        arrival = Arrival(
+            request.id,
+            request.tenant,
+            Route.MESSAGES,
+            request.path,
+            request.headers,
+            request.started_s,
+            request.opened_at,
+        )
+        asked = read_request(arrival, request.body)
+        endpoints = self._fleet.serving(model)
+        plan = await self._planner.plan(asked, endpoints, self._fleet.block_size(endpoints))
+        if plan.prompt_tokens is None:
+            raise NotFound("no backend of this model counts tokens, and its prompts cannot be counted here")
+        body = msgspec.json.encode({"input_tokens": plan.prompt_tokens})
+        length = (b"content-length", b"%d" % len(body))
+        await client.start(
+            200, ((b"content-type", b"application/json"), length, (b"x-request-id", request.id.encode()))
+        )
+        await client.end(body)
+
+
+def _opens(endpoint: EndpointSnapshot, request: FreeRequest) -> bool:
+    facts = endpoint.facts
+    assert facts is not None
+    if request.path == COUNT_TOKENS:
+        return COUNT_TOKENS in facts.routes
+    return f"{request.method} {request.path}" in facts.open_paths
+
+
+def _model_of(body: bytes) -> str | None:
+    """The model that a body names, if it is an object that names one."""
+    try:
+        model = decode(_object, body).get("model") if body else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    except RecursionError:
+        raise BadRequest("the request body is nested too deeply") from None
+    return model if isinstance(model, str) else None
+
+
+def _without_control(body: bytes) -> bytes:
+    """The body without fields that steer an engine; a body that is no object has none."""
+    try:
+        keys = decode(_object, body).keys() if body else frozenset[str]()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return body
+    return cut_fields(body, ENGINE_CONTROL_FIELDS) if keys & ENGINE_CONTROL_FIELDS else body

@@ -1,0 +1,277 @@
+"""What the events of a stream mean, per dialect: content, the usage, or the end.
+
+    chat        data: {choices...}          data: {choices: [], usage}                  data: [DONE]
+    messages    content_block_*, ping       message_start: usage, message_delta: usage  message_stop
+    responses   response.*.delta, ...       response.completed: usage and end in one    response.completed | incomplete
+
+A format looks only into events that hold one of its marks. Inside JSON strings quotes cannot stand unescaped, so a
+mark with quotes is never a client's text; an event that merely looks marked is parsed for nothing.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from gateway.sse import event_data, split_events
+from gateway.surrogates import decode
+from gateway.types import Route
+
+KiB: Final = 1024
+MiB: Final = 1024 * KiB
+END_MARK: Final = b"[DONE]"
+_NO_CHOICES: Final = b"[]"
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading JSON from a server can raise."""
+
+
+class Kind(Enum):
+    """What is done with an event: content passes, usage and the end are held until the usage is durable."""
+
+    CONTENT = auto()
+    USAGE = auto()
+    END = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one event said. `response_id` is the name under which the engine keeps the answer."""
+
+    kind: Kind = Kind.CONTENT
+    usage: dict[str, Any] | None = None
+    failed: bool = False
+    response_id: str | None = None
+
+
+CONTENT: Final = Seen()
+
+
+class StreamFormat(Protocol):
+    """Reads one stream; may remember what earlier events of it said."""
+
+    @property
+    def marks(self) -> tuple[bytes, ...]:
+        """An event without any of these is content."""
+
+    @property
+    def largest_event_bytes(self) -> int:
+        """A begun event longer than this is content and passes before it is whole."""
+
+    def look(self, data: bytes) -> Seen:
+        """What the event with this data says; what cannot be read is content."""
+
+    def texts(self, stream: bytes) -> list[str]:
+        """The text of each choice in a recorded stream, reasoning and tool arguments included; linear."""
+
+
+def format_of(route: Route) -> StreamFormat:
+    """A fresh reader for the streams of a route."""
+    match route:
+        case Route.MESSAGES:
+            return MessagesFormat()
+        case Route.RESPONSES:
+            return ResponsesFormat()
+        case _:
+            return ChatFormat()
+
+
+class AnswerPart(msgspec.Struct):
+    """What every dialect puts at the top of a plain answer or of a chat chunk."""
+
+    id: Any = None
+    usage: Any = None
+    choices: msgspec.Raw = msgspec.Raw(b"null")
+    error: Any = None
+
+
+_answer = msgspec.json.Decoder(AnswerPart)
+
+
+def decode_answer(data: bytes) -> AnswerPart:
+    """The parts of an answer that matter here. Raises one of `UNREADABLE`."""
+    return decode(_answer, data)
+
+
+def as_usage(found: object) -> dict[str, Any] | None:
+    """A usage report, None for whatever is none."""
+    return found if isinstance(found, dict) else None
+
+
+class _Function(msgspec.Struct):
+    arguments: str | None = None
+
+
+class _ToolCall(msgspec.Struct):
+    function: _Function | None = None
+
+
+class _ChatDelta(msgspec.Struct):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    delta: _ChatDelta | None = None
+    text: str | None = None
+
+
+class _ChatContent(msgspec.Struct):
+    choices: list[_Choice] = []
+
+
+_chat_content = msgspec.json.Decoder(_ChatContent)
+
+
+class ChatFormat:
+    """Chat completions and completions."""
+
+    marks = (b'"usage"', b"[DONE]", b'"error"')
+    largest_event_bytes = 64 * KiB
+
+    def look(self, data: bytes) -> Seen:
+        """Usage counts as such where it stands alone; beside content it passes with the content."""
+        if data == END_MARK:
+            return Seen(Kind.END)
+        try:
+            part = decode_answer(data)
+        except UNREADABLE:
+            return CONTENT
+        usage = as_usage(part.usage)
+        alone = usage is not None and bytes(part.choices).strip() == _NO_CHOICES
+        return Seen(Kind.USAGE if alone else Kind.CONTENT, usage, failed=part.error is not None)
+
+    def texts(self, stream: bytes) -> list[str]:
+        """One text a choice."""
+        texts: dict[int, list[str]] = {}
+        for event in split_events(stream):
+            try:
+                choices = decode(_chat_content, event_data(event)).choices
+            except UNREADABLE:
+                continue
+            for choice in choices:
+                texts.setdefault(choice.index, []).extend(_pieces(choice))
+        return ["".join(pieces) for pieces in texts.values()]
+
+
+def _pieces(choice: _Choice) -> list[str]:
+    delta = choice.delta or _ChatDelta()
+    arguments = [call.function.arguments for call in delta.tool_calls or () if call.function is not None]
+    found = (delta.reasoning, delta.reasoning_content, delta.content, *arguments, choice.text)
+    return [piece for piece in found if piece]
+
+
+class _Message(msgspec.Struct):
+    usage: Any = None
+
+
+class _MessagesDelta(msgspec.Struct):
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+
+
+class _MessagesEvent(msgspec.Struct):
+    type: str = ""
+    message: _Message | None = None
+    usage: Any = None
+
+
+class _MessagesContent(msgspec.Struct):
+    delta: _MessagesDelta | None = None
+
+
+_messages = msgspec.json.Decoder(_MessagesEvent)
+_messages_content = msgspec.json.Decoder(_MessagesContent)
+
+
+class MessagesFormat:
+    """Anthropic's messages. What `message_start` reports is completed, and where both speak replaced, by the last
+    `message_delta`: at the start an engine does not know yet what was cached, and counts it as input."""
+
+    marks = (b'"usage"', b"message_stop", b'"error"')
+    largest_event_bytes = 64 * KiB
+
+    def __init__(self) -> None:
+        self._at_start: dict[str, Any] = {}
+
+    def look(self, data: bytes) -> Seen:
+        """Usage is told at the end, merged."""
+        try:
+            event = decode(_messages, data)
+        except UNREADABLE:
+            return CONTENT
+        match event.type:
+            case "message_start":
+                self._at_start = (as_usage(event.message.usage) if event.message else None) or {}
+                return CONTENT
+            case "message_delta":
+                said = {name: value for name, value in (as_usage(event.usage) or {}).items() if value is not None}
+                return Seen(Kind.USAGE, {**self._at_start, **said})
+            case "message_stop":
+                return Seen(Kind.END)
+            case "error":
+                return Seen(Kind.CONTENT, failed=True)
+            case _:
+                return CONTENT
+
+    def texts(self, stream: bytes) -> list[str]:
+        """All blocks as one text."""
+        pieces: list[str] = []
+        for event in split_events(stream):
+            try:
+                delta = decode(_messages_content, event_data(event)).delta
+            except UNREADABLE:
+                continue
+            if delta is not None:
+                pieces += [piece for piece in (delta.thinking, delta.text, delta.partial_json) if piece]
+        return ["".join(pieces)] if pieces else []
+
+
+class _Response(msgspec.Struct):
+    id: Any = None
+    usage: Any = None
+
+
+class _ResponsesEvent(msgspec.Struct):
+    type: str = ""
+    response: _Response | None = None
+    delta: Any = None
+
+
+_responses = msgspec.json.Decoder(_ResponsesEvent)
+_RESPONSE_ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+class ResponsesFormat:
+    """OpenAI's responses: one event holds the usage, the whole answer once more, and the end."""
+
+    marks = (b'"response"', b'"error"', b"response.completed", b"response.incomplete", b"response.failed")
+    largest_event_bytes = 16 * MiB
+
+    def look(self, data: bytes) -> Seen:
+        """The last event is usage and end in one."""
+        try:
+            event = decode(_responses, data)
+        except UNREADABLE:
+            return Seen(Kind.END) if data == END_MARK else CONTENT
+        response = event.response or _Response()
+        name = response.id if isinstance(response.id, str) else None
+        if event.type in _RESPONSE_ENDS:
+            return Seen(Kind.END, as_usage(response.usage), event.type == "response.failed", name)
+        return Seen(Kind.CONTENT, failed=event.type == "error", response_id=name)
+
+    def texts(self, stream: bytes) -> list[str]:
+        """All deltas as one text: output, reasoning and arguments of calls."""
+        pieces: list[str] = []
+        for event in split_events(stream):
+            try:
+                delta = decode(_responses, event_data(event)).delta
+            except UNREADABLE:
+                continue
+            if isinstance(delta, str):
+                pieces.append(delta)
+        return ["".join(pieces)] if pieces else []
