@@ -1,4 +1,4 @@
-"""`prefixgate check`: the effective configuration, and every backend asked what it is."""
+"""`prefixgate check`: the effective configuration, and every backend asked what it is and how it counts tokens."""
 
 import time
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from backends import EndpointSnapshot, PollSettings, Registry
 from billing import PriceBook
 from gateway.app import authenticator_of, endpoint_of
 from gateway.config import Config, ConfigInvalid, admin_token
-from prefix_index.prompt import load_model_text
+from gateway.proof import Proof, prove
+from prefix_index.prompt import ModelText, load_model_text
 
 ASK_S: Final = 5.0
 """Patience with each backend."""
@@ -36,28 +37,39 @@ def effective_yaml(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def check_files(config: Config) -> None:
+def check_files(config: Config) -> dict[str, ModelText]:
     """Read the files that `serve` would read at its start; raises what it would raise, one of `STARTUP_ERRORS`.
 
-    The ledger itself is not opened, since a running gateway may own it; only its folder is looked for.
+    Returns the tokenizers among them, by model. The ledger itself is not opened, since a running gateway may own it;
+    only its folder is looked for.
     """
     authenticator_of(config)
     admin_token(config)
     if config.prices_file is not None:
         PriceBook.load(config.prices_file)
-    for model in config.models.values():
-        load_model_text(model.tokenizer, model.chat_template, datetime.now)
+    texts = {
+        name: load_model_text(model.tokenizer, model.chat_template, datetime.now)
+        for name, model in config.models.items()
+    }
     folder = config.ledger.path.absolute().parent
     if not folder.is_dir():
         raise ConfigInvalid(f"ledger.path: there is no folder {folder}")
+    return texts
 
 
-async def ask_backends(config: Config, environment: Mapping[str, str]) -> list[Finding]:
-    """Ask every backend, all at once; none may take longer than `ASK_S`. Raises `ConfigInvalid`."""
+async def ask_backends(
+    config: Config, environment: Mapping[str, str], texts: Mapping[str, ModelText] | None
+) -> tuple[list[Finding], list[Proof]]:
+    """Ask every backend, all at once; none may take longer than `ASK_S` to say what it is. Raises `ConfigInvalid`.
+
+    Then those that are up prove our tokens, with `texts` the local tokenizers; None leaves the proof out.
+    """
     configs = [endpoint_of(backend, environment) for backend in config.backends]
     async with Registry(configs, time.monotonic, settings=PollSettings(deadline_s=ASK_S)) as registry:
         await registry.detect_all(deadline_s=ASK_S + 1)
-        return [_finding(endpoint, config) for endpoint in registry.snapshot()]
+        endpoints = registry.snapshot()
+    proofs = [] if texts is None else await prove(list(zip(configs, endpoints, strict=True)), texts)
+    return [_finding(endpoint, config) for endpoint in endpoints], proofs
 
 
 def _finding(endpoint: EndpointSnapshot, config: Config) -> Finding:

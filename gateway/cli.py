@@ -1,6 +1,7 @@
 """The commands. No logic here: each reads its arguments and calls what does the work."""
 
 import asyncio
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from gateway.app import STARTUP_ERRORS
 from gateway.checking import ask_backends, check_files, effective_yaml
 from gateway.config import Config, ConfigInvalid, is_name, load_config, process_environment
 from gateway.edge.auth import new_key
+from gateway.proof import Proof, Verdict, summary
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.telemetry import set_up_logging
 
@@ -131,17 +133,18 @@ def report(
 def check(
     backend: Annotated[list[str] | None, typer.Option(help="Base URL of a model server; repeat for each.")] = None,
     config: ConfigFile = None,
+    proof: Annotated[bool, typer.Option(help="Send probes and compare the gateway's tokens with the engine's.")] = True,
 ) -> None:
-    """Show the effective configuration, read its files, and ask every backend what it is.
+    """Show the effective configuration, read its files, ask every backend what it is, and prove our tokens are its own.
 
-    Exit 1 where a backend does not answer, 2 where the configuration cannot be used.
+    Exit 1 where a backend does not answer or counts other tokens, 2 where the configuration cannot be used.
     """
     settings = _config(config, {"backends": [{"url": url} for url in backend] if backend else None})
     _need_backends(settings)
     typer.echo(effective_yaml(settings))
     try:
-        check_files(settings)
-        findings = asyncio.run(ask_backends(settings, process_environment()))
+        texts = check_files(settings)
+        findings, proofs = asyncio.run(ask_backends(settings, process_environment(), texts if proof else None))
     except STARTUP_ERRORS as error:
         raise _refused(str(error)) from None
     table = Table("endpoint", "up", "engine", "models", "block", "capacity, tokens", "what would help")
@@ -149,8 +152,12 @@ def check(
         up = "yes" if one.healthy else "no"
         row = (one.endpoint_id, up, one.engine, one.models, one.block_size, one.capacity_tokens, one.advice)
         table.add_row(*map(escape, row))
-    _wide_console().print(table)
-    if not all(one.healthy for one in findings):
+    console = _wide_console()
+    console.print(table)
+    if proof:
+        console.print(_proof_table(proofs))
+        console.print(summary(proofs), highlight=False)
+    if not all(one.healthy for one in findings) or any(one.verdict is Verdict.DIFFERENT for one in proofs):
         raise typer.Exit(1)
 
 
@@ -168,6 +175,15 @@ def keys_new(
     typer.echo(f"key, shown only now:  {key}\n\nentry for the keys file:\n")
     typer.echo(f"tenants:\n  - id: {tenant}\n    keys:\n      - {{id: {key_id}, sha256: {digest}}}")
     typer.echo("\nFor a further tenant add only the item that begins with '- id:', under the one 'tenants:'.")
+
+
+def _proof_table(proofs: Sequence[Proof]) -> Table:
+    table = Table("endpoint", "model", "shape", "tokenizer", "ours", "engine", "ids equal", "verdict")
+    for one in proofs:
+        counts = ("-" if count is None else str(count) for count in (one.ours_tokens, one.engine_tokens))
+        row = (one.endpoint_id, one.model, one.shape, one.source, *counts, one.ids_equal, one.outcome)
+        table.add_row(*map(escape, row), style="bold red" if one.verdict is Verdict.DIFFERENT else None)
+    return table
 
 
 def _wide_console() -> Console:

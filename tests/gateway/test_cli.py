@@ -1,10 +1,15 @@
-"""The commands refuse what cannot work, with exit code 2 and a text that says what."""
+"""The commands refuse what cannot work, with exit code 2 and a text that says what; `check` proves token parity."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+import yaml
+from typer.testing import CliRunner, Result
 
+from backends.reference.embedded import RunningEngine, run_engine
+from backends.reference.model_files import ensure_model
+from backends.reference.types import EngineConfig
 from gateway.cli import cli
 
 BACKEND = "backends: [{url: 'http://127.0.0.1:9'}]\n"
@@ -30,6 +35,62 @@ def test_check_refuses_what_serve_would_refuse(
     result = CliRunner().invoke(cli, ["check", "-c", "c.yaml"])
     assert result.exit_code == 2
     assert complaint in result.output
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[RunningEngine]:
+    config = EngineConfig(model="tiny", served_model_name="tiny", kv_blocks=600, threads=1)
+    with run_engine(config) as running:
+        yield running
+
+
+def check(tmp_path: Path, url: str, *options: str, template: str | None = None) -> Result:
+    """`prefixgate check` of one backend with a local tokenizer; `template` stands in for the engine's own."""
+    model = {"tokenizer": str(ensure_model("tiny"))}
+    if template is not None:
+        (tmp_path / "t.jinja").write_text(template)
+        model["chat_template"] = str(tmp_path / "t.jinja")
+    config = tmp_path / "c.yaml"
+    ledger = {"path": str(tmp_path / "ledger.db")}
+    config.write_text(yaml.safe_dump({"backends": [{"url": url}], "models": {"tiny": model}, "ledger": ledger}))
+    return CliRunner().invoke(cli, ["check", "-c", str(config), *options])
+
+
+def last_line(result: Result) -> str:
+    return result.output.splitlines()[-1]
+
+
+def test_check_proves_that_our_tokens_are_the_engines(engine: RunningEngine, tmp_path: Path) -> None:
+    result = check(tmp_path, engine.url)
+    assert result.exit_code == 0, result.output
+    assert last_line(result).startswith("token parity: 15 of 15 agree (100.0%)")
+    row = next(line for line in result.output.splitlines() if "multi-turn" in line)
+    _, _, model, _, tokenizer, ours, engine_tokens, ids, verdict, _ = (cell.strip() for cell in row.split("│"))
+    assert (model, tokenizer, ids, verdict) == ("tiny", "local", "yes", "equal")
+    assert ours == engine_tokens
+
+
+def test_check_fails_on_a_wrong_template_and_shows_where(engine: RunningEngine, tmp_path: Path) -> None:
+    wrong = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    result = check(tmp_path, engine.url, template=wrong)
+    assert result.exit_code == 1
+    assert last_line(result) == "token parity: 2 of 15 agree (13.3%)"
+    assert any("plain" in line and "no, from 0" in line and "different" in line for line in result.output.splitlines())
+
+
+def test_check_without_the_proof_sends_no_prompts(engine: RunningEngine, tmp_path: Path) -> None:
+    before = engine.stats()
+    result = check(tmp_path, engine.url, "--no-proof", template="wrong")
+    assert result.exit_code == 0
+    assert "parity" not in result.output
+    assert engine.stats() == before
+
+
+def test_check_of_a_backend_that_is_away_shows_why_and_fails(tmp_path: Path) -> None:
+    result = check(tmp_path, "http://127.0.0.1:9")
+    assert result.exit_code == 1
+    assert "cannot connect" in result.output
+    assert last_line(result) == "token parity: nothing could be compared"
 
 
 @pytest.mark.parametrize("arguments", [["we ird: x"], ["acme", "--id", "a}b"]])
