@@ -96,8 +96,9 @@ class Gateway:
                 Registry(endpoints, clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
             )
             fleet = Fleet(registry, index, _fleet_options(config, authenticator))
-            registry.subscribe(fleet.new_generation)
             parity = ParityBook(self.telemetry)
+            registry.subscribe(fleet.new_generation)
+            registry.subscribe(lambda endpoint_id, _: _trust_again(parity, fleet, endpoint_id))
             planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity)
             decisions, responses = DecisionLog(), ResponseOwners()
             settler = Settler(SettlerParts(ledger, index, planner, parity, self.telemetry, clocks))
@@ -142,6 +143,13 @@ class Gateway:
                 for task in background:
                     task.cancel()
             await index.drain()
+
+
+def _trust_again(parity: ParityBook, fleet: Fleet, endpoint_id: EndpointId) -> None:
+    """The engine of an endpoint is another one now: what its predecessor said of our tokens is forgotten."""
+    facts = fleet.seen(endpoint_id).facts
+    for model in facts.models if facts is not None else ():
+        parity.trust_again(model.id)
 
 
 def _say_what_runs(config: Config) -> None:

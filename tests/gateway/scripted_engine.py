@@ -25,6 +25,11 @@ class ScriptedEngine:
     scripts: list[Behaviour]
     routes: frozenset[str] = frozenset()
     """Routes it speaks beside chat completions and completions."""
+    version: str = "0.32.0"
+    pages: dict[str, object] = field(default_factory=dict)
+    """Further pages for GET, by path."""
+    gets: list[str] = field(default_factory=list)
+    """Paths of those that were asked for."""
     url: str = ""
     requests: list[bytes] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -60,11 +65,14 @@ class ScriptedEngine:
                 return
 
     def _page(self, path: str) -> bytes:
+        if path in self.pages:
+            self.gets.append(path)
+            return _plain(200, self.pages[path])
         if path == "/v1/models":
             models = [{"id": self.model, "object": "model", "owned_by": "vllm", "max_model_len": 2048}]
             return _plain(200, {"object": "list", "data": models})
         if path == "/version":
-            return _plain(200, {"version": "0.32.0"})
+            return _plain(200, {"version": self.version})
         if path == "/metrics":
             return _head(200, b"text/plain", METRICS) + METRICS
         return _plain(200, {}) if path == "/health" else _plain(404, {})
@@ -94,10 +102,10 @@ class _AlreadyRead(Peer):
 
 @asynccontextmanager
 async def scripted_engine(
-    *scripts: Behaviour, model: str = "m", routes: frozenset[str] = frozenset()
+    *scripts: Behaviour, model: str = "m", routes: frozenset[str] = frozenset(), version: str = "0.32.0"
 ) -> AsyncIterator[ScriptedEngine]:
-    """Run one until the block ends. It speaks chat completions, completions and `routes`."""
-    engine = ScriptedEngine(model, list(scripts), routes)
+    """Run one until the block ends. It speaks chat completions, completions and `routes`, as vLLM of this version."""
+    engine = ScriptedEngine(model, list(scripts), routes, version=version)
     async with HostileServer([engine.serve]) as server:
         engine.url = server.url
         yield engine
