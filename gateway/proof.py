@@ -32,7 +32,6 @@ from backends import (
 from billing import UsageMerger
 from gateway.edge.reading import Arrival, read_request
 from gateway.engine_tokens import RemoteTokenizer
-from gateway.errors import BadRequest
 from gateway.types import KeyId, RequestId, Route, Tenant, TenantId, TokenSource
 from prefix_index import TOKEN_BYTES, TemplateFailed, TokenIds, UnsupportedContent
 from prefix_index.prompt import ModelText, PromptView
@@ -168,8 +167,6 @@ class _Prover:
             return replace(nothing, verdict=Verdict.REFUSED, status=status)
         answered = replace(nothing, status=status, engine_tokens=_prompt_tokens(answer))
         prompt = _prompt(probe.route, body)
-        if prompt is None:
-            return replace(answered, verdict=Verdict.NOT_TOKENIZED)
         theirs = await self._remote.tokens_of(model, prompt, [self._endpoint])
         try:
             ours = None if text is None else _encode(text, prompt)
@@ -205,8 +202,8 @@ def _compared(answered: Proof, ours: TokenIds | None, theirs: TokenIds | None) -
     return replace(found, verdict=Verdict.EQUAL if equal else Verdict.DIFFERENT)
 
 
-def _prompt(route: Route, body: bytes) -> PromptView | None:
-    """What the gateway would tokenise of a client's request; None where it would not pass it on."""
+def _prompt(route: Route, body: bytes) -> PromptView:
+    """What the gateway tokenises of a client's request."""
     arrival = Arrival(
         id=RequestId("check"),
         tenant=_NOBODY,
@@ -216,10 +213,7 @@ def _prompt(route: Route, body: bytes) -> PromptView | None:
         started_s=0.0,
         opened_at=datetime.now(UTC),
     )
-    try:
-        return read_request(arrival, body).prompt
-    except BadRequest:
-        return None
+    return read_request(arrival, body).prompt
 
 
 def _encode(text: ModelText, prompt: PromptView) -> TokenIds | None:

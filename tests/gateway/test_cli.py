@@ -10,7 +10,10 @@ from typer.testing import CliRunner, Result
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
+from gateway.checking import ask_backends
 from gateway.cli import cli
+from gateway.config import Config, load_config
+from tests.backends.engine_page import EnginePage
 
 BACKEND = "backends: [{url: 'http://127.0.0.1:9'}]\n"
 
@@ -91,6 +94,27 @@ def test_check_of_a_backend_that_is_away_shows_why_and_fails(tmp_path: Path) -> 
     assert result.exit_code == 1
     assert "cannot connect" in result.output
     assert last_line(result) == "token parity: nothing could be compared"
+
+
+TGI_PAGES = {
+    "/v1/models": (200, b'{"data":[{"id":"m","owned_by":"m"}]}'),
+    "/metrics": (200, b"tgi_queue_size 3\n"),
+    "/health": (200, b""),
+}
+
+
+async def test_check_says_what_would_help_a_backend() -> None:
+    async with EnginePage.vllm() as vllm, EnginePage(TGI_PAGES) as tgi:
+        backends = [{"url": vllm.url, "id": "vllm"}, {"url": tgi.url, "id": "tgi"}]
+        findings, proofs = await ask_backends(load_config(None, {}, {"backends": backends}), {}, None)
+        helped = {"models": {"m": {"tokenizer": "here"}}, "isolation": "none", "index": {"capacity_blocks": 100}}
+        again, _ = await ask_backends(Config.model_validate({"backends": backends, **helped}), {}, None)
+    assert proofs == []
+    advice = {finding.endpoint_id: finding.advice for finding in findings}
+    assert advice["vllm"].startswith("start it with --enable-prompt-tokens-details")
+    for part in ("billed at the full price", "no cache salt", "index.capacity_blocks", "models.<name>.tokenizer"):
+        assert part in advice["tgi"]
+    assert [finding.advice for finding in again] == [advice["vllm"], advice["tgi"].split("; ")[0]]
 
 
 @pytest.mark.parametrize("arguments", [["we ird: x"], ["acme", "--id", "a}b"]])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.parity import SHAPES, WINDOW, ParityBook, ParityResult, shape_of
@@ -127,10 +127,12 @@ def test_comparisons_are_counted_by_model_shape_and_outcome() -> None:
     assert (parity.ratio("m", "chat+tools"), parity.ratio("n", "chat")) == (1.0, 0.0)
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=3 * WINDOW))
-def test_the_ratio_looks_back_on_the_last_256_comparisons(outcomes: list[bool]) -> None:
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 200)), min_size=1, max_size=8))
+@example([(False, 200), (True, 200), (False, 1), (True, 56)])
+def test_the_ratio_looks_back_on_the_last_256_comparisons(runs: list[tuple[bool, int]]) -> None:
     telemetry = Telemetry()
     parity = ParityBook(telemetry)
+    outcomes = [equal for equal, length in runs for _ in range(length)]
     for equal in outcomes:
         parity.compare(RIGHT if equal else WRONG)
     last = outcomes[-WINDOW:]

@@ -15,11 +15,14 @@ from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
 from gateway.proof import Proof, Verdict, probes, prove, summary
 from gateway.types import Route, TokenSource
-from prefix_index.prompt import ModelText, PromptView, load_model_text
+from prefix_index import TokenIds
+from prefix_index.prompt import ModelText, PromptView, Renderer, load_model_text
+from prefix_index.token_bytes import unpack
 from tests.hostile import Behaviour, HostileServer, Peer
 
 A = EndpointId("a")
 KEY = "of the backend"
+QUESTION = "What is the weather like in Lisbon today?"
 PLAIN_ROUTES = frozenset({"/v1/chat/completions", "/v1/completions"})
 FACTS = EndpointFacts("openai", models=(ServedModel("tiny"),), routes=PLAIN_ROUTES)
 UP = EndpointSnapshot(A, healthy=True, generation=1, facts=FACTS)
@@ -39,6 +42,12 @@ def text_of(template: Path | None = None) -> ModelText:
 @pytest.fixture(scope="module")
 def texts() -> dict[str, ModelText]:
     return {"tiny": text_of()}
+
+
+def token_ids(text: ModelText, *messages: dict[str, object]) -> TokenIds:
+    encoding = text.begin(PromptView(messages=list(messages)))
+    encoding.compute()
+    return encoding.finish()
 
 
 async def proven(engine: RunningEngine, texts: Mapping[str, ModelText]) -> dict[str, Proof]:
@@ -112,6 +121,14 @@ async def test_a_template_that_refuses_what_the_engine_takes_disagrees(engine: R
     assert {shape: proof.ours_tokens for shape, proof in wrong.items()} == {"system": None}
 
 
+async def test_chats_that_only_the_engine_can_render_are_proven_by_its_ids(engine: RunningEngine) -> None:
+    custom = load_model_text(ensure_model("tiny"), renderer=Renderer.CUSTOM)
+    proofs = await proven(engine, {"tiny": custom})
+    assert (proofs["plain"].source, proofs["plain"].verdict) == (TokenSource.ENGINE, Verdict.EQUAL)
+    text = proofs["completion text"]
+    assert (text.source, text.ids_equal, text.verdict) == (TokenSource.LOCAL, "yes", Verdict.EQUAL)
+
+
 def answering(usage: Callable[[str, dict[str, object]], object], status: bytes = b"200 OK") -> Behaviour:
     """Answers each request with `usage(path, body)`, and closes."""
 
@@ -167,17 +184,31 @@ async def test_an_endpoint_that_breaks_off_is_shown_and_the_next_probe_is_sent(t
     assert (second.verdict, second.engine_tokens, second.ids_equal) == (Verdict.DIFFERENT, 1, "-")
 
 
+@pytest.mark.parametrize(("shift", "outcome"), [(0, "equal"), (1, "different")])
+async def test_ids_alone_are_a_proof_where_no_usage_is_reported(
+    texts: Mapping[str, ModelText], shift: int, outcome: str
+) -> None:
+    ids = unpack(token_ids(texts["tiny"], {"role": "user", "content": QUESTION}))
+
+    async def behave(peer: Peer) -> None:
+        asks_tokens = (await peer.read_request()).startswith(b"POST /tokenize ")
+        answer = json.dumps({"tokens": [one + shift for one in ids]} if asks_tokens else {}).encode()
+        await peer.send(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(answer), answer))
+
+    async with HostileServer([behave]) as server:
+        plain, *_ = await asked(server, texts, replace(UP, facts=replace(FACTS, has_tokenize=True)))
+    assert (plain.shape, plain.outcome, plain.engine_tokens) == ("plain", outcome, None)
+
+
 async def test_messages_and_responses_are_proven_where_they_are_spoken(texts: Mapping[str, ModelText]) -> None:
     """Their own bodies go out, and the chat that asks the same is what is counted."""
     turns: list[dict[str, object]] = [
         {"role": "user", "content": "Hello!"},
         {"role": "assistant", "content": "Hello. What can I do?"},
-        {"role": "user", "content": "What is the weather like in Lisbon today?"},
+        {"role": "user", "content": QUESTION},
     ]
     system: dict[str, object] = {"role": "system", "content": "You are a patient assistant. Answer in one sentence."}
-    encoding = texts["tiny"].begin(PromptView(messages=[system, *turns]))
-    encoding.compute()
-    wanted = len(encoding.finish()) // 4
+    wanted = len(unpack(token_ids(texts["tiny"], system, *turns)))
     bodies: dict[str, list[dict[str, object]]] = {}
 
     def usage(path: str, body: dict[str, object]) -> object:
