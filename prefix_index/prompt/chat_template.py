@@ -79,6 +79,8 @@ class ChatTemplate:
         the text; raises `TemplateFailed`, whose reason is the template's own message or the name of an error, and
         holds nothing of the messages unless the template quotes them.
         """
+        if continue_final_message and "content" not in self.source:
+            raise TemplateFailed("the template does not look into the message that should be continued")
         seen = with_mark(messages) if continue_final_message else messages
         context = {**self.special_tokens, "strftime_now": _strftime(now), **variables}
         context |= {"messages": seen, BUDGET: [MAX_LOOP_STEPS]}

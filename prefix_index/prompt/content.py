@@ -21,6 +21,30 @@ from prefix_index.prompt.types import Json
 Part = str | Media | Json
 """Text, media, or a part that is handed to the template as it is (`tool_reference`)."""
 
+_OWN_FIELDS = frozenset(
+    {
+        *TEXT_FIELDS.values(),
+        *("type", "uuid", "name", "data", "file", "closed", "prompt_cache_breakpoint"),
+        *(
+            "image_url",
+            "image_pil",
+            "image_embeds",
+            "input_audio",
+            "audio_url",
+            "audio_embeds",
+            "video_url",
+            "video_embeds",
+        ),
+    }
+)
+"""Fields of parts that mean something to vLLM (0.32); it hands all others to templates that walk parts."""
+
+
+class FieldedText(str):
+    """Text that came with further fields (`cache_control`, ...)."""
+
+    fields: Json
+
 
 @dataclass(frozen=True, slots=True)
 class Joining:
@@ -72,15 +96,20 @@ def as_text(parts: Sequence[Part], joining: Joining, marks: MediaMarks | None) -
     return "\n".join([*lead, whole] if whole else lead) if lead else whole
 
 
-def as_parts(parts: Sequence[Part], marks: MediaMarks | None) -> list[Json]:
-    """All parts as objects for templates that walk them; in front of media stands its mark, as text."""
+def as_parts(parts: Sequence[Part], marks: MediaMarks | None, *, with_fields: bool = False) -> list[Json]:
+    """All parts as objects for templates that walk them; in front of media stands its mark, as text.
+
+    `with_fields`: what a part has besides what engines know stays with it.
+    """
     seen: list[Json] = []
     for part in parts:
-        if isinstance(part, str):
+        if isinstance(part, FieldedText) and with_fields:
+            seen.append({"type": "text", "text": part, **part.fields})
+        elif isinstance(part, str):
             seen.append({"type": "text", "text": part})
         elif isinstance(part, Media):
             seen.append({"type": "text", "text": mark_of(part, marks)})
-            seen.append({"type": str(part.kind)})
+            seen.append({"type": str(part.kind), **(_further(part.part) if with_fields else {})})
         else:
             seen.append(part)
     return seen
@@ -107,7 +136,19 @@ def _part(item: object) -> Part | None:
     text = item.get(TEXT_FIELDS[kind])
     if text is not None and not isinstance(text, str):
         raise TemplateFailed("the text of a content part must be a string")
-    return text
+    return text if len(item) <= 2 or text is None else _fielded(text, _further(item))
+
+
+def _further(part: Json) -> Json:
+    return {key: value for key, value in part.items() if key not in _OWN_FIELDS}
+
+
+def _fielded(text: str, fields: Json) -> str:
+    if not fields:
+        return text
+    fielded = FieldedText(text)
+    fielded.fields = fields
+    return fielded
 
 
 def _joined(texts: list[tuple[str, str]], joining: Joining) -> str:

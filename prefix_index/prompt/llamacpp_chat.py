@@ -9,10 +9,11 @@ Templates are tried out with small chats, and what they do not take is put in a 
     system, not read    ->  joined to the message after it
     developer           ->  system
     any message         ->  role, content, reasoning_content, name, tool_call_id, tool_calls, in this order
-    last: assistant     ->  continued: its text follows the prompt of what was before
+    last: assistant     ->  continued: its text follows the prompt of what was before (not known where models think)
     tools               ->  name, description ("" for none), parameters
 
-Variables besides: `enable_thinking` (true), `date_string` and `datetime`. Absent ones are undefined, not null.
+Variables besides: `enable_thinking` (true where the template can), `date_string` and `datetime`. Absent ones are
+undefined, not null.
 Facts from its `common/chat.cpp`, `common/jinja/caps.cpp` and server. Special handlers it has for single families of
 models are not followed.
 """
@@ -23,14 +24,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import dropwhile
 
-from prefix_index.errors import TemplateFailed
+from prefix_index.errors import TemplateFailed, UnsupportedContent
 from prefix_index.prompt.chat_template import ChatTemplate
 from prefix_index.prompt.content import Joining, Part, as_parts, as_text, parts_of
 from prefix_index.prompt.media import Media, MediaMarks
-from prefix_index.prompt.types import Clock, ContentFormat, Json, PromptView
+from prefix_index.prompt.types import Clock, ContentFormat, Json, PromptView, Unsupported
 from prefix_index.prompt.vllm_chat import function_of, role_of
 
 _JOINING = Joining(keeps_empty=True, media_glue="")
+_CONTINUED = Joining(glue="\n\n", keeps_empty=True, media_glue="\n\n")
 _HARMONY = "<|channel|>"
 _PROBE = "PROBED_TEXT"
 _PROBE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,16 +40,20 @@ _PROBE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a template takes: text or parts as content, a system role, arguments of tool calls as objects."""
+    """What a template takes: text or parts as content, a system role, arguments of tool calls as objects.
+
+    `thinking`: it shows what an answer thought, or asks whether the next may think.
+    """
 
     text: bool
     parts: bool
     system: bool
     object_arguments: bool
+    thinking: bool
 
 
 def abilities_of(template: ChatTemplate) -> Abilities:
-    """Try a template out: four renders of small chats. Never raises; what fails is not taken."""
+    """Try a template out: six or seven renders of small chats. Never raises; what fails is not taken."""
     wants_parts = template.content_format is ContentFormat.PARTS
     user = {"role": "user", "content": _PROBE}
     alone = _tried(template, [user])
@@ -60,11 +66,15 @@ def abilities_of(template: ChatTemplate) -> Abilities:
     answer = {"role": "assistant", "content": "", "tool_calls": [call]}
     tool = {"role": "tool", "content": "x", "tool_call_id": "call00001"}
     called = _tried(template, [{**user, "content": "x"}, answer, tool, {"role": "assistant", "content": "x"}])
+    thought = {"role": "assistant", "content": "x", "reasoning_content": _PROBE}
+    shown = _tried(template, [{**user, "content": "x"}, thought])
+    may, may_not = (_tried(template, [user], enable_thinking=answer) for answer in (True, False))
     return Abilities(
         text=alone is not None and (not wants_parts or _PROBE in alone),
         parts=wants_parts,
-        system=system is None or _PROBE in system,
-        object_arguments=called is not None and _PROBE in called,
+        system=_shows(system),
+        object_arguments=_shows(called),
+        thinking=_shows(shown) or may != may_not,
     )
 
 
@@ -72,16 +82,20 @@ def llamacpp_text(
     view: PromptView, template: ChatTemplate, abilities: Abilities, now: Clock | None, marks: MediaMarks
 ) -> str:
     """The text of a chat. Raises `TemplateFailed` or `UnsupportedContent`."""
-    messages = [_message(message, abilities, marks) for message in view.messages or ()]
+    before, answer = _last_answer(view)
+    if answer is not None and abilities.thinking:
+        # It is put behind an empty thought, in marks that llama.cpp finds by comparing many renders.
+        raise UnsupportedContent(Unsupported.CUSTOM_ENCODER)
+    messages = [_message(message, abilities, marks) for message in before]
     if _HARMONY not in template.source:
         messages = [{**one, "role": "system"} if one["role"] == "developer" else one for one in messages]
     if not abilities.system:
         messages = _without_system(messages)
-    messages, continued, add_generation_prompt = _last_answer(messages, view)
-    variables = _variables(view, now)
-    if add_generation_prompt:
+    variables = _variables(view, abilities, now)
+    if view.add_generation_prompt or answer is not None:
         variables["add_generation_prompt"] = True
-    return template.render(messages, variables, now=now) + continued
+    text = template.render(messages, variables, now=now)
+    return text if answer is None else text + as_text(answer, _CONTINUED, marks)
 
 
 def llamacpp_tool(tool: object) -> Json:
@@ -95,12 +109,16 @@ def llamacpp_tool(tool: object) -> Json:
     return {"type": "function", "function": written}
 
 
-def _tried(template: ChatTemplate, messages: Sequence[Json]) -> str | None:
+def _shows(text: str | None) -> bool:
+    return text is not None and _PROBE in text
+
+
+def _tried(template: ChatTemplate, messages: Sequence[Json], **more: object) -> str | None:
     parameters = {"type": "object", "properties": {"probed": {"type": "string", "description": "x"}}}
     tool = llamacpp_tool({"function": {"name": "f", "description": "x", "parameters": parameters}})
     try:
         return template.render(
-            messages, {"tools": [tool], "add_generation_prompt": True, "bos_token": "", "eos_token": ""},
+            messages, {"tools": [tool], "add_generation_prompt": True, **more},
             now=lambda: _PROBE_TIME,
         )  # fmt: skip
     except TemplateFailed:
@@ -110,7 +128,7 @@ def _tried(template: ChatTemplate, messages: Sequence[Json]) -> str | None:
 def _message(message: object, abilities: Abilities, marks: MediaMarks) -> dict[str, object]:
     message, role = role_of(message)
     seen: dict[str, object] = {"role": role, "content": _content(message.get("content"), abilities, marks)}
-    if len(message) > 2:
+    if len(message) > 2 or "content" not in message:
         for key in ("reasoning_content", "name", "tool_call_id"):
             if message.get(key):
                 seen[key] = message[key]
@@ -165,25 +183,21 @@ def _without_system(messages: list[dict[str, object]]) -> list[dict[str, object]
     return [{**messages[1], "content": f"{first}\n{second}"}, *messages[2:]]
 
 
-def _last_answer(messages: list[dict[str, object]], view: PromptView) -> tuple[list[dict[str, object]], str, bool]:
-    """What the template gets of a chat that ends with an answer, what follows, and whether an answer is begun."""
-    last = messages[-1] if messages else {}
-    if last.get("role") != "assistant":
+def _last_answer(view: PromptView) -> tuple[Sequence[object], list[Part] | None]:
+    """The messages that the template gets, and the parts of an answer at their end, which is continued."""
+    messages: Sequence[object] = view.messages or ()
+    last, role = role_of(messages[-1]) if messages else ({}, "")
+    if role != "assistant":
         if view.continue_final_message:
             raise TemplateFailed("there is no final answer to continue")
-        return messages, "", view.add_generation_prompt
-    if "tool_calls" in last:
+        return messages, None
+    if last.get("tool_calls"):
         raise TemplateFailed("a final answer with tool calls cannot be continued")
-    content = last["content"]
-    if not isinstance(content, str):
-        content = (
-            "\n".join(str(part["text"]) for part in content if "text" in part) if isinstance(content, list) else ""
-        )
-    return messages[:-1], content, True
+    return messages[:-1], parts_of(last.get("content"))
 
 
-def _variables(view: PromptView, now: Clock | None) -> dict[str, object]:
-    variables: dict[str, object] = {"enable_thinking": True}
+def _variables(view: PromptView, abilities: Abilities, now: Clock | None) -> dict[str, object]:
+    variables: dict[str, object] = {"enable_thinking": abilities.thinking}
     if view.tools:
         variables["tools"] = [llamacpp_tool(tool) for tool in view.tools]
     if now is not None:

@@ -71,7 +71,7 @@ def _message(message: object, wanted: ContentFormat, marks: MediaMarks | None) -
         parts = parts_of(content)
         text_only = wanted is ContentFormat.STRING or (role == "tool" and all(isinstance(part, str) for part in parts))
         seen["content"] = as_text(parts, _JOINING, marks) if text_only else as_parts(parts, marks)
-    if role != "user" and len(message) > 2:
+    if role != "user" and (len(message) > 2 or content is None):
         for key in _FIELDS:
             if message.get(key) is not None:
                 seen[key] = message[key]

@@ -29,15 +29,16 @@ def vllm_text(view: PromptView, template: ChatTemplate, now: Clock | None, marks
     messages = vllm_messages(view.messages or (), template.content_format, marks)
     if not template.knows_developer:
         messages = developer_as_system(messages)
-    variables = dict(view.template_kwargs)
+    # Template arguments give way to fields of the request, but only to those that are given.
+    variables: dict[str, object] = {"tools": None, "documents": None, **view.template_kwargs}
+    variables["add_generation_prompt"] = view.add_generation_prompt
+    if view.tools is not None:
+        variables["tools"] = [vllm_tool(tool) for tool in view.tools]
+    if view.documents is not None:
+        variables["documents"] = view.documents
     if view.reasoning_effort is not None:
         variables["reasoning_effort"] = view.reasoning_effort
         variables.setdefault("enable_thinking", view.reasoning_effort != "none")
-    variables |= {
-        "tools": None if view.tools is None else [vllm_tool(tool) for tool in view.tools],
-        "documents": view.documents,
-        "add_generation_prompt": view.add_generation_prompt,
-    }
     return template.render(messages, variables, continue_final_message=view.continue_final_message, now=now)
 
 
@@ -110,7 +111,7 @@ def _message(message: object, wanted: ContentFormat, marks: MediaMarks | None) -
         _add_assistant_fields(seen, message)
     elif role == "tool" and "tool_call_id" in message:
         seen["tool_call_id"] = message["tool_call_id"]
-    if len(message) > 2:
+    if len(message) > 2 or content is None:
         for key in _NAMES:
             if isinstance(message.get(key), str):
                 seen[key] = message[key]
@@ -128,7 +129,7 @@ def _content(content: object, role: str, wanted: ContentFormat, marks: MediaMark
     if role == "tool" and all(isinstance(part, str) for part in parts):
         # Most templates that walk the parts of others still expect text from tools.
         return "\n".join(part for part in parts if isinstance(part, str))
-    return as_parts(parts, marks)
+    return as_parts(parts, marks, with_fields=True)
 
 
 def _without_volatile_line(part: Part) -> Part | None:

@@ -209,8 +209,9 @@ def test_rendering_changes_nothing_the_client_sent(chat: Chat) -> None:
 
 def test_template_arguments_reach_the_template_but_cannot_replace_what_is_rendered() -> None:
     show = ChatTemplate("{{ a }} {{ tools }} {{ documents }} {{ add_generation_prompt }}")
-    view = PromptView(messages=[text("x")], template_kwargs={"a": 1, "add_generation_prompt": False, "tools": 7})
-    assert chat_text(view, show, Renderer.VLLM) == "1 None None True"
+    arguments = {"a": 1, "add_generation_prompt": False, "tools": 7}
+    view = PromptView(messages=[text("x")], tools=[], template_kwargs=arguments)
+    assert chat_text(view, show, Renderer.VLLM) == "1 [] None True"
     for name in ("messages", "chat_template", "tokenize"):
         with pytest.raises(TemplateFailed, match=name):
             chat_text(PromptView(messages=[text("x")], template_kwargs={name: "y"}), show, Renderer.VLLM)
