@@ -53,14 +53,13 @@ class Abilities:
 
 
 def abilities_of(template: ChatTemplate) -> Abilities:
-    """Try a template out: six or seven renders of small chats. Never raises; what fails is not taken."""
+    """Try a template out: six renders of small chats. Never raises; what fails is not taken."""
     wants_parts = template.content_format is ContentFormat.PARTS
     user = {"role": "user", "content": _PROBE}
     alone = _tried(template, [user])
-    system = _tried(template, [{"role": "system", "content": _PROBE}, {**user, "content": "x"}])
-    if system is None and wants_parts:
-        listed = [{"type": "text", "text": _PROBE}]
-        system = _tried(template, [{"role": "system", "content": listed}, {**user, "content": listed}])
+    takes_text = alone is not None and (not wants_parts or _PROBE in alone)
+    probed: object = _PROBE if takes_text or not wants_parts else [{"type": "text", "text": _PROBE}]
+    system = _tried(template, [{"role": "system", "content": probed}, {**user, "content": "x"}])
     function = {"name": "f", "arguments": {"probed": _PROBE}}
     call = {"type": "function", "function": function, "id": "call00001"}
     answer = {"role": "assistant", "content": "", "tool_calls": [call]}
@@ -70,7 +69,7 @@ def abilities_of(template: ChatTemplate) -> Abilities:
     shown = _tried(template, [{**user, "content": "x"}, thought])
     may, may_not = (_tried(template, [user], enable_thinking=answer) for answer in (True, False))
     return Abilities(
-        text=alone is not None and (not wants_parts or _PROBE in alone),
+        text=takes_text,
         parts=wants_parts,
         system=_shows(system),
         object_arguments=_shows(called),
