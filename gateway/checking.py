@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import yaml
@@ -12,8 +11,9 @@ from backends import EndpointSnapshot, PollSettings, Registry
 from billing import PriceBook
 from gateway.app import authenticator_of, endpoint_of
 from gateway.config import Config, ConfigInvalid, admin_token
+from gateway.model_texts import load_model_texts
 from gateway.proof import Proof, prove
-from prefix_index.prompt import ModelText, load_model_text
+from prefix_index.prompt import ModelText
 
 ASK_S: Final = 5.0
 """Patience with each backend."""
@@ -47,10 +47,7 @@ def check_files(config: Config) -> dict[str, ModelText]:
     admin_token(config)
     if config.prices_file is not None:
         PriceBook.load(config.prices_file)
-    texts = {
-        name: load_model_text(model.tokenizer, model.chat_template, datetime.now)
-        for name, model in config.models.items()
-    }
+    texts = load_model_texts(config)
     folder = config.ledger.path.absolute().parent
     if not folder.is_dir():
         raise ConfigInvalid(f"ledger.path: there is no folder {folder}")

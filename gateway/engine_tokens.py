@@ -13,7 +13,7 @@ import msgspec
 
 from backends import BackendError, Deadlines, EndpointConfig, EndpointSnapshot, UpstreamClient, UpstreamRequest
 from prefix_index import TokenIds
-from prefix_index.prompt import PromptView
+from prefix_index.prompt import PromptView, media_digest
 from prefix_index.segment_cache import SegmentCache, content_key
 from prefix_index.token_bytes import pack
 
@@ -71,21 +71,34 @@ class RemoteTokenizer:
             return None
 
 
+def _template_arguments(prompt: PromptView) -> dict[str, object] | None:
+    """Variables of the template; the effort of reasoning among them, since vLLM's /tokenize knows it only so."""
+    effort = prompt.reasoning_effort
+    if effort is None:
+        return dict(prompt.template_kwargs) or None
+    said = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    return {**said, **prompt.template_kwargs, "reasoning_effort": effort}
+
+
 def _question(model: str, prompt: PromptView) -> bytes | None:
-    """The body of /tokenize (vLLM's and SGLang's form), or None for prompts it does not take."""
+    """The body of /tokenize (vLLM's and SGLang's form), or None for prompts it does not take: it knows no documents,
+    and pictures it would fetch and compute."""
     if prompt.messages is not None:
+        if prompt.documents or media_digest(prompt):
+            return None
         content: dict[str, object] = {
             "model": model,
             "messages": prompt.messages,
             "add_generation_prompt": prompt.add_generation_prompt,
             "continue_final_message": prompt.continue_final_message,
+            "add_special_tokens": prompt.add_special_tokens,
         }
         if prompt.tools is not None:
             content["tools"] = prompt.tools
+        if (arguments := _template_arguments(prompt)) is not None:
+            content["chat_template_kwargs"] = arguments
         if prompt.reasoning_effort is not None:
             content["reasoning_effort"] = prompt.reasoning_effort
-        if prompt.template_kwargs:
-            content["chat_template_kwargs"] = dict(prompt.template_kwargs)
     elif isinstance(prompt.prompt, str):
         content = {"model": model, "prompt": prompt.prompt, "add_special_tokens": prompt.add_special_tokens}
     else:

@@ -19,7 +19,7 @@ from backends import (
     ServedModel,
     UpstreamError,
 )
-from gateway.errors import ModelNotFound
+from gateway.errors import BadRequest, ModelNotFound
 from gateway.scheduling import Candidate, Filtered, Speed, expected_cached_tokens
 from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, Plan, Route
@@ -141,6 +141,19 @@ class Fleet:
         if not known:
             raise NoEndpoint(model)
         raise ModelNotFound(f"no backend serves the model {model[:100]!r}", param="model")
+
+    def only_model(self) -> str:
+        """The model meant by a request that names none: the only one there is, adapters and aliases apart.
+
+        Raises `BadRequest` where there are several, `NoEndpoint` where none is known yet.
+        """
+        served = [e.facts.models for e in self.snapshot() if e.facts is not None]
+        if not served:
+            raise NoEndpoint("")
+        first = {next((model.id for model in models if model.parent is None), "") for models in served}
+        if len(first) != 1:
+            raise BadRequest("name a model: the backends serve several", param="model")
+        return first.pop()
 
     def models(self) -> dict[str, ServedModel]:
         """Every model that an endpoint which takes requests serves, by name."""

@@ -14,7 +14,7 @@ import asyncio
 import itertools
 import random
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from backends import (
@@ -92,6 +92,8 @@ class Pipeline:
     async def serve(self, request: InferenceRequest, client: ClientStream) -> None:
         """Answer one request. Raises `GatewayError` only while the client has not been sent anything yet."""
         parts = self._parts
+        if not request.model:
+            request = replace(request, model=parts.fleet.only_model())
         if not parts.ledger.healthy:  # no engine is to compute what could not be billed
             raise LedgerUnavailable("the last write failed, or too many rows wait")
         owner = self._owner_of(request)

@@ -22,7 +22,9 @@ from gateway.parity import ParityBook, shape_of
 from gateway.types import InferenceRequest, Plan, Reason, TokenSource
 from prefix_index import TOKEN_BYTES, Chain, TemplateFailed, TokenIds, UnsupportedContent, chain_of, prompt_root
 from prefix_index.chain_memo import ChainMemo
-from prefix_index.prompt import ModelText, PromptView, Unsupported, media_digest
+from prefix_index.prompt import ModelText, PromptView, Unsupported
+from prefix_index.prompt.media import is_text, media_of
+from prefix_index.prompt.render import plain_prompt
 
 _ENGINE_FINGERPRINT: Final = b"engine"
 _BYTES_FINGERPRINT: Final = b"bytes"
@@ -103,11 +105,10 @@ class Planner:
         local = None if text is None else await _local_tokens(text, request.prompt)
         if local is not None and believed:
             return local
-        asked = await self._engine.tokens_of(request.model, request.prompt, endpoints)
-        media = media_digest(request.prompt)
+        given = _given_ids(request.prompt)
+        asked = given or await self._engine.tokens_of(request.model, request.prompt, endpoints)
         if asked is not None:
-            # The ids of two pictures are equal, and where they stand is not told: what they show goes into the root.
-            return _Tokens(asked, TokenSource.ENGINE, _ENGINE_FINGERPRINT + media)
+            return _Tokens(asked, TokenSource.ENGINE, _ENGINE_FINGERPRINT)
         if local is not None:
             return replace(local, exact=False)
         return _Tokens(bytes_as_tokens(request.prompt), TokenSource.BYTES, _BYTES_FINGERPRINT, exact=False)
@@ -139,9 +140,29 @@ def _root(request: InferenceRequest, endpoints: list[EndpointSnapshot], fingerpr
 
 def bytes_as_tokens(prompt: PromptView) -> TokenIds:
     """The canonical serialisation of a prompt, padded to whole "tokens" of four bytes, in the order of rendering."""
-    ordered = (prompt.tools, prompt.documents, prompt.messages, prompt.prompt)
-    data = msgspec.json.encode(ordered)
+    messages = None if prompt.messages is None else [_with_digests(message) for message in prompt.messages]
+    data = msgspec.json.encode((prompt.tools, prompt.documents, messages, prompt.prompt))
     return TokenIds(data + b" " * (-len(data) % TOKEN_BYTES))
+
+
+def _given_ids(prompt: PromptView) -> TokenIds | None:
+    """The prompt itself, where the client sent token ids."""
+    if prompt.messages is not None or not isinstance(prompt.prompt, list):
+        return None
+    try:
+        found = plain_prompt(prompt)
+    except UnsupportedContent:
+        return None
+    return found if isinstance(found, bytes) else None
+
+
+def _with_digests(message: Mapping[str, object]) -> Mapping[str, object]:
+    """A message whose pictures and files are digests of themselves, which weigh no more than a line of text."""
+    content = message.get("content")
+    if not isinstance(content, list) or all(not isinstance(part, dict) or is_text(part) for part in content):
+        return message
+    shown = [media_of(part).digest.hex() if isinstance(part, dict) and not is_text(part) else part for part in content]
+    return {**message, "content": shown}
 
 
 async def _local_tokens(text: ModelText, prompt: PromptView) -> _Tokens | None:

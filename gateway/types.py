@@ -88,10 +88,10 @@ class ForeignForm:
 class InferenceRequest:
     """One client request: a parsed view and the original bytes.
 
-    `client_wants_usage` says whether the client asked for the usage event of a stream itself. `max_output_tokens`
-    is None where the client set no limit. `adapter` is what the body says of adapters beside the model's name, as
-    canonical JSON. `blind` names why the prompt's tokens cannot be known, where the request itself tells so.
-    `started_s` is monotonic, `opened_at` wall time in UTC.
+    `model` is empty where the client named none. `client_wants_usage` says whether the client asked for the usage event
+    of a stream itself. `max_output_tokens` is None where the client set no limit. `adapter` is what the body says of
+    adapters beside the model's name, as canonical JSON. `blind` names why the prompt's tokens cannot be known, where
+    the request itself tells so. `started_s` is monotonic, `opened_at` wall time in UTC.
     """
 
     id: RequestId

@@ -7,6 +7,7 @@ Only what the gateway itself needs is looked at; everything else is the engine's
 are typed, so a wrong type is answered with the path of the field and never with its content.
 """
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,7 +55,7 @@ class _StreamOptions(msgspec.Struct):
 
 
 class _Common(msgspec.Struct, kw_only=True):
-    model: str
+    model: str | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     max_tokens: NonNegative | None = None
@@ -108,7 +109,7 @@ _object = msgspec.json.Decoder(dict[str, Any])
 def read_request(arrival: Arrival, body: bytes) -> InferenceRequest:
     """Parse a body. Raises `BadRequest` with the place and kind of the fault, never with content. O(body)."""
     try:
-        return _read(arrival, body)
+        return _read(arrival, body.removeprefix(BOM_UTF8))  # engines read past it
     except msgspec.ValidationError as error:
         raise BadRequest(str(error), param=_place(str(error))) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -182,7 +183,7 @@ def _request(  # noqa: PLR0913 - an arrival, its body twice over, and what a dia
         tenant=arrival.tenant,
         route=arrival.route,
         path=arrival.path,
-        model=view.model,
+        model=view.model or "",
         stream=bool(view.stream),
         client_wants_usage=bool(view.stream_options and view.stream_options.include_usage),
         max_output_tokens=None if limit is None else min(limit, LONGEST_OUTPUT_TOKENS),

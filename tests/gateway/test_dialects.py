@@ -340,3 +340,18 @@ async def test_the_reasons_sum_to_the_requests(start_gateway: StartGateway, clie
         }
         assert gateway.metric("prefixgate_reasons_total") == gateway.metric("prefixgate_requests_total") == 6
     assert set(reasons.values()) == {1}
+
+
+async def test_a_request_that_names_no_model_means_the_only_one_there_is(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    answer = answer_json({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+    async with scripted_engine(answer) as one, scripted_engine(answer, model="other") as other:
+        alone = await start(start_gateway, one.url, isolation="none")
+        together = await start(start_gateway, one.url, other.url, isolation="none")
+        served = await client.post(f"{alone.url}/v1/chat/completions", json=chat)
+        refused = await client.post(f"{together.url}/v1/chat/completions", json=chat)
+    assert served.status_code == 200
+    assert json.loads(one.bodies[0]) == chat
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")

@@ -48,7 +48,6 @@ def test_a_completion_takes_text_and_token_ids() -> None:
         (b"[]", None),
         (b"\xff\xfe", None),
         (b'{"model":"\xff","messages":[]}', None),
-        (b'\xef\xbb\xbf{"model":"m","messages":[]}', None),
         (b'{"model":"m"}', None),
         (b'{"model":5,"messages":[]}', "model"),
         (b'{"model":"m","messages":"Hi"}', "messages"),
@@ -161,6 +160,11 @@ def test_several_prompts_in_one_request_have_no_common_prefix_to_go_by(prompts: 
 @pytest.mark.parametrize("prompt", [b'["a"]', b"[[1,2]]", b"[1,2]", b'"a"', b"[]"])
 def test_one_prompt_in_a_list_is_one_prompt(prompt: bytes) -> None:
     assert read(b'{"model":"m","prompt":%s}' % prompt, Route.COMPLETIONS).blind is None
+
+
+def test_a_byte_order_mark_is_read_past_as_engines_do() -> None:
+    request = read(b"\xef\xbb\xbf" + CHAT + b"}")
+    assert upstream_body(request, inject_salt=True) == CHAT + b',"cache_salt":"5a17"}'
 
 
 def test_half_an_emoji_is_read_as_a_replacement_character_and_passed_as_it_came() -> None:
