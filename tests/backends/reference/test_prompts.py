@@ -10,7 +10,7 @@ import pytest
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.types import EngineConfig
 from backends.reference.weights import ModelWeights
-from tests.backends.reference.test_server import CHAT, TEXT, Json, events, post
+from tests.backends.reference.test_server import ABORTED, CHAT, TEXT, Json, events, eventually, is_idle, metric, post
 
 CHAT_PATH = "/v1/chat/completions"
 TALKATIVE = (
@@ -133,6 +133,16 @@ async def test_several_prompts_stream_side_by_side(shared_client: httpx.AsyncCli
         assert [one["finish_reason"] for one in mine] == [None] * (len(mine) - 1) + ["length"]
     assert last["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"] == 10
     assert last["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
+
+
+async def test_a_client_that_leaves_takes_all_its_prompts_with_it(
+    served: RunningEngine, client: httpx.AsyncClient
+) -> None:
+    body = TEXT | {"prompt": ["Once upon a time", "Gravity is"], "max_tokens": 900, "stream": True}
+    async with client.stream("POST", "/v1/completions", json=body) as answer:
+        await anext(answer.aiter_lines())
+    await eventually(lambda: is_idle(served))
+    assert await metric(client, ABORTED) == 2
 
 
 async def test_there_are_no_embeddings(shared_client: httpx.AsyncClient) -> None:
