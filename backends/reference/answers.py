@@ -125,7 +125,7 @@ def first_chunks(answer: Answer, extra: Json) -> Iterator[bytes]:
     yield _chat_chunk(answer, {"role": "assistant", "content": ""}, extra | {"prompt_token_ids": _first_prompt(answer)})
     if (call := answer.call) is not None:
         head: Json = {"index": 0, "id": call.id, "type": "function", "function": {"name": call.name}}
-        yield _chat_chunk(answer, {"tool_calls": [head]}, extra)
+        yield _chat_chunk(answer, {"content": None, "tool_calls": [head]}, extra)
         yield _chat_chunk(answer, _arguments(call.opening), extra)
 
 
@@ -156,7 +156,7 @@ def _chat_chunk(answer: Answer, delta: Json, extra: Json) -> bytes:
 
 
 def _arguments(fragment: str) -> Json:
-    return {"tool_calls": [{"index": 0, "function": {"arguments": fragment}}]}
+    return {"content": None, "tool_calls": [{"index": 0, "function": {"arguments": fragment}}]}
 
 
 def _first_prompt(answer: Answer) -> tuple[int, ...] | None:

@@ -1,6 +1,7 @@
 """Calls that the client forces: their shape, plain and streamed, and that they cost what was generated."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ from backends.reference.embedded import RunningEngine
 from backends.reference.tool_calls import CALL_TEXT_TOKENS
 from tests.backends.reference.test_server import CHAT, Json, events, post
 
+CAPTURES = Path(__file__).parents[2] / "data" / "captures"
 PATH = "/v1/chat/completions"
 
 
@@ -72,6 +74,23 @@ async def test_a_streamed_call_is_its_head_and_then_pieces_of_its_arguments(
     finishes = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
     assert finishes == [None] * (len(chunks) - 1) + [whole["finish_reason"]]
     assert usage["usage"]["completion_tokens"] == len(pieces) - 1
+
+
+def shape(value: object) -> object:
+    """What a client can see of an event without its values: keys, and where null stands."""
+    if isinstance(value, dict):
+        return {key: shape(one) for key, one in value.items()}
+    return [shape(one) for one in value] if isinstance(value, list) else value is None
+
+
+async def test_a_streamed_call_has_the_shape_that_was_recorded_from_vllm(shared_client: httpx.AsyncClient) -> None:
+    lines = (CAPTURES / "vllm-0.32-chat-tool-required-stream.sse").read_text().split("\n\n")
+    recorded = [json.loads(line.removeprefix("data: ")) for line in lines if '"tool_calls":[' in line]
+    mine = [json.loads(line) for line in (await events(shared_client, PATH, REQUIRED))[1:-1]]
+    assert [shape(chunk["choices"][0]["delta"]) for chunk in mine[:3]] == [
+        shape(chunk["choices"][0]["delta"]) for chunk in recorded[:3]
+    ]
+    assert {chunk["choices"][0]["finish_reason"] for chunk in mine} == {None, "tool_calls"}
 
 
 async def test_the_clients_own_limit_cuts_a_call(shared_client: httpx.AsyncClient) -> None:
