@@ -28,8 +28,8 @@ from prefix_index import Load, Match, SharedIndex
 DEFAULT_BLOCK_TOKENS = 16
 """Tokens a block where no engine says: vLLM's default."""
 
-TRANSLATABLE = frozenset({Route.MESSAGES, Route.RESPONSES})
-"""Routes that an engine of chat completions can serve too."""
+NEWER_DIALECTS = frozenset({Route.MESSAGES, Route.RESPONSES})
+"""Dialects that engines learnt after they had salts, and some without them."""
 
 _SALTED_EVERYWHERE = (("vllm", (0, 32)), ("reference", (0,)))
 """Engines, and their first version known to heed the salt in every dialect they speak; of all others only that chat
@@ -229,12 +229,12 @@ class Fleet:
             return f"POST {request.route_path}" in facts.open_paths
         if request.route.value not in facts.routes:
             return False
-        return not self._options.needs_salt or request.route not in TRANSLATABLE or _salted_everywhere(facts)
+        return not self._options.needs_salt or request.route not in NEWER_DIALECTS or _salted_everywhere(facts)
 
     def _filter(self, endpoint: EndpointSnapshot, request: InferenceRequest, failed: frozenset[str]) -> Filtered | None:
         if endpoint.id in failed:
             return Filtered.FAILED
-        if request.route not in TRANSLATABLE and not self.speaks(endpoint, request):
+        if not request.translatable and not self.speaks(endpoint, request):
             return Filtered.NOT_SPOKEN
         if not endpoint.healthy:
             return Filtered.UNHEALTHY

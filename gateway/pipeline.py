@@ -31,7 +31,7 @@ from billing import Ledger, LedgerUnavailable, SettlementState
 from gateway.decision_log import DecisionLog
 from gateway.edge.error_shapes import stream_error
 from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
-from gateway.errors import GatewayError, Internal, NotFound, as_gateway_error
+from gateway.errors import BadRequest, GatewayError, Internal, NotFound, as_gateway_error
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.planning import Planner
@@ -183,7 +183,7 @@ class Pipeline:
         candidates, filtered = parts.fleet.candidates(request, plan, exchange.match, failed, exchange.owner)
         if not candidates:
             if set(filtered.values()) == {Filtered.NOT_SPOKEN}:
-                raise NotFound(f"no backend of this model takes {request.route_path}")
+                raise _spoken_by_nobody(request)
             raise NoEndpoint(request.model, sorted(failed))
         if not self._options.prefix_aware:
             return decide_in_turn(candidates, filtered, prompt_tokens=plan.chain.prompt_tokens, turn=next(self._turn))
@@ -261,6 +261,13 @@ class Pipeline:
             LOGGER.exception("request failed", extra={"fields": {"request_id": exchange.request.id}})
         if isinstance(exchange.tee, StreamTee):
             await client.end(stream_error(error, exchange.request.route))
+
+
+def _spoken_by_nobody(request: InferenceRequest) -> GatewayError:
+    field = request.foreign.untranslatable if request.foreign is not None else None
+    if field is None:
+        return NotFound(f"no backend of this model takes {request.route_path}")
+    return BadRequest(f"no backend of this model keeps responses or has tools of its own: {field}", param=field)
 
 
 async def _outgoing(request: InferenceRequest, *, natively: bool, inject_salt: bool) -> Outgoing:

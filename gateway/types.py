@@ -78,10 +78,14 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class ForeignForm:
-    """A request of another dialect than OpenAI's chat: its decoded body, and the chat that asks the same."""
+    """A request of another dialect than OpenAI's chat: its decoded body, and the chat that asks the same.
+
+    `untranslatable` is the place of something that no chat can say, if the body holds such a thing.
+    """
 
     body: Mapping[str, object] = field(repr=False)
     chat: Mapping[str, object] = field(repr=False)
+    untranslatable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,11 @@ class InferenceRequest:
     adapter: str | None = None
     blind: Reason | None = None
     previous_response_id: str | None = None
+
+    @property
+    def translatable(self) -> bool:
+        """Whether an engine that speaks only chat completions can serve it."""
+        return self.foreign is not None and self.foreign.untranslatable is None
 
     @property
     def route_path(self) -> str:

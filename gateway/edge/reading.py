@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.edge.control_fields import ADAPTER_FIELDS, ALTERING_FIELDS
 from gateway.edge.messages import MessagesTranslation
-from gateway.edge.responses import ResponsesTranslation
+from gateway.edge.responses import ResponsesTranslation, untranslatable
 from gateway.edge.translation import Translation
 from gateway.errors import BadRequest
 from gateway.surrogates import decode
@@ -148,7 +148,7 @@ def _read_foreign(arrival: Arrival, body: bytes) -> InferenceRequest:
         body,
         view,
         _chat_prompt(view),
-        foreign=ForeignForm(decoded, form),
+        foreign=ForeignForm(decoded, form, untranslatable(decoded) if arrival.route is Route.RESPONSES else None),
         previous_response_id=previous,
         blind=Reason.PREVIOUS_RESPONSE if continued else None,
     )

@@ -12,7 +12,6 @@ import msgspec
 
 from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS, is_control_header
 from gateway.edge.reading import TRANSLATIONS
-from gateway.edge.responses import untranslatable
 from gateway.edge.splice import add_fields, cut_fields, put_in_object
 from gateway.edge.translation import AnswerTranslator
 from gateway.errors import BadRequest
@@ -38,12 +37,13 @@ def outgoing(request: InferenceRequest, *, natively: bool, inject_salt: bool) ->
     """The request for an engine that speaks its dialect (`natively`), or only chat completions. O(body).
 
     `inject_salt` adds the share group's salt; usage is always asked for in streams. Raises `BadRequest` where a part
-    of the body that `read_request` only passed over is not UTF-8, nested too deeply, or cannot be said in a chat.
+    of the body that `read_request` only passed over is not UTF-8, or nested too deeply.
     """
     try:
         if natively:
             return Outgoing(request.path, _spliced(request, inject_salt=inject_salt))
-        assert request.foreign is not None, "only foreign dialects are translated"
+        assert request.foreign is not None
+        assert request.translatable, "what cannot be translated goes nowhere else"
         return _translated(request, request.foreign, inject_salt=inject_salt)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise BadRequest("the request body is not valid JSON: not UTF-8") from None
@@ -72,9 +72,6 @@ def _spliced(request: InferenceRequest, *, inject_salt: bool) -> bytes:
 
 
 def _translated(request: InferenceRequest, foreign: ForeignForm, *, inject_salt: bool) -> Outgoing:
-    field = untranslatable(foreign.body) if request.route is Route.RESPONSES else None
-    if field is not None:
-        raise BadRequest(f"no backend of this model keeps responses or has tools of its own: {field}", param=field)
     chat = {name: value for name, value in foreign.chat.items() if name not in ENGINE_CONTROL_FIELDS}
     if inject_salt:
         chat["cache_salt"] = request.tenant.salt

@@ -254,6 +254,20 @@ async def test_what_continues_a_response_is_refused_where_the_backends_keep_none
     assert engine.bodies == []
 
 
+async def test_what_only_some_backends_can_do_goes_to_them(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    search = {**RESPONSES, "tools": [{"type": "web_search"}], "stream": True}
+    async with (
+        scripted_engine(answer_json({})) as plain,
+        scripted_engine(plays("vllm-0.32-responses-plain-stream.sse"), routes=NATIVE) as able,
+    ):
+        gateway = await start(start_gateway, plain.url, able.url, isolation="none", scheduling__policy="round_robin")
+        answers = [await client.post(f"{gateway.url}/v1/responses", json=search) for _ in range(3)]
+    assert [answer.headers["x-prefixgate-endpoint"] for answer in answers] == ["e1"] * 3
+    assert plain.bodies == []
+
+
 async def test_tokens_are_counted_here_where_no_engine_counts_them(
     start_gateway: StartGateway, client: httpx.AsyncClient
 ) -> None:

@@ -198,12 +198,11 @@ def test_a_foreign_dialect_is_said_in_chat_where_the_engine_speaks_nothing_else(
     assert (chat["cache_salt"], chat["stream_options"]) == ("5a17", {"include_usage": True})
 
 
-def test_what_only_a_keeper_of_responses_can_do_is_refused_where_nobody_keeps_any() -> None:
+def test_what_only_a_keeper_of_responses_can_do_is_known_before_it_is_sent_anywhere() -> None:
     request = read(b'{"model":"m","input":"Hi","previous_response_id":"resp_1"}', Route.RESPONSES)
     assert (request.blind, request.previous_response_id) == (Reason.PREVIOUS_RESPONSE, "resp_1")
-    with pytest.raises(BadRequest) as refused:
-        outgoing(request, natively=False, inject_salt=False)
-    assert refused.value.param == "previous_response_id"
+    assert not request.translatable
+    assert read(b'{"model":"m","input":"Hi"}', Route.RESPONSES).translatable
 
 
 @pytest.mark.parametrize("given", [b'"input":"Hi"', b'"input":["Hi","Ho"]', b'"input":[1,2]', b'"input":[[1],[2]]'])
