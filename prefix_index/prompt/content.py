@@ -89,7 +89,7 @@ def as_text(parts: Sequence[Part], joining: Joining, marks: MediaMarks | None) -
             else:
                 texts.append((joining.media_glue, mark))
         else:
-            text = part if isinstance(part, str) else str(part.get("name", ""))
+            text = part if isinstance(part, str) else str(part.get("name") or "")
             if text or joining.keeps_empty:
                 texts.append((joining.glue, text))
     whole = _joined(texts, joining)

@@ -240,9 +240,9 @@ def _content(text: str, *, is_base64: bool) -> tuple[bytes, bytes]:
     return b"t", payload.encode("utf-8", "surrogatepass")
 
 
-def _string_chars(value: object) -> int:
+def _string_chars(value: object, depth: int = 3) -> int:
+    """Length of the strings in a part; content is not nested deeper than that."""
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, Mapping):
-        return sum(map(_string_chars, value.values()))
-    return sum(len(item) for item in value if isinstance(item, str)) if isinstance(value, list) else 0
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return sum(_string_chars(item, depth - 1) for item in items) if depth else 0

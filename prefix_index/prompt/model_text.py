@@ -94,8 +94,10 @@ class ModelText:
             return Rendered((plain_prompt(view),))
         if self.tokenizer is None:
             raise UnsupportedContent(Unsupported.NO_TOKENIZER)
+        if self._renderer is Renderer.CUSTOM:
+            raise UnsupportedContent(Unsupported.CUSTOM_ENCODER)
         template = TEMPLATE_WITH_TOOLS if view.tools and TEMPLATE_WITH_TOOLS in self.templates else DEFAULT_TEMPLATE
-        if self._renderer is not Renderer.CUSTOM and template not in self.templates:
+        if template not in self.templates:
             raise TemplateFailed("the model has no chat template")
         rendered = self._chats[template].render(view, self._now)
         return self._with_first_token(rendered, template) if self._renderer is Renderer.LLAMACPP else rendered

@@ -252,6 +252,11 @@ def test_a_tokenizer_taken_whole_and_one_that_adds_tokens_take_pieces_too(tokeni
     )
 
 
+def test_a_chat_with_media_has_no_text_of_its_own(parts_text: ModelText) -> None:
+    with pytest.raises(UnsupportedContent):
+        parts_text.text_of(said("a", image(RED)))
+
+
 def test_long_media_are_hashed_in_a_thread(parts_text: ModelText) -> None:
     big = image(RED * (LOOP_SAFE_MEDIA_CHARS // len(RED)))
     assert parts_text.renders_long(said(big))
@@ -268,11 +273,26 @@ def test_media_that_show_nothing_are_named_and_not_guessed(part: Part) -> None:
 
 
 def test_media_too_deep_to_read_are_named_and_not_guessed() -> None:
-    deep: list[object] = []
+    deep: Part = {}
     for _ in range(100_000):
-        deep = [deep]
+        deep = {"x": deep}
     with pytest.raises(UnsupportedContent):
-        media_of({"type": "video", "video": deep})
+        media_of({"type": "video", "video": {"url": "https://example.com/v.mp4", "options": deep}})
+    assert not _shared_model().renders_long(said({"type": "video", "video": deep}))
+
+
+def test_options_of_media_count() -> None:
+    options: list[object] = [
+        None,
+        {},
+        {"fps": 2},
+        {"fps": 2.5},
+        {"fps": True},
+        {"frames": [1, 2]},
+        {"frames": [[1], 2]},
+    ]
+    parts = [{"type": "video", "video": {"url": "https://example.com/v.mp4", "options": option}} for option in options]
+    assert len({media_of(part).digest for part in parts}) == len(options)
 
 
 def test_the_content_of_media_shows_in_no_repr() -> None:

@@ -166,6 +166,33 @@ def test_developers_speak_as_the_system_where_a_template_does_not_know_them(
     assert [f"{m['role']}:{m['content']}" for m in developer_as_system(messages)] == expected
 
 
+def test_a_reference_to_a_tool_is_its_name_or_a_part_of_its_own() -> None:
+    parts = ["a", {"type": "tool_reference", "name": "f", "x": 1}]
+    message: dict[str, object] = {"role": "tool", "content": parts}
+    assert seen(message)["content"] == "a\nf"
+    reference = {"type": "tool_reference", "name": "f"}
+    assert seen(message, ContentFormat.PARTS)["content"] == [{"type": "text", "text": "a"}, reference]
+
+
+def test_further_fields_of_parts_reach_templates_that_walk_parts() -> None:
+    part = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
+    known = {"type": "refusal", "refusal": "b", "name": "n"}
+    assert seen(text([part, known]), ContentFormat.PARTS)["content"] == [part, {"type": "text", "text": "b"}]
+    assert seen(text([part, known]))["content"] == "a\nb"
+    assert seen(text([part]), ContentFormat.PARTS, Renderer.SGLANG)["content"] == [{"type": "text", "text": "a"}]
+
+
+def test_a_tool_call_without_a_name_has_none() -> None:
+    calls = seen({"role": "assistant", "tool_calls": [{"function": {}}]})["tool_calls"]
+    assert calls == [{"function": {"arguments": {}}}]
+
+
+def test_what_engines_render_by_code_is_rendered_by_no_template() -> None:
+    with pytest.raises(UnsupportedContent) as caught:
+        chat_text(PromptView(messages=[text("x")]), SHOW, Renderer.CUSTOM)
+    assert caught.value.kind == Unsupported.CUSTOM_ENCODER
+
+
 def test_a_template_that_knows_developers_gets_them_with_their_tools() -> None:
     template = ChatTemplate("{% if messages[0].role == 'developer' %}{{ messages | tojson }}{% endif %}")
     view = PromptView(messages=[{"role": "developer", "content": "a", "tools": [1]}])
