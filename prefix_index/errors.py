@@ -33,10 +33,10 @@ class TemplateFailed(PrefixIndexError):
 
 
 class UnsupportedContent(PrefixIndexError):
-    """A prompt holds something other than text, whose tokens are not known here; `kind` is the part's type."""
+    """The tokens of a prompt cannot be known here; `kind` says why: a part's type, or one of `Unsupported`."""
 
     def __init__(self, kind: str) -> None:
-        super().__init__(f"tokens of a part of type {kind} are not known")
+        super().__init__(f"tokens are not known here: {kind}")
         self.kind = kind
 
 

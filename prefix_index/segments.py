@@ -21,6 +21,7 @@ The work is in three steps, so that the long one can leave the event loop:
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from prefix_index.segment_cache import ContentKey, SegmentCache, content_key
 from prefix_index.tokens import WholeTokenizer, utf8
@@ -73,6 +74,7 @@ class Encoding:
     pieces: list[TokenIds | Missing] = field(repr=False)
     tokenizer: WholeTokenizer | None = field(default=None, repr=False)
     cache: SegmentCache | None = field(default=None, repr=False)
+    missing: list[Missing] = field(default_factory=list, repr=False)
     missing_bytes: int = 0
     _computed: dict[ContentKey, TokenIds] = field(default_factory=dict, repr=False)
 
@@ -85,8 +87,8 @@ class Encoding:
         """Tokenise what is missing, each distinct piece once. O(missing text)."""
         if self.tokenizer is None:
             return
-        for piece in self.pieces:
-            if isinstance(piece, Missing) and piece.key not in self._computed:
+        for piece in self.missing:
+            if piece.key not in self._computed:
                 text = piece.content.decode()
                 self._computed[piece.key] = self.tokenizer.encode(text, add_special_tokens=piece.add_special_tokens)
 
@@ -95,6 +97,8 @@ class Encoding:
         if self.cache is not None:
             for key, tokens in self._computed.items():
                 self.cache.put(key, tokens)
+        if not self.missing:
+            return TokenIds(b"".join(cast(list[TokenIds], self.pieces)))
         computed = self._computed
         return TokenIds(b"".join([computed[p.key] if isinstance(p, Missing) else p for p in self.pieces]))
 
@@ -167,8 +171,8 @@ class SegmentedTokenizer:
         return found
 
     def _begun(self, pieces: list[TokenIds | Missing]) -> Encoding:
-        missing_bytes = sum(len(piece.content) for piece in pieces if isinstance(piece, Missing))
-        return Encoding(pieces, self.whole, self._cache, missing_bytes)
+        missing = [piece for piece in pieces if type(piece) is Missing]
+        return Encoding(pieces, self.whole, self._cache, missing, sum(len(piece.content) for piece in missing))
 
 
 def _any_of(tokens: Iterable[bytes]) -> re.Pattern[bytes]:

@@ -17,8 +17,11 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context, Macro
+from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+_PLACES = frozenset({"first", "last", "index", "index0", "revindex", "length", "previtem", "nextitem"})
+"""What templates ask of a loop, all of it safe."""
 
 _DICT_ATTRIBUTES = frozenset(dir(dict))
 """They win over keys of the same name."""
@@ -42,11 +45,13 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.globals["raise_exception"] = _raise_exception
 
     def getattr(self, obj: object, attribute: str) -> object:
-        """`obj.attribute` as the sandbox has it; what is looked up most, a key of an object, without its detours.
+        """`obj.attribute` as the sandbox has it; what is looked up most, keys and places in loops, without its detours.
 
-        They were 35 % of the time of templates that write `message.role` and not `message['role']`.
+        They were half of the time of templates that write `message.role`, or ask for `loop.first`, of each message.
         """
         if type(obj) is not dict or attribute in _DICT_ATTRIBUTES:
+            if type(obj) is LoopContext and attribute in _PLACES:
+                return getattr(obj, attribute)
             return super().getattr(obj, attribute)
         try:
             return obj[attribute]
