@@ -13,7 +13,8 @@ import msgspec
 
 from backends import BackendError, Deadlines, EndpointConfig, EndpointSnapshot, UpstreamClient, UpstreamRequest
 from prefix_index import TokenIds
-from prefix_index.prompt import PromptView, media_digest
+from prefix_index.prompt import PromptView
+from prefix_index.prompt.media import media_chars
 from prefix_index.segment_cache import SegmentCache, content_key
 from prefix_index.token_bytes import pack
 
@@ -84,7 +85,7 @@ def _question(model: str, prompt: PromptView) -> bytes | None:
     """The body of /tokenize (vLLM's and SGLang's form), or None for prompts it does not take: it knows no documents,
     and pictures it would fetch and compute."""
     if prompt.messages is not None:
-        if prompt.documents or media_digest(prompt):
+        if prompt.documents or media_chars(prompt):
             return None
         content: dict[str, object] = {
             "model": model,
