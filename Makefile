@@ -1,5 +1,6 @@
 # Two commands: `make demo` and `make test`. Each sets up all it needs in .venv; a second run installs nothing.
 #
+#   ENGINES_DIR=FOLDER   where `make test-engines` keeps the model servers it installs
 #   TORCH_INDEX=URL   an index that offers torch for the CPU, where the default one would bring CUDA
 
 SHELL := /bin/bash
@@ -7,10 +8,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH_INDEX ?=
+ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/prefixgate)/engines
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean wheel bench-demo bench-tokens
+.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -29,6 +31,11 @@ demo: $(VENV)/installed ## two real engines, three tenants, the same work twice:
 
 test: check ## lint, types, import contracts and the whole suite
 	$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+
+test-engines: $(VENV)/installed ## vLLM and llama.cpp behind the gateway, on the CPU; installs them (16 minutes, 4 GB)
+	TORCH_INDEX=$(TORCH_INDEX) PYTHON=$(PYTHON) bash tests/engines/install.sh $(ENGINES_DIR) vllm
+	PYTHON=$(PYTHON) bash tests/engines/install.sh $(ENGINES_DIR) llamacpp
+	ENGINES_DIR=$(ENGINES_DIR) $(BIN)/python -m pytest -q -m engines -p no:randomly tests/engines $(PYTEST_ARGS)
 
 check: $(VENV)/installed ## format, lint, types and import contracts
 	$(BIN)/ruff format --check $(SOURCES)

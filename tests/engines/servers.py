@@ -1,0 +1,171 @@
+"""Model servers that nobody here wrote, started on a free port of this machine and stopped with the block.
+
+    vllm(...), llamacpp(...) --start--> process, its log in a file --/health--> EngineServer --SIGTERM--> ended
+
+Two models: *tiny* (two layers; random weights in vLLM, SmolLM2's first layers in llama.cpp) says nothing sensible but
+counts, caches and streams as any other, fast; *smollm2* is SmolLM2-135M-Instruct whole. Both have the chat template
+of the reference engine, which renders tools. `make test-engines` installs the servers; nothing is installed here.
+
+vLLM on a processor wants float32, no compilation (a start of minutes else) and blocks that are a multiple of 32.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from backends.reference.gguf_import import TEMPLATE_WITH_TOOLS
+from backends.reference.model_files import cache_dir, ensure_model, smollm2_gguf
+from tests.engines.tiny_gguf import ensure_tiny_gguf
+
+MODEL = "demo-model"
+"""The name under which every server serves its model."""
+
+CONTEXT_TOKENS = 8192
+VLLM_BLOCK_TOKENS = 32
+READY_WITHIN_S = 300.0
+STOPPED_WITHIN_S = 60.0
+
+_VLLM_ENVIRONMENT = {
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "KMP_BLOCKTIME": "0",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "0-1",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineServer:
+    """A server that answers: where it is, and what a gateway must be told about its model."""
+
+    engine: str
+    url: str
+    tokenizer: Path
+    chat_template: Path
+    log: Path
+
+
+@contextmanager
+def vllm(model: str, folder: Path) -> Iterator[EngineServer]:
+    """vLLM with `model` ("tiny" or "smollm2"): about 40 s to start, 3 GB of memory. Logs to `folder`."""
+    directory = ensure_model(model)
+    port = _free_port()
+    options = {
+        "--block-size": str(VLLM_BLOCK_TOKENS),
+        "--chat-template": str(TEMPLATE_WITH_TOOLS),
+        "--dtype": "float32",
+        "--host": "127.0.0.1",
+        "--max-model-len": str(CONTEXT_TOKENS),
+        "--max-num-seqs": "8",
+        "--model": str(directory),
+        "--port": str(port),
+        "--served-model-name": MODEL,
+        "--tool-call-parser": "hermes",
+    }
+    flags = (
+        "--enable-auto-tool-choice",
+        "--enable-prefix-caching",
+        "--enable-prompt-tokens-details",
+        "--enforce-eager",
+    )
+    # Its console script looks for a distribution called `vllm`, and this one is called otherwise.
+    command = [str(_installed("vllm/bin/python")), "-m", "vllm.entrypoints.openai.api_server", *_flat(options), *flags]
+    with _running("vllm", command, port, folder, _VLLM_ENVIRONMENT) as log:
+        yield EngineServer("vllm", f"http://127.0.0.1:{port}", directory, TEMPLATE_WITH_TOOLS, log)
+
+
+@contextmanager
+def llamacpp(model: str, folder: Path) -> Iterator[EngineServer]:
+    """llama.cpp's server with `model` and one slot: about 2 s to start, 0.6 GB of memory. Logs to `folder`."""
+    port = _free_port()
+    options = {
+        "--alias": MODEL,
+        "--cache-ram": "0",
+        "--chat-template-file": str(TEMPLATE_WITH_TOOLS),
+        "--ctx-size": str(2 * CONTEXT_TOKENS),
+        "--host": "127.0.0.1",
+        "--model": str(ensure_tiny_gguf() if model == "tiny" else smollm2_gguf()),
+        "--parallel": "1",
+        "--port": str(port),
+        "--threads": "2",
+    }
+    binary = _installed("llamacpp/build/bin/llama-server")
+    command = [str(binary), *_flat(options), "--jinja", "--metrics", "--slots"]
+    with _running("llamacpp", command, port, folder, {}) as log:
+        yield EngineServer("llamacpp", f"http://127.0.0.1:{port}", ensure_model("tiny"), TEMPLATE_WITH_TOOLS, log)
+
+
+@contextmanager
+def _running(
+    name: str, command: Sequence[str], port: int, folder: Path, environment: Mapping[str, str]
+) -> Iterator[Path]:
+    log = folder / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+    try:
+        _wait_until_healthy(process, port, log)
+        yield log
+    finally:
+        _stop(process)
+
+
+def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + READY_WITHIN_S
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=5) as http:
+        while time.monotonic() < deadline:
+            assert process.poll() is None, f"the server ended at its start: {_last_words(log)}"
+            try:
+                if http.get("/health").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.2)
+    raise AssertionError(f"the server was not ready in {READY_WITHIN_S:g} s: {_last_words(log)}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """As a service manager would: SIGTERM to the server, and only where it does not end, the end of its session."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOPPED_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _last_words(log: Path) -> str:
+    return log.read_bytes()[-2000:].decode(errors="replace")
+
+
+def _installed(path: str) -> Path:
+    found = Path(os.environ.get("ENGINES_DIR") or cache_dir() / "engines") / path
+    assert found.is_file(), f"{found} is missing: `make test-engines` installs it"
+    return found
+
+
+def _flat(options: Mapping[str, str]) -> list[str]:
+    return [word for option in options.items() for word in option]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
