@@ -131,6 +131,7 @@ class TokenBench:
         times = [clock()]
         request = read_request(_arrival(), body)
         times.append(clock())
+        text.renders_long(request.prompt)  # the planner asks; here all is done in one thread
         rendered = text.prompt_of(request.prompt)
         times.append(clock())
         encoding = text.begin_prompt(rendered, add_special_tokens=request.prompt.add_special_tokens)
