@@ -1,6 +1,6 @@
 """What a request costs until its chain is known: parse, render, tokens, chain; for the first time and as next turn.
 
-make bench-tokens                          about three minutes on two cores
+make bench-tokens                          about one minute
 .venv/bin/python bench/tokens.py --quick   a tenth of the runs: numbers to look at, not to quote
 
 Each run has a conversation of its own. *first*: its messages less the last two; nothing is known of them. *next turn*:
