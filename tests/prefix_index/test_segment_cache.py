@@ -65,3 +65,13 @@ def test_what_is_kept_already_is_not_counted_twice() -> None:
         cache.put(cache.key_of(b"a"), TokenIds(b"1234"))
     assert len(cache) == 1
     assert cache.size_bytes == 4 + ENTRY_OVERHEAD_BYTES
+
+
+def test_many_contents_are_found_as_one_by_one() -> None:
+    cache = SegmentCache(2 * (4 + ENTRY_OVERHEAD_BYTES))
+    for content in (b"a", b"b"):
+        cache.put(cache.key_of(content), TokenIds(content * 4))
+    found = cache.find([b"c", b"a"])
+    assert found == [(cache.key_of(b"c"), None), (cache.key_of(b"a"), b"aaaa")]
+    cache.put(cache.key_of(b"c"), TokenIds(b"cccc"))
+    assert [ids for _, ids in cache.find([b"a", b"b", b"c"])] == [b"aaaa", None, b"cccc"]

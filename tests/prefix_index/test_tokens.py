@@ -9,7 +9,7 @@ import tiktoken
 import tokenizers
 from tokenizers import AddedToken, models, pre_tokenizers
 
-from prefix_index.errors import TokenizerUnavailable
+from prefix_index.errors import TokenizerUnavailable, UnsupportedContent
 from prefix_index.tiktoken_encodings import ENCODINGS
 from prefix_index.token_bytes import pack, unpack
 from prefix_index.tokens import HuggingFaceTokenizer, TiktokenTokenizer, WholeTokenizer, well_formed
@@ -134,6 +134,12 @@ def test_tiktoken_ids_are_those_of_the_library(bpe_file: Path, encoding: str, te
     tokenizer = TiktokenTokenizer.from_file(bpe_file, encoding)
     assert ids(tokenizer, text, add_special_tokens=True) == whole.encode(text, allowed_special="all")
     assert tokenizer.cut_tokens.keys() == rules.special_tokens.keys()
+
+
+def test_what_tiktoken_gives_up_on_is_a_prompt_of_unknown_tokens_and_no_fault(bpe_file: Path) -> None:
+    tokenizer = TiktokenTokenizer.from_file(bpe_file, "cl100k_base")
+    with pytest.raises(UnsupportedContent):
+        tokenizer.encode(" " * 1_200_000 + "a", add_special_tokens=False)
 
 
 def test_a_tiktoken_file_can_be_replaced_by_another_of_the_same_name(bpe_file: Path) -> None:

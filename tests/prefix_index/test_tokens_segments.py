@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from prefix_index.prompt import PromptView, load_model_text
-from prefix_index.segment_cache import ENTRY_OVERHEAD_BYTES, SegmentCache, content_key
+from prefix_index.segment_cache import SegmentCache
 from prefix_index.segments import LOOP_SAFE_BYTES, SegmentedTokenizer
 from prefix_index.tokens import HuggingFaceTokenizer, WholeTokenizer
 from prefix_index.types import TokenIds
@@ -272,28 +272,6 @@ def test_cut_tokens_need_not_begin_alike() -> None:
     assert tokenizer.encode(text, add_special_tokens=False) == whole.encode(text, add_special_tokens=False)
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 50)), max_size=200), st.integers(0, 20))
-def test_the_cache_keeps_the_youngest_within_its_bound(uses: list[tuple[int, int]], entries: int) -> None:
-    bound = entries * (ENTRY_OVERHEAD_BYTES + 25)
-    cache = SegmentCache(bound)
-    oracle: dict[int, TokenIds] = {}
-    for number, length in uses:
-        key = content_key(str(number).encode())
-        if (found := cache.get(key)) is not None:
-            assert found == oracle[number]
-            oracle[number] = oracle.pop(number)
-            continue
-        assert number not in oracle
-        tokens = TokenIds(bytes(length))
-        cache.put(key, tokens)
-        if length + ENTRY_OVERHEAD_BYTES <= bound:
-            oracle[number] = tokens
-        while sum(len(kept) + ENTRY_OVERHEAD_BYTES for kept in oracle.values()) > bound:
-            del oracle[next(iter(oracle))]
-        assert cache.size_bytes <= bound
-    assert len(cache) == len(oracle)
-
-
 def test_the_cache_of_a_model_stays_within_its_bound_after_many_prompts() -> None:
     text = load_model_text(model_directory(), cache_bytes=100_000)
     for number in range(2_000):
@@ -307,9 +285,3 @@ def test_two_models_never_share_a_cache() -> None:
     ids(one, chats()[0].view)
     assert len(other.cache) == 0
     assert one.fingerprint != other.fingerprint
-
-
-def test_variants_of_one_content_have_keys_of_their_own() -> None:
-    keys = {content_key(b"a"), content_key(b"a", b"+"), content_key(b""), content_key(b"\0")}
-    assert len(keys) == 4
-    assert all(re.fullmatch(rb".{16,17}", key, re.DOTALL) for key in keys)
