@@ -54,7 +54,10 @@ def bodies() -> tuple[Body, ...]:
     found = [*rows(""), *_rows_of(HARD)]
     if more := os.environ.get("REQUESTS"):
         found += [row for path in sorted(Path(more).glob("*.jsonl*")) for row in _rows_of(path)]
-    return tuple({row.id: Body(row.id, row.endpoint, row.raw) for row in reversed(found)}.values())
+    first: dict[str, Body] = {}
+    for row in found:
+        first.setdefault(row.id, Body(row.id, row.endpoint, row.raw))
+    return tuple(first.values())
 
 
 @functools.cache
