@@ -98,18 +98,18 @@ def _answer_follows(messages: list[dict[str, Any]], end: int) -> bool:
 
 def _said(chat: Body, path: str) -> Body | None:
     try:
-        said = _CONVERT[path](chat.decoded())
+        raw = _encoded(_CONVERT[path](chat.decoded()))
     except (NotConvertible, ValueError, KeyError, TypeError, AttributeError):
-        return None  # no conversation, or one that the dialect has no words for
-    return Body(f"{chat.name}@{path.rpartition('/')[2]}", path, _encoded(said))
+        return None  # no conversation, or one that the dialect or JSON has no words for
+    return Body(f"{chat.name}@{path.rpartition('/')[2]}", path, raw)
 
 
 def _encoded(request: dict[str, Any]) -> bytes:
     """As most clients write it; with escapes where UTF-8 cannot spell the text."""
     try:
-        return json.dumps(request, ensure_ascii=False).encode()
+        return json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
-        return json.dumps(request).encode()
+        return json.dumps(request, allow_nan=False).encode()
 
 
 def _rows_of(path: Path) -> Iterator[Row]:
