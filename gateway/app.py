@@ -13,6 +13,8 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from redis.asyncio import Redis
+
 from backends import BackendError, Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
 from billing import BillingError, PriceBook, open_ledger
 from gateway.admin import admin_app
@@ -90,7 +92,8 @@ class Gateway:
         clocks = Clocks()
         async with AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(open_ledger(config.ledger.path, book, sync=config.ledger.sync))
-            index = await _index(config, stack)
+            redis = await _redis(config, stack)
+            index = _index(config, redis)
             client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
             registry = await stack.enter_async_context(
                 Registry(endpoints, clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
@@ -100,7 +103,7 @@ class Gateway:
             registry.subscribe(fleet.new_generation)
             registry.subscribe(lambda endpoint_id, _: _trust_again(parity, fleet, endpoint_id))
             planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity)
-            decisions, responses = DecisionLog(), ResponseOwners()
+            decisions, responses = DecisionLog(), ResponseOwners(redis, config.index.pool)
             settler = Settler(SettlerParts(ledger, index, planner, parity, self.telemetry, clocks))
             options = _pipeline_options(config)
             pipeline = Pipeline(
@@ -212,8 +215,8 @@ def _pipeline_options(config: Config) -> PipelineOptions:
     )
 
 
-async def _index(config: Config, stack: AsyncExitStack) -> SharedIndex:
-    """The index on the configured server, else on a private Valkey, else in this process alone."""
+async def _redis(config: Config, stack: AsyncExitStack) -> Redis | None:
+    """A client of the configured server, else of a private Valkey; None where there is neither."""
     settings = config.index
     url = settings.redis_url
     if url is None and settings.embedded:
@@ -221,7 +224,11 @@ async def _index(config: Config, stack: AsyncExitStack) -> SharedIndex:
             url = (await stack.enter_async_context(EmbeddedServer(directory=settings.dir))).url
         except EmbeddedServerFailed as error:
             LOGGER.warning("no private Valkey, so the prefix index lives in this process alone: %s", error)
-    options = SharedIndexOptions(deadline_s=settings.deadline_ms / _MS)
+    return None if url is None else await stack.enter_async_context(connect(url))
+
+
+def _index(config: Config, redis: Redis | None) -> SharedIndex:
+    """The index on that server, else in this process alone."""
+    options = SharedIndexOptions(deadline_s=config.index.deadline_ms / _MS)
     replica = f"{os.getpid()}-{secrets.token_hex(4)}"
-    redis = None if url is None else await stack.enter_async_context(connect(url))
-    return SharedIndex(redis, pool=settings.pool, replica=replica, options=options)
+    return SharedIndex(redis, pool=config.index.pool, replica=replica, options=options)

@@ -80,7 +80,7 @@ class Passthrough:
     async def serve(self, request: FreeRequest, client: ClientStream) -> None:
         """Answer a free request. Raises `GatewayError` or `BackendError` while nothing has been sent."""
         model = _model_of(request.body)
-        takers = self._takers(request, model)
+        takers = await self._takers(request, model)
         if takers:
             await self._relay(request, takers[0], client)
         elif request.path == COUNT_TOKENS and model is not None:
@@ -88,12 +88,12 @@ class Passthrough:
         else:
             raise NoEndpoint(model or request.path)
 
-    def _takers(self, request: FreeRequest, model: str | None) -> list[EndpointSnapshot]:
+    async def _takers(self, request: FreeRequest, model: str | None) -> list[EndpointSnapshot]:
         """Endpoints that may answer, the least busy first."""
         alive = [endpoint for endpoint in self._fleet.snapshot() if endpoint.healthy and endpoint.facts is not None]
         kept = _KEPT_RESPONSE.fullmatch(request.path)
         if kept is not None:
-            owner = self._responses.endpoint_of(kept[1], request.tenant.id)
+            owner = await self._responses.endpoint_of(kept[1], request.tenant.id)
             if owner is None:
                 raise NotFound("there is no response of that id")
             return [endpoint for endpoint in alive if endpoint.id == owner]

@@ -96,7 +96,7 @@ class Pipeline:
             request = replace(request, model=parts.fleet.only_model())
         if not parts.ledger.healthy:  # no engine is to compute what could not be billed
             raise LedgerUnavailable("the last write failed, or too many rows wait")
-        owner = self._owner_of(request)
+        owner = await self._owner_of(request)
         endpoints = parts.fleet.serving(request.model)
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
         match = await parts.index.match(plan.chain)
@@ -112,12 +112,12 @@ class Pipeline:
         finally:
             exchange.release()
 
-    def _owner_of(self, request: InferenceRequest) -> str | None:
+    async def _owner_of(self, request: InferenceRequest) -> str | None:
         """The one endpoint that may take the request, where it continues a response that is kept there."""
         previous = request.previous_response_id
         if previous is None:
             return None
-        owner = self._parts.responses.endpoint_of(previous, request.tenant.id)
+        owner = await self._parts.responses.endpoint_of(previous, request.tenant.id)
         if owner is None:
             raise NotFound("there is no response of that id", param="previous_response_id")
         return owner
@@ -217,12 +217,12 @@ class Pipeline:
             passed = outlet.feed(chunk)
             if passed:
                 if not client.started:
-                    self._keep_response(exchange)
+                    await self._keep_response(exchange)
                     await client.start(response.status, head)
                 await client.write(passed)
             chunk = await _next_chunk(response, tee)
         held = outlet.held()
-        self._keep_response(exchange)
+        await self._keep_response(exchange)
         exchange.attempt_ends(parts.clocks.wall(), "answered")
         state = exchange.final_state()
         cut = state is SettlementState.PARTIAL and not tee.usage.seen
@@ -232,12 +232,12 @@ class Pipeline:
             await client.start(response.status, head)
         await client.end(held)
 
-    def _keep_response(self, exchange: Exchange) -> None:
+    async def _keep_response(self, exchange: Exchange) -> None:
         """Remember whose response the engine keeps under the id that it has just named."""
         request, tee = exchange.request, exchange.tee
         natively = exchange.outgoing is not None and exchange.outgoing.translator is None
         if request.route is Route.RESPONSES and natively and tee is not None and tee.response_id is not None:
-            self._parts.responses.remember(tee.response_id, request.tenant.id, exchange.endpoint_id)
+            await self._parts.responses.remember(tee.response_id, request.tenant.id, exchange.endpoint_id)
 
     def _first_byte(self, exchange: Exchange) -> None:
         parts = self._parts

@@ -1,0 +1,84 @@
+"""Kept responses: whose, and where, here and on every replica, with Redis and without."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import closing
+from socket import socket
+
+import pytest
+
+from gateway.response_owners import DEADLINE_S, LONGEST_ID_CHARS, ResponseOwners
+from gateway.types import TenantId
+from prefix_index import EmbeddedServer, connect
+
+ONE, TWO = TenantId("one"), TenantId("two")
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async with EmbeddedServer() as server:
+        yield server.url
+
+
+async def test_a_response_belongs_to_its_tenant_and_to_no_other() -> None:
+    owners = ResponseOwners()
+    await owners.remember("resp_1", ONE, "e0")
+    assert await owners.endpoint_of("resp_1", ONE) == "e0"
+    assert await owners.endpoint_of("resp_1", TWO) is None
+    assert await owners.endpoint_of("resp_2", ONE) is None
+
+
+async def test_the_first_owner_of_an_id_stays_its_owner() -> None:
+    owners = ResponseOwners()
+    await owners.remember("resp_1", ONE, "e0")
+    await owners.remember("resp_1", TWO, "e1")
+    assert await owners.endpoint_of("resp_1", ONE) == "e0"
+    assert await owners.endpoint_of("resp_1", TWO) is None
+
+
+async def test_the_oldest_goes_first_and_an_endless_id_is_not_kept() -> None:
+    owners = ResponseOwners(most=2)
+    for number in range(3):
+        await owners.remember(f"resp_{number}", ONE, "e0")
+    await owners.remember("x" * (LONGEST_ID_CHARS + 1), ONE, "e0")
+    found = [await owners.endpoint_of(f"resp_{number}", ONE) for number in range(3)]
+    assert found == [None, "e0", "e0"]
+    assert await owners.endpoint_of("x" * (LONGEST_ID_CHARS + 1), ONE) is None
+
+
+async def test_every_replica_of_a_pool_knows_and_no_other_pool_does(url: str) -> None:
+    async with connect(url) as redis, connect(url) as again:
+        await ResponseOwners(redis, "a").remember("resp_1", ONE, "e0")
+        replica, other_pool = ResponseOwners(again, "a"), ResponseOwners(again, "b")
+        assert await replica.endpoint_of("resp_1", ONE) == "e0"
+        assert await replica.endpoint_of("resp_1", TWO) is None
+        assert await other_pool.endpoint_of("resp_1", ONE) is None
+
+
+async def test_replicas_agree_on_the_first_owner_too(url: str) -> None:
+    async with connect(url) as redis:
+        await ResponseOwners(redis).remember("resp_1", ONE, "e0")
+        await ResponseOwners(redis).remember("resp_1", TWO, "e1")
+        fresh = ResponseOwners(redis)
+        assert await fresh.endpoint_of("resp_1", ONE) == "e0"
+        assert await fresh.endpoint_of("resp_1", TWO) is None
+
+
+async def test_redis_holds_no_id_and_forgets_in_time(url: str) -> None:
+    async with connect(url) as redis:
+        await ResponseOwners(redis).remember("resp_secret", ONE, "e0")
+        (key,) = [key async for key in redis.scan_iter("*response*")]
+        assert b"secret" not in key
+        assert 0 < await redis.ttl(key) <= 7 * 24 * 3600
+
+
+async def test_a_redis_that_is_away_or_silent_makes_nobody_wait_and_nothing_fail() -> None:
+    with closing(socket()) as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        for url in (f"redis://127.0.0.1:{silent.getsockname()[1]}", "redis://127.0.0.1:1"):
+            async with connect(url) as redis, asyncio.timeout(20 * DEADLINE_S):
+                owners = ResponseOwners(redis)
+                await owners.remember("resp_1", ONE, "e0")
+                assert await owners.endpoint_of("resp_1", ONE) == "e0"
+                assert await owners.endpoint_of("resp_2", ONE) is None
