@@ -28,7 +28,7 @@ from prefix_index import Load, Match, SharedIndex
 DEFAULT_BLOCK_TOKENS = 16
 """Tokens a block where no engine says: vLLM's default."""
 
-NEWER_DIALECTS = frozenset({Route.MESSAGES, Route.RESPONSES})
+_NEWER_DIALECTS = frozenset({Route.MESSAGES, Route.RESPONSES})
 """Dialects that engines learnt after they had salts, and some without them."""
 
 _SALTED_EVERYWHERE = (("vllm", (0, 32)), ("reference", (0,)))
@@ -229,7 +229,7 @@ class Fleet:
             return f"POST {request.route_path}" in facts.open_paths
         if request.route.value not in facts.routes:
             return False
-        return not self._options.needs_salt or request.route not in NEWER_DIALECTS or _salted_everywhere(facts)
+        return not self._options.needs_salt or request.route not in _NEWER_DIALECTS or _salted_everywhere(facts)
 
     def _filter(self, endpoint: EndpointSnapshot, request: InferenceRequest, failed: frozenset[str]) -> Filtered | None:
         if endpoint.id in failed:

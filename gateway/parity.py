@@ -23,17 +23,17 @@ from itertools import product
 from typing import Final
 
 from gateway.telemetry import LOGGER, Telemetry
-from gateway.types import TokenSource
+from gateway.types import Route, TokenSource
 from prefix_index.prompt import PromptView
 
 WINDOW: Final = 256
 """Comparisons of one model and shape that its ratio looks back on."""
 
 _DIALECTS: Final = {
-    "/v1/chat/completions": "chat",
-    "/v1/completions": "completions",
-    "/v1/messages": "messages",
-    "/v1/responses": "responses",
+    Route.CHAT.value: "chat",
+    Route.COMPLETIONS.value: "completions",
+    Route.MESSAGES.value: "messages",
+    Route.RESPONSES.value: "responses",
 }
 _FLAGS: Final = ("tools", "media", "multi_turn")
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
@@ -172,11 +172,6 @@ class ParityBook:
     def recent(self) -> list[ParityResult]:
         """The latest differences, newest first; counts and names, no text."""
         return list(reversed(self._differences))
-
-    def ratio(self, model: str, shape: str) -> float | None:
-        """The share of the last 256 comparisons that agreed; None where there was none."""
-        record = self._records.get((model, shape))
-        return None if record is None else record.equal_in_window / len(record.window)
 
     def _of(self, model: str) -> Iterator[_Record]:
         return (self._records[key] for shape in SHAPES if (key := (model, shape)) in self._records)

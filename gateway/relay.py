@@ -12,20 +12,17 @@ Only the usage event and the end are held back, never content: they are released
 Memory: one begun event, and a bounded copy of the answer from which a cut stream is counted.
 """
 
-import re
 from typing import Final
 
 from billing import UsageMerger
-from gateway.sse import event_data, split_events
-from gateway.stream_format import CONTENT, UNREADABLE, Kind, Seen, StreamFormat, as_usage, decode_answer
+from gateway.sse import BLANK_LINE, event_data, split_events
+from gateway.stream_format import CONTENT, Kind, MiB, Seen, StreamFormat, as_usage, decode_answer
+from gateway.surrogates import UNREADABLE
 
-KiB: Final = 1024
-MOST_KEPT_BYTES: Final = 1024 * KiB
+MOST_KEPT_BYTES: Final = MiB
 """How much of a stream is kept to count a cut one; beyond it the output of a cut stream is unknown."""
-MOST_PLAIN_BYTES: Final = 64 * 1024 * KiB
+MOST_PLAIN_BYTES: Final = 64 * MiB
 """A plain answer longer than this is relayed, but its usage is not looked for."""
-
-_BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 
 
 class StreamTee:
@@ -55,7 +52,7 @@ class StreamTee:
         data = self._begun + chunk if self._begun else chunk
         cut = _end_of_last_event(data)
         if self._inside_large:
-            first = _BLANK_LINE.search(data)
+            first = BLANK_LINE.search(data)
             if first is None:
                 return self._pass_all_but_tail(data)
             self._inside_large = False
@@ -155,6 +152,6 @@ def _end_of_last_event(data: bytes) -> int:
     if data.endswith(b"\n\n"):
         return len(data)
     end = 0
-    for found in _BLANK_LINE.finditer(data):
+    for found in BLANK_LINE.finditer(data):
         end = found.end()
     return end

@@ -80,7 +80,8 @@ class Settler:
     async def _count_cut(self, exchange: Exchange) -> UsageReport:
         """Usage of a cut answer: the last cumulative report, else our own count of the prompt and the text relayed.
 
-        Cached tokens count as expected once a first token was seen, and are unknown before. Both flagged estimated.
+        Our own count is flagged as estimated; in it, cached tokens count as expected once a first token was seen, and
+        are unknown before.
         """
         if exchange.tee is not None and exchange.tee.usage.seen:
             return exchange.tee.usage.result()

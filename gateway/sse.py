@@ -10,15 +10,18 @@ are linear in their bytes.
 
 import re
 from collections.abc import Iterator
+from typing import Final
 
-_BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+BLANK_LINE: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+"""The end of one event: two line ends in a row, of any kind each. `\\r\\n` is one, hence the atomic groups."""
+
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 
 def split_events(events: bytes) -> Iterator[bytes]:
     """The events, each with its blank line; a last one that has none comes as it is. Joined they are `events`."""
     start = 0
-    for found in _BLANK_LINE.finditer(events):
+    for found in BLANK_LINE.finditer(events):
         yield events[start : found.end()]
         start = found.end()
     if start < len(events):

@@ -8,22 +8,22 @@ A format looks only into events that hold one of its marks. Inside JSON strings 
 mark with quotes is never a client's text; an event that merely looks marked is parsed for nothing.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from gateway.sse import event_data, split_events
-from gateway.surrogates import decode
+from gateway.surrogates import UNREADABLE, Decoder, decode
 from gateway.types import Route
 
 KiB: Final = 1024
 MiB: Final = 1024 * KiB
 END_MARK: Final = b"[DONE]"
 _NO_CHOICES: Final = b"[]"
-UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What reading JSON from a server can raise."""
+_T = TypeVar("_T")
 
 
 class Kind(Enum):
@@ -98,6 +98,15 @@ def as_usage(found: object) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def _readable(decoder: Decoder[_T], stream: bytes) -> Iterator[_T]:
+    """What the events of a recorded stream hold; those that cannot be read are passed over."""
+    for event in split_events(stream):
+        try:
+            yield decode(decoder, event_data(event))
+        except UNREADABLE:
+            continue
+
+
 class _Function(msgspec.Struct):
     arguments: str | None = None
 
@@ -147,12 +156,8 @@ class ChatFormat:
     def texts(self, stream: bytes) -> list[str]:
         """One text a choice."""
         texts: dict[int, list[str]] = {}
-        for event in split_events(stream):
-            try:
-                choices = decode(_chat_content, event_data(event)).choices
-            except UNREADABLE:
-                continue
-            for choice in choices:
+        for chunk in _readable(_chat_content, stream):
+            for choice in chunk.choices:
                 texts.setdefault(choice.index, []).extend(_pieces(choice))
         return ["".join(pieces) for pieces in texts.values()]
 
@@ -221,12 +226,8 @@ class MessagesFormat:
     def texts(self, stream: bytes) -> list[str]:
         """All blocks as one text."""
         pieces: list[str] = []
-        for event in split_events(stream):
-            try:
-                delta = decode(_messages_content, event_data(event)).delta
-            except UNREADABLE:
-                continue
-            if delta is not None:
+        for event in _readable(_messages_content, stream):
+            if (delta := event.delta) is not None:
                 pieces += [piece for piece in (delta.thinking, delta.text, delta.partial_json) if piece]
         return ["".join(pieces)] if pieces else []
 
@@ -266,12 +267,5 @@ class ResponsesFormat:
 
     def texts(self, stream: bytes) -> list[str]:
         """All deltas as one text: output, reasoning and arguments of calls."""
-        pieces: list[str] = []
-        for event in split_events(stream):
-            try:
-                delta = decode(_responses, event_data(event)).delta
-            except UNREADABLE:
-                continue
-            if isinstance(delta, str):
-                pieces.append(delta)
+        pieces = [event.delta for event in _readable(_responses, stream) if isinstance(event.delta, str)]
         return ["".join(pieces)] if pieces else []

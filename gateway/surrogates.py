@@ -8,26 +8,29 @@ tokens of such a text are computed from. Only our view is repaired; bytes that p
 """
 
 import re
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
+
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading JSON can raise: no JSON or another form of it, no UTF-8, nested too deeply."""
 
 _ESCAPES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
 )
 
 
-class Decoder(Protocol[T_co]):
+class Decoder(Protocol[_T_co]):
     """A JSON decoder of msgspec."""
 
-    def decode(self, buf: bytes, /) -> T_co:
+    def decode(self, buf: bytes, /) -> _T_co:
         """The value; raises `msgspec.DecodeError` for what is no JSON."""
 
 
-def decode(decoder: Decoder[T], body: bytes) -> T:
+def decode(decoder: Decoder[_T], body: bytes) -> _T:
     """What `decoder` makes of `body`, with lone surrogates read as U+FFFD. Raises what the decoder raises. O(body)."""
     try:
         return decoder.decode(body)

@@ -12,9 +12,8 @@ from typing import Final
 from gateway.edge.translation import AnswerTranslator
 from gateway.errors import UpstreamFailed
 from gateway.relay import PlainTee, StreamTee
-from gateway.stream_format import ChatFormat
+from gateway.stream_format import ChatFormat, MiB
 
-MiB: Final = 1024 * 1024
 MOST_TRANSLATED_BYTES: Final = 64 * MiB
 """A plain answer is translated as a whole, so it is kept as a whole."""
 

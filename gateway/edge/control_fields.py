@@ -49,7 +49,10 @@ ENGINE_CONTROL_HEADERS = frozenset(
         b"x-vllm-priority",
     }
 )
+"""Header fields, in lower case, by which an engine would take over priority, rank, id or stickiness from a client."""
+
 ENGINE_CONTROL_HEADER_PREFIXES = (b"x-override-",)
+"""How further such header fields begin."""
 
 ALTERING_FIELDS = (
     "chat_template",
@@ -61,9 +64,11 @@ ALTERING_FIELDS = (
     "prompt_token_ids",
     "truncate_prompt_tokens",
 )
-"""`prompt_logprobs` leaves the tokens as they are, but makes engines read nothing from their cache."""
+"""Body fields after which the tokens are not those of the messages, or are not looked up in the cache:
+`prompt_logprobs` leaves the tokens as they are, but makes engines read nothing from their cache."""
 
 ADAPTER_FIELDS = ("adapter_id", "lora", "lora_path", "lora_request")
+"""Body fields that name an adapter beside the model, in the spelling of one engine or another."""
 
 
 def is_control_header(name: bytes) -> bool:

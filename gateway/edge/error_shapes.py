@@ -5,22 +5,18 @@ Messages      {"type": "error", "error": {type, message}}         event: error  
 Responses     as OpenAI                                           event: error     data: {"type": "error", ...}
 """
 
-from typing import Final
-
 import msgspec
 
-from gateway.edge import messages_answer
+from gateway.edge import messages_errors
 from gateway.errors import GatewayError
 from gateway.sse import named_event
 from gateway.types import Route
 
-_MESSAGES_PATHS: Final = (Route.MESSAGES.value, f"{Route.MESSAGES.value}/")
-
 
 def error_body(error: GatewayError, path: str) -> bytes:
     """The body of an error answer on a path."""
-    if path == _MESSAGES_PATHS[0] or path.startswith(_MESSAGES_PATHS[1]):
-        return messages_answer.error_body(error.status, error.message)
+    if f"{path}/".startswith(f"{Route.MESSAGES.value}/"):
+        return messages_errors.error_body(error.status, error.message)
     return error.body()
 
 
@@ -28,7 +24,7 @@ def stream_error(error: GatewayError, route: Route) -> bytes:
     """An error inside a stream that has begun, and the stream's end, as engines send them."""
     match route:
         case Route.MESSAGES:
-            return named_event("error", messages_answer.error_body(error.status, error.message))
+            return named_event("error", messages_errors.error_body(error.status, error.message))
         case Route.RESPONSES:
             said = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
             return named_event("error", msgspec.json.encode(said))

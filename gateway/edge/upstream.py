@@ -2,7 +2,6 @@
 
 engine speaks the dialect      client's bytes, less control fields, plus salt (and the wish for usage in streams)
 engine speaks only chat        the chat form, written anew
-
 """
 
 from dataclasses import dataclass

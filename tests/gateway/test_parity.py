@@ -25,6 +25,7 @@ RIGHT = ParityResult(
     engine_tokens=40,
 )
 WRONG = replace(RIGHT, ours_tokens=37)
+RATIO = "prefixgate_token_parity_ratio"
 
 
 def book(**options: int) -> ParityBook:
@@ -115,16 +116,16 @@ def test_reasons_and_sources_have_a_series_each_and_no_other() -> None:
 def test_comparisons_are_counted_by_model_shape_and_outcome() -> None:
     telemetry = Telemetry()
     parity = ParityBook(telemetry)
-    assert parity.ratio("m", "chat") is None
+    assert sample(telemetry, RATIO, model="m", shape="chat") is None
     for result in (RIGHT, RIGHT, WRONG, replace(RIGHT, shape="chat+tools"), replace(WRONG, model="n")):
         parity.compare(result)
     counted = "prefixgate_token_comparisons_total"
     assert sample(telemetry, counted, model="m", shape="chat", outcome="equal") == 2
     assert sample(telemetry, counted, model="m", shape="chat", outcome="different") == 1
     assert sample(telemetry, counted, model="n", shape="chat", outcome="different") == 1
-    assert sample(telemetry, "prefixgate_token_parity_ratio", model="m", shape="chat") == pytest.approx(2 / 3)
-    assert parity.ratio("m", "chat") == pytest.approx(2 / 3)
-    assert (parity.ratio("m", "chat+tools"), parity.ratio("n", "chat")) == (1.0, 0.0)
+    assert sample(telemetry, RATIO, model="m", shape="chat") == pytest.approx(2 / 3)
+    assert sample(telemetry, RATIO, model="m", shape="chat+tools") == 1.0
+    assert sample(telemetry, RATIO, model="n", shape="chat") == 0.0
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 200)), min_size=1, max_size=8))
@@ -136,8 +137,7 @@ def test_the_ratio_looks_back_on_the_last_256_comparisons(runs: list[tuple[bool,
     for equal in outcomes:
         parity.compare(RIGHT if equal else WRONG)
     last = outcomes[-WINDOW:]
-    assert parity.ratio("m", "chat") == sum(last) / len(last)
-    assert sample(telemetry, "prefixgate_token_parity_ratio", model="m", shape="chat") == sum(last) / len(last)
+    assert sample(telemetry, RATIO, model="m", shape="chat") == sum(last) / len(last)
 
 
 def test_trust_is_lost_after_a_run_of_differences_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -175,11 +175,12 @@ def test_other_shapes_and_models_keep_their_trust() -> None:
 
 
 def test_only_local_tokens_lose_trust_and_only_they_break_a_run() -> None:
-    parity = book(run_to_degrade=3)
+    telemetry = Telemetry()
+    parity = ParityBook(telemetry, run_to_degrade=3)
     for _ in range(9):
         parity.compare(replace(WRONG, source=TokenSource.ENGINE))
     assert not parity.is_degraded("m", "chat")
-    assert parity.ratio("m", "chat") == 0.0
+    assert sample(telemetry, RATIO, model="m", shape="chat") == 0.0
     for _ in range(3):
         parity.compare(WRONG)
         parity.compare(replace(RIGHT, source=TokenSource.ENGINE))
