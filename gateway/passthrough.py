@@ -8,23 +8,23 @@
 Nothing here runs a model, so nothing is metered and no ledger row is made. Everything that is not opened is shut.
 """
 
+import asyncio
 import re
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
 from backends import Deadlines, EndpointSnapshot, Metering, NoEndpoint, UpstreamClient, UpstreamRequest
 from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS, is_control_header
-from gateway.edge.reading import Arrival, read_request
+from gateway.edge.reading import LOOP_SAFE_BODY_BYTES, Arrival, read_request
 from gateway.edge.splice import cut_fields
 from gateway.errors import BadRequest, NotFound
 from gateway.fleet import Fleet, serves
 from gateway.planning import Planner
 from gateway.response_owners import ResponseOwners
 from gateway.surrogates import decode
-from gateway.types import Headers, RequestId, Route, Tenant
+from gateway.types import Route
 from gateway.wire import ClientStream
 
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"
@@ -36,17 +36,16 @@ _object = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class FreeRequest:
-    """A request that costs nothing: as it came, less its key, which has become a tenant."""
+    """A request that costs nothing, with its body as it came."""
 
-    id: RequestId
-    tenant: Tenant
+    arrival: Arrival
     method: str
-    path: str
-    query: str
-    headers: Headers = field(repr=False)
     body: bytes = field(repr=False)
-    started_s: float
-    opened_at: datetime
+
+    @property
+    def path(self) -> str:
+        """Without the query."""
+        return self.arrival.path.partition("?")[0]
 
 
 class Passthrough:
@@ -79,10 +78,11 @@ class Passthrough:
 
     async def serve(self, request: FreeRequest, client: ClientStream) -> None:
         """Answer a free request. Raises `GatewayError` or `BackendError` while nothing has been sent."""
-        model = _model_of(request.body)
+        long = len(request.body) > LOOP_SAFE_BODY_BYTES
+        model, body = await asyncio.to_thread(_looked_into, request.body) if long else _looked_into(request.body)
         takers = await self._takers(request, model)
         if takers:
-            await self._relay(request, takers[0], client)
+            await self._relay(replace(request, body=body), takers[0], client)
         elif request.path == COUNT_TOKENS and model is not None:
             await self._count(request, model, client)
         else:
@@ -93,7 +93,7 @@ class Passthrough:
         alive = [endpoint for endpoint in self._fleet.snapshot() if endpoint.healthy and endpoint.facts is not None]
         kept = _KEPT_RESPONSE.fullmatch(request.path)
         if kept is not None:
-            owner = await self._responses.endpoint_of(kept[1], request.tenant.id)
+            owner = await self._responses.endpoint_of(kept[1], request.arrival.tenant.id)
             if owner is None:
                 raise NotFound("there is no response of that id")
             return [endpoint for endpoint in alive if endpoint.id == owner]
@@ -104,15 +104,11 @@ class Passthrough:
         return sorted(able, key=lambda endpoint: endpoint.in_flight.requests)
 
     async def _relay(self, request: FreeRequest, endpoint: EndpointSnapshot, client: ClientStream) -> None:
-        headers = tuple((name, value) for name, value in request.headers if not is_control_header(name))
-        upstream = UpstreamRequest(
-            request.method,
-            f"{request.path}?{request.query}" if request.query else request.path,
-            (*headers, (b"x-request-id", request.id.encode())),
-            _without_control(request.body),
-        )
+        arrival, request_id = request.arrival, (b"x-request-id", request.arrival.id.encode())
+        headers = tuple((name, value) for name, value in arrival.headers if not is_control_header(name))
+        upstream = UpstreamRequest(request.method, arrival.path, (*headers, request_id), request.body)
         async with await self._client.send(self._fleet.config_of(endpoint.id), upstream, self._deadlines) as response:
-            ours = ((b"x-request-id", request.id.encode()), (b"x-prefixgate-endpoint", endpoint.id.encode()))
+            ours = (request_id, (b"x-prefixgate-endpoint", endpoint.id.encode()))
             dropped = {name for name, _ in ours} | {b"date"}
             passed = (field for field in response.headers if field[0] not in dropped)
             chunk = await response.read_chunk(self._deadlines.first_byte_s)
@@ -123,25 +119,19 @@ class Passthrough:
             await client.end()
 
     async def _count(self, request: FreeRequest, model: str, client: ClientStream) -> None:
-        arrival = Arrival(
-            request.id,
-            request.tenant,
-            Route.MESSAGES,
-            request.path,
-            request.headers,
-            request.started_s,
-            request.opened_at,
-        )
-        asked = read_request(arrival, request.body)
+        arrival = replace(request.arrival, route=Route.MESSAGES)
+        asked = await asyncio.to_thread(read_request, arrival, request.body)
         endpoints = self._fleet.serving(model)
         plan = await self._planner.plan(asked, endpoints, self._fleet.block_size(endpoints))
         if plan.prompt_tokens is None:
             raise NotFound("no backend of this model counts tokens, and its prompts cannot be counted here")
         body = msgspec.json.encode({"input_tokens": plan.prompt_tokens})
-        length = (b"content-length", b"%d" % len(body))
-        await client.start(
-            200, ((b"content-type", b"application/json"), length, (b"x-request-id", request.id.encode()))
+        headers = (
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", arrival.id.encode()),
         )
+        await client.start(200, headers)
         await client.end(body)
 
 
@@ -153,21 +143,17 @@ def _opens(endpoint: EndpointSnapshot, request: FreeRequest) -> bool:
     return f"{request.method} {request.path}" in facts.open_paths
 
 
-def _model_of(body: bytes) -> str | None:
-    """The model that a body names, if it is an object that names one."""
+def _looked_into(body: bytes) -> tuple[str | None, bytes]:
+    """The model that a body names, and the body without fields that steer an engine. O(body).
+
+    A body that is no object names no model and stays as it is. Raises `BadRequest` where it is nested too deeply.
+    """
     try:
-        model = decode(_object, body).get("model") if body else None
+        fields = decode(_object, body) if body else {}
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+        return None, body
     except RecursionError:
         raise BadRequest("the request body is nested too deeply") from None
-    return model if isinstance(model, str) else None
-
-
-def _without_control(body: bytes) -> bytes:
-    """The body without fields that steer an engine; a body that is no object has none."""
-    try:
-        keys = decode(_object, body).keys() if body else frozenset[str]()
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return body
-    return cut_fields(body, ENGINE_CONTROL_FIELDS) if keys & ENGINE_CONTROL_FIELDS else body
+    model = fields.get("model")
+    passed = cut_fields(body, ENGINE_CONTROL_FIELDS) if fields.keys() & ENGINE_CONTROL_FIELDS else body
+    return model if isinstance(model, str) else None, passed

@@ -33,13 +33,20 @@ TRANSLATIONS: Final[Mapping[Route, Translation]] = {
 LONGEST_OUTPUT_TOKENS = (1 << 31) - 1
 """What a client's limit weighs as load at most: it may have hundreds of digits, and engines judge it anyway."""
 
+LOOP_SAFE_BODY_BYTES: Final = 512 * 1024
+"""A body that may be read on the event loop: under 2 ms."""
+
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 _NULL = b"null"
+_KEPT_ELSEWHERE: Final = ("previous_response_id", "conversation", "prompt", "previous_input_messages")
+"""Fields of responses that stand for text which is not in the body."""
+_RAW_FIELDS: Final = (*ALTERING_FIELDS, *ADAPTER_FIELDS)
+"""Fields of which only their JSON matters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What is known of a request before its body is read."""
+    """What is known of a request before its body is read. `path` has its query; times as in `InferenceRequest`."""
 
     id: RequestId
     tenant: Tenant
@@ -158,11 +165,6 @@ def _raw_where_needed(form: Mapping[str, object]) -> dict[str, object]:
     """`form` for conversion to a view: the fields that a view keeps as JSON text are JSON text."""
     found = {name: msgspec.Raw(msgspec.json.encode(form[name])) for name in _RAW_FIELDS if name in form}
     return {**form, **found} if found else dict(form)
-
-
-_KEPT_ELSEWHERE: Final = ("previous_response_id", "conversation", "prompt", "previous_input_messages")
-"""Fields of responses that stand for text which is not in the body."""
-_RAW_FIELDS = (*ALTERING_FIELDS, *ADAPTER_FIELDS)
 
 
 def _request(  # noqa: PLR0913 - an arrival, its body twice over, and what a dialect adds
