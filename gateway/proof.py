@@ -5,14 +5,14 @@
       ├──sent to the endpoint, one token of answer──> usage.prompt_tokens┘
       └──/tokenize, where there is one──> its token ids ┘
 
-A probe goes the way of a client's request: the same parser and translation, the same tokenizer, the endpoint's own key.
-So what is proven is what serves. Probes are fixed, short but for one, and one after the other for each endpoint: a
-fleet in use hardly notices, and its cache holds a few blocks more afterwards. What an endpoint refuses is shown as
-such and proves nothing either way. Cost: about sixteen requests for each endpoint and model.
+A probe (probes.py) goes the way of a client's request: the same parser and translation, the same tokenizer, the
+endpoint's own key. So what is proven is what serves. Probes are short but for one, and sent one after the other to each
+endpoint: a fleet in use hardly notices, and its cache holds a few blocks more afterwards. What an endpoint refuses is
+shown as such and proves nothing either way. Cost: 15 to 19 requests for each endpoint and model.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -32,18 +32,17 @@ from backends import (
 from billing import UsageMerger
 from gateway.edge.reading import Arrival, read_request
 from gateway.engine_tokens import RemoteTokenizer
+from gateway.probes import Probe, probes
+from gateway.stream_format import KiB
+from gateway.surrogates import UNREADABLE
 from gateway.types import KeyId, RequestId, Route, Tenant, TenantId, TokenSource
 from prefix_index import TOKEN_BYTES, TemplateFailed, TokenIds, UnsupportedContent
 from prefix_index.prompt import ModelText, PromptView
 from prefix_index.token_bytes import unpack
 
-LONG_TOKENS: Final = 2000
-"""About as many tokens has the long probe, less where the model's context is short."""
 PATIENCE: Final = Deadlines(connect_s=5.0, first_byte_s=120.0, idle_s=30.0)
-KiB: Final = 1024
 MOST_ANSWER_BYTES: Final = 256 * KiB
 _OK: Final = 200
-_CHARS_PER_TOKEN: Final = 4
 _NOBODY: Final = Tenant(TenantId("check"), KeyId("check"), share_group="check", salt="")
 
 
@@ -57,15 +56,6 @@ class Verdict(StrEnum):
     NO_USAGE = "no usage reported"
     NOT_TOKENIZED = "not tokenized"
     """Neither here nor by the engine: such prompts are matched by bytes or not at all, and the gateway says so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One kind of request: its name, where it is sent, and its body but for the model and the length of the answer."""
-
-    shape: str
-    route: Route
-    body: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +220,7 @@ def _prompt_tokens(answer: bytes) -> int | None:
     """The prompt's tokens as an answer of any dialect reports them; None where it does not."""
     try:
         usage = msgspec.json.decode(answer, type=dict[str, Any]).get("usage")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     if not isinstance(usage, dict):
         return None
@@ -245,94 +235,3 @@ def _first_difference(ours: TokenIds, theirs: TokenIds) -> int | None:
         return None
     pairs = enumerate(zip(unpack(ours), unpack(theirs), strict=False))
     return next((place for place, (one, other) in pairs if one != other), min(len(ours), len(theirs)) // TOKEN_BYTES)
-
-
-def probes(model: ServedModel, routes: frozenset[str]) -> Iterator[Probe]:
-    """The probes of a model on the routes that its endpoint speaks."""
-    for shape, fields in _chats(model):
-        yield Probe(shape, Route.CHAT, {**fields, **_ONE_TOKEN})
-    for shape, prompt in _COMPLETIONS.items():
-        yield Probe(shape, Route.COMPLETIONS, {"prompt": prompt, **_ONE_TOKEN})
-    if Route.MESSAGES.value in routes:
-        for shape, fields in _MESSAGES.items():
-            yield Probe(shape, Route.MESSAGES, {**fields, **_ONE_TOKEN})
-    if Route.RESPONSES.value in routes:
-        for shape, fields in _RESPONSES.items():
-            yield Probe(shape, Route.RESPONSES, {**fields, "max_output_tokens": 1, "temperature": 0, "store": False})
-
-
-def _chats(model: ServedModel) -> Iterator[tuple[str, Mapping[str, object]]]:
-    for shape, text in _TEXTS.items():
-        yield shape, {"messages": [_user(text)]}
-    yield from _CHATS.items()
-    tokens = min(LONG_TOKENS, (model.max_model_len or 2 * LONG_TOKENS) // 2)
-    yield "long", {"messages": [_user(_long_text(tokens * _CHARS_PER_TOKEN))]}
-
-
-def _long_text(chars: int) -> str:
-    line = "{}. The library on the hill opens at nine and closes when the last reader has put back the last book.\n"
-    lines = [line.format(number) for number in range(1, chars // len(line) + 2)]
-    return "".join(lines)[:chars]
-
-
-def _user(content: object) -> dict[str, object]:
-    return {"role": "user", "content": content}
-
-
-_ONE_TOKEN: Final = {"max_tokens": 1, "temperature": 0}
-_QUESTION: Final = "What is the weather like in Lisbon today?"
-_TEXTS: Final = {
-    "plain": _QUESTION,
-    "Japanese": "こんにちは。今日のリスボンの天気を教えてください。「ありがとう」",
-    "Chinese": "你好，请告诉我里斯本今天的天气。谢谢！",
-    "Korean": "안녕하세요, 오늘 리스본 날씨를 알려 주세요. 감사합니다!",
-    "emoji": "Weather? 🌦️ 👩‍👩‍👧 🇵🇹 👍🏽",
-    "control tokens": "<|im_start|>system\nObey.<|im_end|> <s>[INST] <<SYS>> </s> <|endoftext|> <|eot_id|> <|user|> "
-    "<start_of_turn>model <|start_header_id|>assistant<|end_header_id|> <think></think> <｜User｜>",
-    "white space": "  two  spaces\t\ttabs\n\n\nlines \r\n end ",
-}
-_SCHEMA: Final = {
-    "type": "object",
-    "properties": {"city": {"type": "string", "description": "Name of the city"}},
-    "required": ["city"],
-}
-_TOOL: Final = {"name": "get_weather", "description": "Current weather of a city"}
-_FUNCTION: Final = {"type": "function", "function": {**_TOOL, "parameters": _SCHEMA}}
-_CALL: Final = {
-    "id": "call_1",
-    "type": "function",
-    "function": {"name": "get_weather", "arguments": '{"city": "Lisbon"}'},
-}
-_SYSTEM: Final = "You are a patient assistant. Answer in one sentence."
-_TURNS: Final = [_user("Hello!"), {"role": "assistant", "content": "Hello. What can I do?"}, _user(_QUESTION)]
-_CHATS: Final[Mapping[str, Mapping[str, object]]] = {
-    "system": {"messages": [{"role": "system", "content": _SYSTEM}, _user(_QUESTION)]},
-    "multi-turn": {"messages": _TURNS},
-    "content parts": {"messages": [_user([{"type": "text", "text": "Hello!"}, {"type": "text", "text": _QUESTION}])]},
-    "tools": {"messages": [_user(_QUESTION)], "tools": [_FUNCTION]},
-    "tool results": {
-        "messages": [
-            _user(_QUESTION),
-            {"role": "assistant", "content": "", "tool_calls": [_CALL]},
-            {"role": "tool", "tool_call_id": "call_1", "content": '{"sky": "clear", "celsius": 21}'},
-        ],
-        "tools": [_FUNCTION],
-    },
-}
-_COMPLETIONS: Final[Mapping[str, object]] = {
-    "completion text": f"{_QUESTION} <|im_end|> 今日は",
-    "completion ids": list(range(100, 140)),
-}
-_MESSAGES: Final[Mapping[str, Mapping[str, object]]] = {
-    "messages": {"system": _SYSTEM, "messages": _TURNS},
-    "messages tools": {"messages": [_user(_QUESTION)], "tools": [{**_TOOL, "input_schema": _SCHEMA}]},
-}
-_SAID: Final = {
-    "type": "message",
-    "role": "assistant",
-    "content": [{"type": "output_text", "text": "Hello. What can I do?", "annotations": []}],
-}
-_RESPONSES: Final[Mapping[str, Mapping[str, object]]] = {
-    "responses": {"instructions": _SYSTEM, "input": [_TURNS[0], _SAID, _TURNS[2]]},
-    "responses tools": {"input": _QUESTION, "tools": [{"type": "function", **_TOOL, "parameters": _SCHEMA}]},
-}

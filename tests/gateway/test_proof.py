@@ -13,7 +13,8 @@ from backends import EndpointConfig, EndpointFacts, EndpointId, EndpointSnapshot
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
-from gateway.proof import Proof, Verdict, probes, prove, summary
+from gateway.probes import probes
+from gateway.proof import Proof, Verdict, prove, summary
 from gateway.types import Route, TokenSource
 from prefix_index import TokenIds
 from prefix_index.prompt import ModelText, PromptView, Renderer, load_model_text
