@@ -1,7 +1,7 @@
 # Two commands: `make demo` and `make test`. Each sets up all it needs in .venv; a second run installs nothing.
 #
 #   ENGINES_DIR=FOLDER   where `make test-engines` keeps the model servers it installs
-#   TORCH_INDEX=URL   an index that offers torch for the CPU, where the default one would bring CUDA
+#   TORCH_INDEX=URL      an index that offers torch for the CPU, where the default one would bring CUDA
 
 SHELL := /bin/bash
 PYTHON ?= python3
