@@ -10,7 +10,7 @@ from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
 from backends.dialects.types import CacheShape, Dialect, Info, Samples
 from backends.dialects.vllm import REFERENCE, VLLM
-from backends.types import EndpointFacts, Metering, ServedModel
+from backends.types import EndpointFacts, ServedModel
 
 __all__ = [
     "DIALECTS",
@@ -18,7 +18,6 @@ __all__ = [
     "CacheShape",
     "Dialect",
     "Info",
-    "Metering",
     "Samples",
     "facts",
     "load",

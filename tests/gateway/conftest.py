@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,3 +120,15 @@ def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
             return stack.enter_context(running_gateway(load_config(None, {}, {**defaults, **given})))
 
         yield start
+
+
+async def start(gateway: StartGateway, *urls: str, **flags: object) -> RunningGateway:
+    """A gateway, started in a thread: the engines it asks at its start may answer in the loop of the test."""
+    return await asyncio.to_thread(gateway, *urls, **flags)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    """A client in the loop of the test."""
+    async with httpx.AsyncClient(timeout=30) as http:
+        yield http

@@ -8,12 +8,10 @@ from contextlib import closing, contextmanager
 import httpx
 import pytest
 
-from tests.gateway.conftest import RunningGateway, StartGateway, settled
+from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
 from tests.gateway.scripted_engine import answer_chat, chat_stream, scripted_engine
-from tests.gateway.test_faults import CHAT, STREAM, ask, client, error_of, start
+from tests.gateway.test_faults import CHAT, STREAM, ask, error_of
 from tests.hostile import Peer, stream
-
-__all__ = ["client"]
 
 
 async def test_a_body_nested_to_any_depth_is_served_or_refused(

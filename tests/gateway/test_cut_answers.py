@@ -1,7 +1,6 @@
 """Answers that are cut, by the client or by the engine: never free, never the whole; and heads that are no answers."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -12,12 +11,6 @@ from tests.hostile import Peer
 
 STREAM = {"model": "m", "messages": [{"role": "user", "content": "Where are the books on gravity?"}], "stream": True}
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=30) as http:
-        yield http
 
 
 async def ask(client: httpx.AsyncClient, gateway: RunningGateway) -> httpx.Response:

@@ -3,9 +3,7 @@
 The engine plays what vLLM 0.32 and llama.cpp sent in truth (tests/data/captures); bytes are compared, and the ledger.
 """
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import httpx
 import pytest
 
 from gateway.edge.auth import new_key
-from tests.gateway.conftest import RunningGateway, StartGateway, settled
+from tests.gateway.conftest import StartGateway, settled, start
 from tests.gateway.scripted_engine import answer_json, chat_stream, delta, scripted_engine
 from tests.hostile import Behaviour, stream
 
@@ -21,16 +19,6 @@ CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 MESSAGES: dict[str, Any] = {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": "Hi"}]}
 RESPONSES: dict[str, Any] = {"model": "m", "input": "Hi"}
 NATIVE = frozenset({"/v1/messages", "/v1/responses", "/v1/embeddings"})
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=30) as http:
-        yield http
-
-
-async def start(gateway: StartGateway, *urls: str, **flags: object) -> RunningGateway:
-    return await asyncio.to_thread(gateway, *urls, **flags)
 
 
 def recorded(name: str) -> bytes:

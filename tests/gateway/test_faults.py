@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.gateway.conftest import RunningGateway, StartGateway, settled
+from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
 from tests.gateway.scripted_engine import (
     ScriptedEngine,
     answer_chat,
@@ -30,16 +30,6 @@ from tests.hostile import (
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Where are the books on gravity?"}]}
 STREAM = {**CHAT, "stream": True}
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=30) as http:
-        yield http
-
-
-async def start(gateway: StartGateway, *urls: str, **flags: object) -> RunningGateway:
-    return await asyncio.to_thread(gateway, *urls, **flags)
 
 
 async def ask(client: httpx.AsyncClient, gateway: RunningGateway, body: dict[str, Any]) -> httpx.Response:

@@ -11,7 +11,6 @@ from backends.dialects import (
     DIALECTS,
     OPENAI,
     Dialect,
-    Metering,
     facts,
     load,
     names_read,
@@ -25,7 +24,7 @@ from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
 from backends.dialects.types import NEWER_ROUTES
 from backends.dialects.vllm import REFERENCE, VLLM
-from backends.types import EndpointFacts, LoadSample, ServedModel
+from backends.types import EndpointFacts, LoadSample, Metering, ServedModel
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
 ENGINES = [dialect for dialect in DIALECTS if dialect is not OPENAI]
