@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from prefix_index.any_of import any_of
 from prefix_index.segment_cache import ContentKey, SegmentCache
 from prefix_index.tokens import WholeTokenizer, utf8
 from prefix_index.types import TOKEN_BYTES, TokenIds
@@ -119,7 +120,7 @@ class SegmentedTokenizer:
         self.fingerprint = whole.fingerprint
         self._cache = cache
         self._cut_ids = {token.encode(): ids for token, ids in whole.cut_tokens.items()}
-        self._cut = _any_of(self._cut_ids)
+        self._cut = _any_of(whole.cut_tokens)
         self.in_segments = _equal_in_segments(whole, self._cut, self._cut_ids)
         self._around = _added_around(whole) if self.in_segments else None
         self.adds_before = not whole.encode("a", add_special_tokens=True).startswith(
@@ -175,19 +176,9 @@ class SegmentedTokenizer:
         found.append(around[1])
 
 
-def _any_of(tokens: Iterable[bytes]) -> re.Pattern[bytes]:
-    """Splits at the leftmost token, the longest of several at one place; at nothing where there are none.
-
-    A pattern that begins with a byte all tokens share is searched several times faster, so that byte is named once.
-    """
-    longest_first = sorted(tokens, key=len, reverse=True)
-    if not longest_first:
-        return re.compile(b"(?!)")
-    first = longest_first[0][:1]
-    if all(token[:1] == first for token in longest_first):
-        rest = b"|".join(re.escape(token[1:]) for token in longest_first)
-        return re.compile(b"(" + re.escape(first) + b"(?:" + rest + b"))")
-    return re.compile(b"(" + b"|".join(map(re.escape, longest_first)) + b")")
+def _any_of(tokens: Iterable[str]) -> re.Pattern[bytes]:
+    """Splits UTF-8 at the leftmost token, the longest of several at one place; at nothing where there are none."""
+    return re.compile(f"({any_of(token.encode().decode('latin-1') for token in tokens)})".encode("latin-1"))
 
 
 def _equal_in_segments(whole: WholeTokenizer, cut: re.Pattern[bytes], cut_ids: Mapping[bytes, TokenIds]) -> bool:

@@ -23,6 +23,7 @@ from typing import Protocol
 import tiktoken
 import tokenizers
 
+from prefix_index.any_of import any_of
 from prefix_index.byte_pairs import BytePairs, byte_pairs
 from prefix_index.errors import TokenizerUnavailable, UnsupportedContent
 from prefix_index.tiktoken_encodings import ENCODINGS
@@ -86,7 +87,7 @@ class HuggingFaceTokenizer:
         self.cut_tokens = _cut_tokens(inner)
         added = {token.content for token in inner.get_added_tokens_decoder().values()}
         self._fast = fast if added == self.cut_tokens.keys() else None
-        self._added = re.compile("|".join(map(re.escape, sorted(added))) or "(?!)")
+        self._added = re.compile(any_of(added))
 
     @classmethod
     def from_file(cls, path: Path, added_tokens: Sequence[AddedTokenSpec] = ()) -> "HuggingFaceTokenizer":
