@@ -112,7 +112,8 @@ class EndpointFacts:
     tokens and known to more engines. `reports_cached_tokens`: True, False, or None where it depends on a flag of the
     engine and no answer has shown it yet; `cached_tokens_flag` is the flag to mention then. `has_tokenize`: it can be
     asked for the token ids of a chat or a text at `/tokenize`, as vLLM can. `routes` are the inference paths it
-    speaks; `open_paths` what else a tenant may reach there, `"POST /path"` to who pays: everything not in it is shut.
+    speaks, `salted_routes` those on which it keeps share groups apart by a salt; `open_paths` what else a tenant may
+    reach there, `"POST /path"` to who pays: everything not in it is shut.
     """
 
     engine: str
@@ -123,10 +124,15 @@ class EndpointFacts:
     capacity_tokens: int | None = None
     reports_cached_tokens: bool | None = None
     cached_tokens_flag: str | None = None
-    supports_cache_salt: bool = False
     has_tokenize: bool = False
     routes: frozenset[str] = frozenset()
+    salted_routes: frozenset[str] = frozenset()
     open_paths: Mapping[str, Metering] = field(default_factory=dict, hash=False)
+
+    @property
+    def supports_cache_salt(self) -> bool:
+        """Whether it keeps share groups apart at all."""
+        return bool(self.salted_routes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,6 @@ from prefix_index import Load, Match, SharedIndex
 DEFAULT_BLOCK_TOKENS = 16
 """Tokens a block where no engine says: vLLM's default."""
 
-_NEWER_DIALECTS = frozenset({Route.MESSAGES, Route.RESPONSES})
-"""Dialects that engines learnt after they had salts, and some without them."""
-
-_SALTED_EVERYWHERE = (("vllm", (0, 32)), ("reference", (0,)))
-"""Engines, and their first version known to heed the salt in every dialect they speak; of all others only that chat
-and completions heed it is known."""
-
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
@@ -143,17 +136,17 @@ class Fleet:
         raise ModelNotFound(f"no backend serves the model {model[:100]!r}", param="model")
 
     def only_model(self) -> str:
-        """The model meant by a request that names none: the only one there is, adapters and aliases apart.
+        """The model meant by a request that names none: the only one there is, adapters apart.
 
         Raises `BadRequest` where there are several, `NoEndpoint` where none is known yet.
         """
-        served = [e.facts.models for e in self.snapshot() if e.facts is not None]
-        if not served:
+        known = [e.facts.models for e in self.snapshot() if e.facts is not None]
+        names = {model.id for models in known for model in models if model.parent is None}
+        if not known:
             raise NoEndpoint("")
-        first = {next((model.id for model in models if model.parent is None), "") for models in served}
-        if len(first) != 1:
+        if len(names) != 1:
             raise BadRequest("name a model: the backends serve several", param="model")
-        return first.pop()
+        return names.pop()
 
     def models(self) -> dict[str, ServedModel]:
         """Every model that an endpoint which takes requests serves, by name."""
@@ -227,21 +220,20 @@ class Fleet:
             return False
         if request.route is Route.OTHER:
             return f"POST {request.route_path}" in facts.open_paths
-        if request.route.value not in facts.routes:
-            return False
-        return not self._options.needs_salt or request.route not in _NEWER_DIALECTS or _salted_everywhere(facts)
+        wanted = facts.salted_routes if self._options.needs_salt else facts.routes
+        return request.route.value in wanted
 
     def _filter(self, endpoint: EndpointSnapshot, request: InferenceRequest, failed: frozenset[str]) -> Filtered | None:
         if endpoint.id in failed:
             return Filtered.FAILED
-        if not request.translatable and not self.speaks(endpoint, request):
-            return Filtered.NOT_SPOKEN
         if not endpoint.healthy:
             return Filtered.UNHEALTHY
         if endpoint.draining:
             return Filtered.DRAINING
         if self._options.needs_salt and not (endpoint.facts and endpoint.facts.supports_cache_salt):
             return Filtered.NO_SALT
+        if not request.translatable and not self.speaks(endpoint, request):
+            return Filtered.NOT_SPOKEN
         return None
 
     def _candidate(self, endpoint: EndpointSnapshot, plan: Plan, match: Match[str]) -> Candidate:
@@ -255,11 +247,6 @@ class Fleet:
             speed=self._options.speeds[endpoint.id],
             kv_use=endpoint.load.kv_use if endpoint.load else None,
         )
-
-
-def _salted_everywhere(facts: EndpointFacts) -> bool:
-    numbers = tuple(int(part) for part in (facts.version or "").split(".")[:2] if part.isdigit())
-    return any(facts.engine == engine and numbers >= first for engine, first in _SALTED_EVERYWHERE)
 
 
 def _say_health(endpoint: EndpointSnapshot) -> None:

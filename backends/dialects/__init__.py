@@ -8,7 +8,7 @@ from backends.dialects.openai import OPENAI
 from backends.dialects.sglang import SGLANG
 from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
-from backends.dialects.types import CacheShape, Dialect, Info, Samples
+from backends.dialects.types import MESSAGES, RESPONSES, CacheShape, Dialect, Info, Samples
 from backends.dialects.vllm import REFERENCE, VLLM
 from backends.types import EndpointFacts, ServedModel
 
@@ -78,11 +78,22 @@ def facts(
         capacity_tokens=shape.capacity_tokens,
         reports_cached_tokens=reported if isinstance(reported, bool) else dialect.reports_cached_tokens,
         cached_tokens_flag=dialect.cached_tokens_flag,
-        supports_cache_salt=dialect.supports_cache_salt,
         has_tokenize=dialect.has_tokenize,
         routes=dialect.routes.union(spoken),
+        salted_routes=_salted(dialect, version, dialect.routes.union(spoken)),
         open_paths=dialect.open_paths,
     )
+
+
+def _salted(dialect: Dialect, version: object, routes: frozenset[str]) -> frozenset[str]:
+    """The routes among `routes` on which this version keeps share groups apart. Embeddings leave nothing to share."""
+    if not dialect.supports_cache_salt:
+        return frozenset()
+    parts = version.split(".")[:2] if isinstance(version, str) else []
+    numbers = tuple(int(part) for part in parts if part.isdecimal())
+    if dialect.salted_everywhere_since is not None and numbers >= dialect.salted_everywhere_since:
+        return routes
+    return routes - {MESSAGES, RESPONSES}
 
 
 def _items(models_page: object) -> list[Mapping[str, object]]:

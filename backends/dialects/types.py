@@ -77,6 +77,9 @@ class Dialect:
     `reports_cached_tokens` and `cached_tokens_flag` as in `EndpointFacts`. `has_tokenize`: `POST /tokenize` takes a
     chat or a text in vLLM's form and answers `{"tokens": [...]}`; what other engines have at that path does not count.
 
+    `supports_cache_salt`: chat completions and completions heed `cache_salt`; `salted_everywhere_since` is the first
+    version known to heed it on every route it speaks, None where none is. A version that is not told counts as old.
+
     `routes` are the inference paths that every version has, `uncertain_routes` those to be asked. `open_paths` are
     further paths a tenant may reach, `"METHOD /path"` to who pays: paths that only read are free, and metered are those
     that run the model on a JSON body and say in `usage` what it took. Nothing that touches adapters, caches, slots,
@@ -97,6 +100,7 @@ class Dialect:
     cached_tokens_info_key: str | None = None
     max_model_len_info_key: tuple[str, ...] = ()
     supports_cache_salt: bool = False
+    salted_everywhere_since: tuple[int, ...] | None = None
     has_tokenize: bool = False
     routes: frozenset[str] = frozenset({CHAT, COMPLETIONS})
     uncertain_routes: tuple[str, ...] = NEWER_ROUTES

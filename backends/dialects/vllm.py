@@ -49,6 +49,7 @@ VLLM = Dialect(
     shape=_shape,
     cached_tokens_flag="--enable-prompt-tokens-details",
     supports_cache_salt=True,
+    salted_everywhere_since=(0, 32),
     has_tokenize=True,
     open_paths={
         "POST /tokenize": Metering.FREE,
@@ -70,6 +71,7 @@ REFERENCE = replace(
     metric_prefix=None,
     reports_cached_tokens=True,
     cached_tokens_flag=None,
+    salted_everywhere_since=(),
     uncertain_routes=(),
     open_paths={"POST /tokenize": Metering.FREE, "POST /detokenize": Metering.FREE},
 )

@@ -230,8 +230,9 @@ def _tools_in_effect(request: _Request) -> list[dict[str, Any]] | None:
     changes = list(_tool_changes(request.messages))
     if not changes:
         return request.tools
-    tools = {tool.get("name"): tool for tool in request.tools or ()}
-    removed: set[str] = set()
+    # Tools without a name cannot be spoken of, and stay.
+    tools = {_name_of(tool, number): tool for number, tool in enumerate(request.tools or ())}
+    removed: set[str | int] = set()
     for place, adds, change in changes:
         if change.definition is not None:
             name = converted(change.definition, _Tool, f"{place}.definition").name
@@ -240,10 +241,15 @@ def _tools_in_effect(request: _Request) -> list[dict[str, Any]] | None:
             raise BadRequest("a tool is added or removed that is not among the tools", param=f"{place}.name")
         else:
             name = change.name
-            if adds:
+            if adds and "defer_loading" in tools[name]:
                 tools[name] = {key: value for key, value in tools[name].items() if key != "defer_loading"}
         (removed.discard if adds else removed.add)(name)
     return [tool for name, tool in tools.items() if name not in removed]
+
+
+def _name_of(tool: Mapping[str, Any], number: int) -> str | int:
+    name = tool.get("name")
+    return name if isinstance(name, str) else number
 
 
 def _tool_changes(messages: Sequence[_Message]) -> Iterator[tuple[str, bool, _ToolChange]]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.edge.messages_chat import (
+    UNREADABLE,
     Call,
     ChatAnswer,
     Choice,
@@ -41,7 +42,7 @@ class MessagesAnswer:
         """A chat completion as a message. Raises `UpstreamFailed` where it is none; linear."""
         try:
             chat = decode_answer(answer)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             raise UpstreamFailed("the endpoint's answer is no chat completion") from None
         choice = chat.first()
         if choice is None or choice.message is None:

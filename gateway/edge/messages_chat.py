@@ -19,7 +19,10 @@ from typing import Any, Final
 import msgspec
 
 from billing import UsageMerger
+from gateway.surrogates import decode
 
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading JSON from a server can raise."""
 _ENDS: Final = frozenset({"stop", "tool_calls", "function_call", "eos_token", "stop_sequence"})
 
 
@@ -93,7 +96,12 @@ class ChatAnswer(msgspec.Struct):
         return next((choice for choice in self.choices or () if choice.index == 0), None)
 
 
-decode_answer = msgspec.json.Decoder(ChatAnswer).decode
+_answer = msgspec.json.Decoder(ChatAnswer)
+
+
+def decode_answer(data: bytes) -> ChatAnswer:
+    """Reads an answer or a chunk; half a character becomes U+FFFD. Raises one of `UNREADABLE`. Linear."""
+    return decode(_answer, data)
 
 
 def message_id(chat_id: str | None) -> str:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.surrogates import decode
+
 _TYPES: Final = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -24,6 +26,7 @@ _TYPES: Final = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+_anything: Final = msgspec.json.Decoder()
 _KNOWN_TYPES: Final = frozenset(_TYPES.values())
 _MOST_TEXT_BYTES: Final = 2048
 """An answer that is no JSON and longer than this is a page, not a message."""
@@ -37,7 +40,7 @@ def error_body(status: int, message: str) -> bytes:
 def refusal_body(status: int, answer: bytes) -> bytes:
     """The error answer of a chat server in this dialect. Linear; never raises."""
     try:
-        said = _message_in(msgspec.json.decode(answer))
+        said = _message_in(decode(_anything, answer))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         said = _plain_text(answer)
     return error_body(status, said or f"the server answered with status {status}")

@@ -17,11 +17,10 @@ cannot be read, ends the message as an error.
 import msgspec
 
 from gateway.edge.messages_blocks import TEXT, THINKING, Blocks
-from gateway.edge.messages_chat import ChatAnswer, Counts, Said, decode_answer, message_id, stop_of
+from gateway.edge.messages_chat import UNREADABLE, ChatAnswer, Counts, Said, decode_answer, message_id, stop_of
 from gateway.edge.messages_errors import error_body, event_error_body
 from gateway.sse import event_data, named_event, split_events
 
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _BAD_GATEWAY = 502
 
 
@@ -67,7 +66,7 @@ class MessageStream:
             return
         try:
             chunk = decode_answer(data)
-        except _UNREADABLE:
+        except UNREADABLE:
             # What does not end with its line was cut off; a whole event that is no chunk may have held content.
             if event.endswith((b"\n", b"\r")):
                 self._error = error_body(_BAD_GATEWAY, "the server sent an event that is no chunk of a chat")

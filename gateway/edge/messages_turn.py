@@ -118,7 +118,7 @@ class _Turn:
             case "thinking" if block.thinking is not None:
                 self._reasoning.append(block.thinking)
             case "tool_use":
-                self._calls.append(_call(block, len(self._calls)))
+                self._calls.append(_call(block, len(self._calls), place))
             case "tool_result" if self._role == "user":
                 self._results += _result_messages(block, place)
             case "tool_result":
@@ -135,9 +135,13 @@ def _text_of(block: Mapping[str, Any]) -> str:
     return text if block.get("type") == "text" and isinstance(text, str) else ""
 
 
-def _call(block: _Block, number: int) -> dict[str, object]:
+def _call(block: _Block, number: int, place: str) -> dict[str, object]:
     # json.dumps and not msgspec: vLLM's spacing and escapes, which a template that prints the text would show.
-    function = {"name": block.name or "", "arguments": json.dumps(block.input or {})}
+    try:
+        arguments = json.dumps(block.input or {})
+    except RecursionError:
+        raise BadRequest("the input of a tool is nested too deeply", param=f"{place}.input") from None
+    function = {"name": block.name or "", "arguments": arguments}
     return {"id": block.id or f"call_{number}", "type": "function", "function": function}
 
 

@@ -22,6 +22,7 @@ CUSTOM_INPUT = "input"
 
 _FUNCTION_KEYS = ("description", "parameters", "strict", "defer_loading")
 _NAMED_CHOICES = ("function", "custom")
+_ALLOWED = "tool_choice.tools"
 
 
 def text_field(holder: Mapping[str, object], name: str, path: str) -> str:
@@ -51,6 +52,7 @@ class ToolNames:
         self._custom: set[str] = set()
         self._namespaced: dict[str, tuple[str, str]] = {}
         self._plain: set[str] = set()
+        self._in_namespaces: dict[str, set[str]] = {}
         for tool in tools if isinstance(tools, list) else []:
             if isinstance(tool, dict) and isinstance(name := tool.get("name"), str):
                 self._learn(name, tool)
@@ -61,6 +63,7 @@ class ToolNames:
             for function in inner:
                 if isinstance(function, dict) and isinstance(local := function.get("name"), str):
                     self._namespaced[flat_name(name, local)] = (name, local)
+                    self._in_namespaces.setdefault(local, set()).add(flat_name(name, local))
             return
         self._plain.add(name)
         if tool.get("type") == "custom":
@@ -78,8 +81,8 @@ class ToolNames:
         """What a tool that the client calls `name` is called in the chat: full where only one namespace has it."""
         if name in self._plain:
             return name
-        full = [flat for flat, (_, local) in self._namespaced.items() if local == name]
-        return full[0] if len(full) == 1 else name
+        full = self._in_namespaces.get(name, set())
+        return next(iter(full)) if len(full) == 1 else name
 
 
 def flat_name(namespace: str, name: str) -> str:
@@ -96,13 +99,16 @@ def chat_tool_choice(choice: object, names: ToolNames) -> object:
     """`tool_choice` as chat completions has it; what it does not know passes as it is."""
     if not isinstance(choice, dict):
         return choice
-    if choice.get("type") in _NAMED_CHOICES:
-        name = text_field(choice, "name", "tool_choice")
-        return {"type": "function", "function": {"name": names.in_chat(name)}}
     if choice.get("type") == "allowed_tools":
-        allowed = [chat_tool_choice(dict(tool), names) for _, tool in object_items(choice.get("tools"), "tool_choice")]
+        allowed = [_one_choice(tool, names, path) for path, tool in object_items(choice.get("tools"), _ALLOWED)]
         return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode", "auto"), "tools": allowed}}
-    return choice
+    return _one_choice(choice, names, "tool_choice")
+
+
+def _one_choice(choice: Mapping[str, object], names: ToolNames, path: str) -> Mapping[str, object]:
+    if choice.get("type") not in _NAMED_CHOICES:
+        return choice
+    return {"type": "function", "function": {"name": names.in_chat(text_field(choice, "name", path))}}
 
 
 def unservable_tool(tools: object) -> str | None:

@@ -95,9 +95,9 @@ def test_vllms_recorded_page_gives_block_size_capacity_models_and_version() -> N
         capacity_tokens=364 * 128,
         reports_cached_tokens=None,
         cached_tokens_flag="--enable-prompt-tokens-details",
-        supports_cache_salt=True,
         has_tokenize=True,
         routes=frozenset({"/v1/chat/completions", "/v1/completions"}),
+        salted_routes=frozenset({"/v1/chat/completions", "/v1/completions"}),
         open_paths=VLLM.open_paths,
     )
 
@@ -340,3 +340,24 @@ def _seconds_of_scan(metrics: str) -> float:
     start = time.perf_counter()
     scan(metrics, names_read(VLLM))
     return time.perf_counter() - start
+
+
+@pytest.mark.parametrize(
+    ("version", "heeds"),
+    [
+        ("0.32.0", True),
+        ("0.33.1", True),
+        ("1.0", True),
+        ("0.31.2", False),
+        ("0.9", False),
+        ("dev", False),
+        (None, False),
+    ],
+)
+def test_a_salt_is_trusted_in_newer_dialects_only_where_the_version_is_known_to_heed_it(
+    version: str | None, heeds: bool
+) -> None:
+    spoken = ("/v1/messages", "/v1/responses", "/v1/embeddings")
+    known = facts(VLLM, page("vllm-0.32-models.json"), {}, {"version": version}, spoken)
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} <= known.salted_routes
+    assert ({"/v1/messages", "/v1/responses"} <= known.salted_routes) is heeds
