@@ -13,8 +13,6 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from redis.asyncio import Redis
-
 from backends import BackendError, Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
 from billing import BillingError, PriceBook, open_ledger
 from gateway.admin import admin_app
@@ -40,6 +38,7 @@ from prefix_index import (
     EmbeddedServer,
     EmbeddedServerFailed,
     PrefixIndexError,
+    RedisClient,
     SharedIndex,
     SharedIndexOptions,
     connect,
@@ -215,7 +214,7 @@ def _pipeline_options(config: Config) -> PipelineOptions:
     )
 
 
-async def _redis(config: Config, stack: AsyncExitStack) -> Redis | None:
+async def _redis(config: Config, stack: AsyncExitStack) -> RedisClient | None:
     """A client of the configured server, else of a private Valkey; None where there is neither."""
     settings = config.index
     url = settings.redis_url
@@ -227,7 +226,7 @@ async def _redis(config: Config, stack: AsyncExitStack) -> Redis | None:
     return None if url is None else await stack.enter_async_context(connect(url))
 
 
-def _index(config: Config, redis: Redis | None) -> SharedIndex:
+def _index(config: Config, redis: RedisClient | None) -> SharedIndex:
     """The index on that server, else in this process alone."""
     options = SharedIndexOptions(deadline_s=config.index.deadline_ms / _MS)
     replica = f"{os.getpid()}-{secrets.token_hex(4)}"

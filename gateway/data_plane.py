@@ -16,7 +16,7 @@ from typing import Final
 from backends import Metering
 from gateway.edge.auth import Authenticator
 from gateway.edge.error_shapes import error_body
-from gateway.edge.reading import LOOP_SAFE_BODY_BYTES, Arrival, read_request
+from gateway.edge.reading import LOOP_SAFE_PARSED_BYTES, Arrival, read_request
 from gateway.errors import (
     BadRequest,
     BodyTooLarge,
@@ -116,7 +116,7 @@ class Edge:
     ) -> None:
         parts = self._parts
         arrival, body = await self._arrive(route, scope, receive, request_id)
-        if len(body) > LOOP_SAFE_BODY_BYTES:
+        if len(body) > LOOP_SAFE_PARSED_BYTES:
             request = await asyncio.to_thread(read_request, arrival, body)
         else:
             request = read_request(arrival, body)

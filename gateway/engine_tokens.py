@@ -12,11 +12,9 @@ from typing import Final
 import msgspec
 
 from backends import BackendError, Deadlines, EndpointConfig, EndpointSnapshot, UpstreamClient, UpstreamRequest
-from prefix_index import TokenIds
+from prefix_index import SegmentCache, TokenIds, pack
 from prefix_index.prompt import PromptView
 from prefix_index.prompt.media import media_chars
-from prefix_index.segment_cache import SegmentCache
-from prefix_index.token_bytes import pack
 
 DEADLINE_S: Final = 1.0
 MiB: Final = 1024 * 1024

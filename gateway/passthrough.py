@@ -17,7 +17,7 @@ import msgspec
 
 from backends import Deadlines, EndpointSnapshot, Metering, NoEndpoint, UpstreamClient, UpstreamRequest
 from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS, is_control_header
-from gateway.edge.reading import LOOP_SAFE_BODY_BYTES, Arrival, read_request
+from gateway.edge.reading import LOOP_SAFE_PARSED_BYTES, Arrival, read_request
 from gateway.edge.splice import cut_fields
 from gateway.errors import BadRequest, NotFound
 from gateway.fleet import Fleet, serves
@@ -78,7 +78,7 @@ class Passthrough:
 
     async def serve(self, request: FreeRequest, client: ClientStream) -> None:
         """Answer a free request. Raises `GatewayError` or `BackendError` while nothing has been sent."""
-        long = len(request.body) > LOOP_SAFE_BODY_BYTES
+        long = len(request.body) > LOOP_SAFE_PARSED_BYTES
         model, body = await asyncio.to_thread(_looked_into, request.body) if long else _looked_into(request.body)
         takers = await self._takers(request, model)
         if takers:

@@ -49,7 +49,7 @@ DEFAULT_OUTPUT_TOKENS: Final = 256
 LEDGER_DEADLINE_S: Final = 10.0
 CLOSING_S: Final = 1.0
 """Patience with an engine that has sent the end of a stream and keeps the connection open."""
-LOOP_SAFE_BODY_BYTES: Final = 512 * 1024
+LOOP_SAFE_SPLICED_BYTES: Final = 512 * 1024
 """A body that may be spliced on the event loop: under 2 ms."""
 RETRYABLE_STATUS: Final = frozenset({500, 502, 503, 504})
 
@@ -272,7 +272,7 @@ def _spoken_by_nobody(request: InferenceRequest) -> GatewayError:
 
 async def _outgoing(request: InferenceRequest, *, natively: bool, inject_salt: bool) -> Outgoing:
     """The request as the engine gets it; a long body is spliced in a thread."""
-    if len(request.body) > LOOP_SAFE_BODY_BYTES:
+    if len(request.body) > LOOP_SAFE_SPLICED_BYTES:
         return await asyncio.to_thread(outgoing, request, natively=natively, inject_salt=inject_salt)
     return outgoing(request, natively=natively, inject_salt=inject_salt)
 

@@ -17,9 +17,9 @@ from hashlib import blake2b
 from typing import Final
 
 from redis import exceptions as redis_errors
-from redis.asyncio import Redis
 
 from gateway.types import TenantId
+from prefix_index import RedisClient, pool_tag
 
 MOST_KEPT: Final = 65_536
 """About 20 MB in this process."""
@@ -38,9 +38,9 @@ class _Owner:
 class ResponseOwners:
     """Ids of responses to who owns them. `redis` shares them among the replicas of a pool; None keeps them here."""
 
-    def __init__(self, redis: Redis | None = None, pool: str = "default", most: int = MOST_KEPT) -> None:
+    def __init__(self, redis: RedisClient | None = None, pool: str = "default", most: int = MOST_KEPT) -> None:
         self._redis = redis
-        self._prefix = b"{pg:1:%s}:response:" % pool.encode()
+        self._prefix = f"{pool_tag(pool)}:response:".encode()
         self._most = most
         self._owners: dict[str, _Owner] = {}
 

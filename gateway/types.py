@@ -80,12 +80,14 @@ class Tenant:
 class ForeignForm:
     """A request of another dialect than OpenAI's chat: its decoded body, and the chat that asks the same.
 
-    `untranslatable` is the place of something that no chat can say, if the body holds such a thing.
+    `untranslatable` is the place of something that no chat can say, if the body holds such a thing;
+    `previous_response_id` the response that it continues.
     """
 
     body: Mapping[str, object] = field(repr=False)
     chat: Mapping[str, object] = field(repr=False)
     untranslatable: str | None = None
+    previous_response_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +116,16 @@ class InferenceRequest:
     foreign: ForeignForm | None = None
     adapter: str | None = None
     blind: Reason | None = None
-    previous_response_id: str | None = None
 
     @property
     def translatable(self) -> bool:
         """Whether an engine that speaks only chat completions can serve it."""
         return self.foreign is not None and self.foreign.untranslatable is None
+
+    @property
+    def previous_response_id(self) -> str | None:
+        """The response that this one continues."""
+        return None if self.foreign is None else self.foreign.previous_response_id
 
     @property
     def route_path(self) -> str:

@@ -1,6 +1,8 @@
 """What is cached where: prompts become chains of block hashes, and the index says who holds how much of one.
 
 prompt_root, chain_of, extend    token ids -> Chain                                             (blocks)
+ChainMemo                        chain_of with a memory                                         (chain_memo)
+SegmentCache                     texts to token ids, bounded                                    (segment_cache)
 SharedIndex                      the index of the gateway: Redis in front, its stand-in behind  (shared_index)
 RadixIndex                       the index in process: stand-in, simulator                      (radix)
 connect                          a client for SharedIndex                                      (redis_link)
@@ -8,6 +10,7 @@ EmbeddedServer                   a private Valkey where there is no Redis       
 """
 
 from prefix_index.blocks import chain_of, extend, prompt_root
+from prefix_index.chain_memo import ChainMemo
 from prefix_index.embedded import EmbeddedServer
 from prefix_index.errors import (
     EmbeddedServerFailed,
@@ -18,8 +21,11 @@ from prefix_index.errors import (
     UnsupportedContent,
 )
 from prefix_index.radix import RadixIndex
-from prefix_index.redis_link import connect
+from prefix_index.redis_link import RedisClient, connect
+from prefix_index.redis_wire import pool_tag
+from prefix_index.segment_cache import SegmentCache
 from prefix_index.shared_index import SharedIndex, SharedIndexOptions
+from prefix_index.token_bytes import pack, unpack
 from prefix_index.types import (
     HASH_BYTES,
     TOKEN_BYTES,
@@ -35,6 +41,7 @@ __all__ = [
     "HASH_BYTES",
     "TOKEN_BYTES",
     "Chain",
+    "ChainMemo",
     "DegradedReason",
     "EmbeddedServer",
     "EmbeddedServerFailed",
@@ -44,6 +51,8 @@ __all__ = [
     "Match",
     "PrefixIndexError",
     "RadixIndex",
+    "RedisClient",
+    "SegmentCache",
     "SharedIndex",
     "SharedIndexOptions",
     "TemplateFailed",
@@ -53,5 +62,8 @@ __all__ = [
     "chain_of",
     "connect",
     "extend",
+    "pack",
+    "pool_tag",
     "prompt_root",
+    "unpack",
 ]

@@ -23,6 +23,9 @@ from prefix_index.errors import IndexUnavailable
 from prefix_index.redis_wire import KEY_VERSION, Call
 from prefix_index.types import DegradedReason
 
+RedisClient = Redis
+"""What `connect` makes."""
+
 
 class RedisLink:
     """Calls of one pool's functions. The client is the caller's, and must not decode responses."""
@@ -110,7 +113,7 @@ class RedisLink:
                 raise
 
 
-def connect(url: str) -> Redis:
+def connect(url: str) -> RedisClient:
     """A client as the index wants it: bytes, no retries of its own, since whoever calls has a deadline.
 
     `url` is redis://, rediss:// (TLS) or unix://; user, password and database as redis-py reads them. Connects on use.

@@ -46,9 +46,14 @@ class MatchReply:
     """Replica, time of its beat in µs, its loads: those that the caller had not heard of."""
 
 
+def pool_tag(pool: str) -> str:
+    """What all keys of a pool begin with: one slot of a cluster."""
+    return f"{{pg:{KEY_VERSION}:{pool}}}"
+
+
 def pool_keys(pool: str) -> tuple[bytes, ...]:
     """All keys of a pool, in the order in which the functions expect them; one slot of a cluster."""
-    tag = f"{{pg:{KEY_VERSION}:{pool}}}"
+    tag = pool_tag(pool)
     return tuple(f"{tag}:{name}".encode() for name in ("nodes", "lru", "kids", "reg", "who", "beats", "loads"))
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.edge.control_fields import ADAPTER_FIELDS, ALTERING_FIELDS
 from gateway.edge.messages import MessagesTranslation
-from gateway.edge.responses import ResponsesTranslation, untranslatable
+from gateway.edge.responses import KEPT_BY_SERVER, ResponsesTranslation, untranslatable
 from gateway.edge.translation import Translation
 from gateway.errors import BadRequest
 from gateway.surrogates import decode
@@ -33,13 +33,11 @@ TRANSLATIONS: Final[Mapping[Route, Translation]] = {
 LONGEST_OUTPUT_TOKENS = (1 << 31) - 1
 """What a client's limit weighs as load at most: it may have hundreds of digits, and engines judge it anyway."""
 
-LOOP_SAFE_BODY_BYTES: Final = 512 * 1024
+LOOP_SAFE_PARSED_BYTES: Final = 512 * 1024
 """A body that may be read on the event loop: under 2 ms."""
 
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 _NULL = b"null"
-_KEPT_ELSEWHERE: Final = ("previous_response_id", "conversation", "prompt", "previous_input_messages")
-"""Fields of responses that stand for text which is not in the body."""
 _RAW_FIELDS: Final = (*ALTERING_FIELDS, *ADAPTER_FIELDS)
 """Fields of which only their JSON matters."""
 
@@ -146,19 +144,15 @@ def _read_foreign(arrival: Arrival, body: bytes) -> InferenceRequest:
     decoded = decode(_object, body)
     form = TRANSLATIONS[arrival.route].chat_form(decoded)
     view = msgspec.convert(_raw_where_needed(form), _Chat)
+    if arrival.route is Route.MESSAGES:
+        return _request(arrival, body, view, _chat_prompt(view), foreign=ForeignForm(decoded, form))
     previous = decoded.get("previous_response_id")
     if previous is not None and not isinstance(previous, str):
         raise BadRequest("Expected `str | null`", param="previous_response_id")
-    continued = any(decoded.get(name) is not None for name in _KEPT_ELSEWHERE)
-    return _request(
-        arrival,
-        body,
-        view,
-        _chat_prompt(view),
-        foreign=ForeignForm(decoded, form, untranslatable(decoded) if arrival.route is Route.RESPONSES else None),
-        previous_response_id=previous,
-        blind=Reason.PREVIOUS_RESPONSE if continued else None,
-    )
+    foreign = ForeignForm(decoded, form, untranslatable(decoded), previous)
+    continued = any(decoded.get(name) is not None for name in KEPT_BY_SERVER)
+    blind = Reason.PREVIOUS_RESPONSE if continued else None
+    return _request(arrival, body, view, _chat_prompt(view), foreign=foreign, blind=blind)
 
 
 def _raw_where_needed(form: Mapping[str, object]) -> dict[str, object]:
@@ -167,14 +161,13 @@ def _raw_where_needed(form: Mapping[str, object]) -> dict[str, object]:
     return {**form, **found} if found else dict(form)
 
 
-def _request(  # noqa: PLR0913 - an arrival, its body twice over, and what a dialect adds
+def _request(
     arrival: Arrival,
     body: bytes,
     view: _Common,
     prompt: PromptView,
     *,
     foreign: ForeignForm | None = None,
-    previous_response_id: str | None = None,
     blind: Reason | None = None,
 ) -> InferenceRequest:
     limit = view.max_tokens if view.max_completion_tokens is None else view.max_completion_tokens
@@ -197,7 +190,6 @@ def _request(  # noqa: PLR0913 - an arrival, its body twice over, and what a dia
         foreign=foreign,
         adapter=_adapter(view),
         blind=blind,
-        previous_response_id=previous_response_id,
     )
 
 

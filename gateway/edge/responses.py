@@ -61,7 +61,8 @@ _ANOTHER_ANSWER = frozenset({"function_call", "functions", "messages", "n"})
 
 _LEFT_OUT = _ONLY_IN_RESPONSES | _REPLACED | _ANOTHER_ANSWER
 _OUTPUT_LOGPROBS = "message.output_text.logprobs"
-_KEPT_BY_SERVER = ("previous_response_id", "conversation", "prompt", "previous_input_messages")
+KEPT_BY_SERVER = ("previous_response_id", "conversation", "prompt", "previous_input_messages")
+"""Fields that stand for text which is not in the body."""
 
 
 class ResponsesTranslation:
@@ -99,7 +100,7 @@ def untranslatable(body: Mapping[str, object]) -> str | None:
 
     None where there is nothing of the kind. Linear in items and tools; does not look into them.
     """
-    for name in _KEPT_BY_SERVER:
+    for name in KEPT_BY_SERVER:
         if body.get(name) is not None:
             return name
     if body.get("background"):
@@ -120,7 +121,7 @@ def _unservable_item(given: object) -> str | None:
 
 def _input(body: Mapping[str, object]) -> object:
     given = body.get("input")
-    if given is None and all(body.get(name) is None for name in _KEPT_BY_SERVER):
+    if given is None and all(body.get(name) is None for name in KEPT_BY_SERVER):
         raise BadRequest("Object missing required field `input`", param="input")
     if given is not None and not isinstance(given, str | list):
         raise BadRequest("Expected `str | array` - at `input`", param="input")

@@ -17,6 +17,7 @@ A stream that was cut has no finish reason, and ends without any final event: no
 the answer, once; each text is joined once. Linear in the stream.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,6 +53,9 @@ from gateway.edge.responses_tools import ToolNames, custom_text
 from gateway.sse import event_data, named_event, split_events
 from gateway.surrogates import decode
 
+_COMMENTS: Final = re.compile(rb"(?::[^\r\n]*[\r\n]+)+")
+"""Whole lines and nothing else: what follows half a line would become a part of it, and an event of other fields but no
+data is one that clients try to read."""
 _FINAL: Final = {"completed": "response.completed", "incomplete": "response.incomplete", "failed": "response.failed"}
 
 
@@ -81,7 +85,7 @@ class ResponsesAnswer:
             data = event_data(event)
             if data:
                 self._take(data)
-            elif event.startswith(b":"):
+            elif _COMMENTS.fullmatch(event):
                 self._out.pass_through(event)
         return self._out.taken()
 
