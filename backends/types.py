@@ -109,11 +109,12 @@ class EndpointFacts:
 
     `engine` names the dialect. `block_size` is in tokens (1: the engine reuses single tokens, so any block size of
     ours suits it), `capacity_blocks` counts blocks of that size in the KV cache, `capacity_tokens` is the same in
-    tokens and known to more engines. `reports_cached_tokens`: True, False, or None where it depends on a flag of the
-    engine and no answer has shown it yet; `cached_tokens_flag` is the flag to mention then. `has_tokenize`: it can be
-    asked for the token ids of a chat or a text at `/tokenize`, as vLLM can. `routes` are the inference paths it
-    speaks, `salted_routes` those on which it keeps share groups apart by a salt; `open_paths` what else a tenant may
-    reach there, `"POST /path"` to who pays: everything not in it is shut.
+    tokens and known to more engines; `slots` counts the sequences of a cache that is made of those, not of blocks.
+    `reports_cached_tokens`: True, False, or None where it depends on a flag of the engine and no answer has shown it
+    yet; `cached_tokens_flag` is the flag to mention then. `has_tokenize`: it can be asked for the token ids of a chat
+    or a text at `/tokenize`, as vLLM can. `routes` are the inference paths it speaks, `salted_routes` those on which it
+    keeps share groups apart by a salt; `open_paths` what else a tenant may reach there, `"POST /path"` to who pays:
+    everything not in it is shut.
     """
 
     engine: str
@@ -122,6 +123,7 @@ class EndpointFacts:
     block_size: int | None = None
     capacity_blocks: int | None = None
     capacity_tokens: int | None = None
+    slots: int | None = None
     reports_cached_tokens: bool | None = None
     cached_tokens_flag: str | None = None
     has_tokenize: bool = False

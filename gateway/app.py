@@ -103,7 +103,7 @@ class Gateway:
             registry.subscribe(lambda endpoint_id, _: _trust_again(parity, fleet, endpoint_id))
             planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity)
             decisions, responses = DecisionLog(), ResponseOwners(redis, config.index.pool)
-            settler = Settler(SettlerParts(ledger, index, planner, parity, self.telemetry, clocks))
+            settler = Settler(SettlerParts(ledger, index, fleet, planner, parity, self.telemetry, clocks))
             options = _pipeline_options(config)
             pipeline = Pipeline(
                 Parts(

@@ -23,7 +23,7 @@ from gateway.errors import BadRequest, ModelNotFound
 from gateway.scheduling import Candidate, Filtered, Speed, expected_cached_tokens
 from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, Plan, Route
-from prefix_index import Load, Match, SharedIndex
+from prefix_index import Chain, Evidence, Load, Match, SharedIndex, SlotBook
 
 DEFAULT_BLOCK_TOKENS = 16
 """Tokens a block where no engine says: vLLM's default."""
@@ -38,6 +38,15 @@ class FleetOptions:
     capacity_blocks: int | None
     needs_salt: bool
     """Whether endpoints without a salt field must be left out."""
+
+
+@dataclass(slots=True)
+class _Slots:
+    """The slots of one holder. `believed`: whether its engine has been seen to lose what was overwritten."""
+
+    holder: str
+    book: SlotBook
+    believed: bool = False
 
 
 class Seat:
@@ -68,6 +77,7 @@ class Fleet:
         self._facts_told: dict[str, EndpointFacts] = {}
         self._holders: dict[str, str] = {}
         self._health_told: dict[str, bool] = {}
+        self._slots: dict[str, _Slots] = {}
         self._registry = registry
         self._index = index
         self._options = options
@@ -113,6 +123,29 @@ class Fleet:
         if before is not None:
             LOGGER.warning("endpoint restarted", extra={"fields": {"endpoint": endpoint_id, "generation": generation}})
             self._index.clear(before)
+
+    def dispatch(self, endpoint_id: str, chain: Chain) -> str:
+        """A prompt is sent to an endpoint, which holds it from now on, as far as is known; returns the holder.
+
+        What the prompt overwrites in an engine of slots is forgotten, where such engines have been seen to do that.
+        """
+        holder = self.holder_of(endpoint_id)
+        slots = self._slots_of(endpoint_id, holder)
+        lost = slots.book.place(chain) if slots is not None else None
+        if slots is not None and slots.believed and lost is not None:
+            self._index.forget(holder, *lost)
+        self._index.observe(holder, chain, Evidence.SPECULATIVE)
+        return holder
+
+    def contradicted(self, endpoint_id: str, holder: str) -> None:
+        """An engine reported less than was expected. One of slots does overwrite them: only they are believed now."""
+        slots = self._slots.get(endpoint_id)
+        if slots is None or slots.holder != holder or slots.believed:
+            return
+        slots.believed = True
+        self._index.clear(holder)
+        for chain in slots.book.chains:
+            self._index.observe(holder, chain, Evidence.SPECULATIVE)
 
     def failed(self, endpoint_id: str, error: UpstreamError) -> None:
         """A call to an endpoint failed."""
@@ -198,6 +231,15 @@ class Fleet:
         """Tell the index what this replica has outstanding at an endpoint."""
         load = self._registry.load_of(endpoint_id)
         self._index.set_load(endpoint_id, Load(load.requests, load.uncached_tokens, load.decode_tokens))
+
+    def _slots_of(self, endpoint_id: str, holder: str) -> "_Slots | None":
+        facts = self._facts_told.get(endpoint_id)
+        if facts is None or facts.slots is None:
+            return None
+        slots = self._slots.get(endpoint_id)
+        if slots is None or slots.holder != holder:
+            slots = self._slots[endpoint_id] = _Slots(holder, SlotBook(facts.slots))
+        return slots
 
     def _publish_capacity(self, endpoint: EndpointSnapshot, facts: EndpointFacts) -> None:
         """Tell the index how many of its blocks an endpoint holds."""

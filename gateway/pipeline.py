@@ -42,7 +42,7 @@ from gateway.settling import Settler
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Headers, InferenceRequest, Route
 from gateway.wire import ClientStream
-from prefix_index import Evidence, SharedIndex
+from prefix_index import SharedIndex
 
 DEFAULT_OUTPUT_TOKENS: Final = 256
 """Expected length of an answer whose request sets no limit."""
@@ -159,8 +159,7 @@ class Pipeline:
         exchange.decision = decision
         parts.decisions.keep(request, exchange.plan, decision)
         exchange.attempt_begins(parts.clocks.wall())
-        exchange.holder = parts.fleet.holder_of(decision.endpoint_id)
-        parts.index.observe(exchange.holder, exchange.plan.chain, Evidence.SPECULATIVE)
+        exchange.holder = parts.fleet.dispatch(decision.endpoint_id, exchange.plan.chain)
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
         parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)

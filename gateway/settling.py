@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usage, UsageFlag, UsageReport
 from gateway.exchange import Clocks, Exchange
+from gateway.fleet import Fleet
 from gateway.parity import ParityBook, ParityResult
 from gateway.planning import Planner
 from gateway.relay import StreamTee
@@ -24,6 +25,7 @@ class SettlerParts:
 
     ledger: Ledger
     index: SharedIndex
+    fleet: Fleet
     planner: Planner
     parity: ParityBook
     telemetry: Telemetry
@@ -36,6 +38,7 @@ class Settler:
     def __init__(self, parts: SettlerParts) -> None:
         self._ledger = parts.ledger
         self._index = parts.index
+        self._fleet = parts.fleet
         self._planner = parts.planner
         self._parity = parts.parity
         self._telemetry = parts.telemetry
@@ -138,6 +141,7 @@ class Settler:
             return
         if expected is not None and usage.cached_tokens < expected:
             self._index.forget(exchange.holder, chain, usage.cached_tokens // chain.block_size)
+            self._fleet.contradicted(exchange.decision.endpoint_id, exchange.holder)
         self._index.observe(exchange.holder, chain, Evidence.CONFIRMED)
 
     def take_back(self, exchange: Exchange) -> None:

@@ -4,6 +4,7 @@ prompt_root, chain_of, extend    token ids -> Chain                             
 ChainMemo                        chain_of with a memory                                         (chain_memo)
 SegmentCache                     texts to token ids, bounded                                    (segment_cache)
 SharedIndex                      the index of the gateway: Redis in front, its stand-in behind  (shared_index)
+SlotBook                         what an engine of slots holds                                  (slots)
 RadixIndex                       the index in process: stand-in, simulator                      (radix)
 connect                          a client for SharedIndex                                      (redis_link)
 EmbeddedServer                   a private Valkey where there is no Redis                       (embedded)
@@ -25,6 +26,7 @@ from prefix_index.redis_link import RedisClient, connect
 from prefix_index.redis_wire import pool_tag
 from prefix_index.segment_cache import SegmentCache
 from prefix_index.shared_index import SharedIndex, SharedIndexOptions
+from prefix_index.slots import SlotBook
 from prefix_index.token_bytes import pack, unpack
 from prefix_index.types import (
     HASH_BYTES,
@@ -55,6 +57,7 @@ __all__ = [
     "SegmentCache",
     "SharedIndex",
     "SharedIndexOptions",
+    "SlotBook",
     "TemplateFailed",
     "TokenIds",
     "TokenizerUnavailable",

@@ -74,6 +74,7 @@ def facts(
         models=served_models(models_page, whole_number(_at(info, dialect.max_model_len_info_key))),
         version=version if isinstance(version, str) else None,
         block_size=shape.block_size,
+        slots=shape.slots,
         capacity_blocks=blocks,
         capacity_tokens=shape.capacity_tokens,
         reports_cached_tokens=reported if isinstance(reported, bool) else dialect.reports_cached_tokens,

@@ -2,7 +2,11 @@
 
 It has slots, not blocks: each slot remembers its last sequence and reuses any common prefix of it, token by token.
 So the block size is 1: every block size of ours suits it. Capacity is context per slot × slots, from `/props`.
-Cached tokens are always in `usage`. It closes its connection after each answer. Metrics need `--metrics`. Embeddings
+Cached tokens are always in `usage`.
+Its own `/v1/messages` and `/v1/responses` turn a request into a chat in ways of their own (a system prompt's billing
+line stays, empty turns vanish, items without a type are refused), so it gets the chat that other engines would make of
+it: one conversation is one prompt in every dialect, and the tokens are known.
+ It closes its connection after each answer. Metrics need `--metrics`. Embeddings
 and ranks need a flag each and answer 501 without. `/completion` and `/infill` stay shut: they pin slots and carry no
 usage to bill.
 """
@@ -10,7 +14,7 @@ usage to bill.
 from collections.abc import Mapping
 
 from backends.dialects.metrics import total, whole_number
-from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples
+from backends.dialects.types import EMBEDDINGS, CacheShape, Dialect, Info, MetricNames, Samples
 from backends.types import Metering
 
 _COMPUTED = "llamacpp:prompt_tokens_total"
@@ -31,8 +35,8 @@ def _shape(samples: Samples, info: Info) -> CacheShape:
     context_tokens = whole_number(settings.get("n_ctx")) if isinstance(settings, Mapping) else None
     slots = whole_number(info.get("total_slots"))
     if context_tokens is None or slots is None:
-        return CacheShape(block_size=1)
-    return CacheShape(block_size=1, capacity_tokens=context_tokens * slots)
+        return CacheShape(block_size=1, slots=slots)
+    return CacheShape(block_size=1, capacity_tokens=context_tokens * slots, slots=slots)
 
 
 LLAMACPP = Dialect(
@@ -52,6 +56,7 @@ LLAMACPP = Dialect(
     prepare=_prepare,
     shape=_shape,
     reports_cached_tokens=True,
+    uncertain_routes=(EMBEDDINGS,),
     max_model_len_info_key=("default_generation_settings", "n_ctx"),
     open_paths={
         "POST /tokenize": Metering.FREE,

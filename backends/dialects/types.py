@@ -51,10 +51,14 @@ class MetricNames:
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """Size of an endpoint's KV cache: tokens a block, and capacity in tokens over all ranks; None is unknown."""
+    """Size of an endpoint's KV cache: tokens a block, and capacity in tokens over all ranks; None is unknown.
+
+    `slots`: how many sequences it holds, where it is made of those and not of blocks.
+    """
 
     block_size: int | None = None
     capacity_tokens: int | None = None
+    slots: int | None = None
 
 
 def no_shape(samples: Samples, info: Info) -> CacheShape:

@@ -68,8 +68,9 @@ async def test_a_receipt_below_what_was_expected_is_believed_only_where_the_toke
     index.observe(HOLDER, other)
     ledger: Any = SimpleNamespace(settle=lambda settlement: asyncio.get_running_loop().create_future())
     planner: Any = None
+    fleet: Any = SimpleNamespace(contradicted=lambda endpoint_id, holder: None)
     telemetry = Telemetry()
-    settler = Settler(SettlerParts(ledger, index, planner, ParityBook(telemetry), telemetry, Clocks()))
+    settler = Settler(SettlerParts(ledger, index, fleet, planner, ParityBook(telemetry), telemetry, Clocks()))
     settler.settle(
         answered(Plan(ours, source, exact=source is not TokenSource.BYTES), cached_tokens=BLOCK),
         SettlementState.COMPLETE,

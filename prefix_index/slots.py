@@ -1,0 +1,69 @@
+"""What an engine of slots holds: not blocks of many prompts, but the last prompt of each slot.
+
+    2 slots      | A B C D |   | X Y |           oldest first
+    next: A B E  | X Y |   | A B E |             the most alike gives way to it: C D are gone, A B was reused
+    next: P Q    | A B E |   | P Q |             none is alike: the oldest gives way, X Y are gone
+
+llama.cpp works so: a request takes the slot whose sequence shares most of its prompt, where that is more than a tenth;
+else the one that was used longest ago. What was in the slot beyond the shared prefix is overwritten. Counted in its
+tokens, such a cache looks large, yet two conversations that take turns in one slot never find each other's prefix.
+
+(It may keep overwritten sequences in the host's memory, and says nothing about it. So a slot book only says what was
+overwritten; whether that is believed is decided by what the engine reports.)
+
+Costs: O(slots · log blocks) a prompt; keeps the chain of one prompt for each slot.
+"""
+
+from prefix_index.types import HASH_BYTES, Chain
+
+SIMILARITY = 0.1
+"""Share of a prompt that must be in a slot for it to be taken on that account: `--slot-prompt-similarity`."""
+
+
+class SlotBook:
+    """The chains in the slots of one endpoint, as far as this process sent them there."""
+
+    def __init__(self, slots: int) -> None:
+        if slots < 1:
+            raise ValueError(f"an engine has at least one slot, not {slots}")
+        self._slots = slots
+        self._chains: list[Chain] = []
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        """What the slots hold, the one used longest ago first."""
+        return tuple(self._chains)
+
+    def place(self, chain: Chain) -> tuple[Chain, int] | None:
+        """Put a prompt where the engine will put it.
+
+        Returns what is overwritten: a chain, and the first of its blocks that no slot holds any more; None where
+        nothing is lost.
+        """
+        given_up = self._taken_by(chain)
+        self._chains.append(chain)
+        if given_up is None:
+            return None
+        kept = max(common_blocks(given_up, other) for other in self._chains)
+        return (given_up, kept) if kept < len(given_up) else None
+
+    def _taken_by(self, chain: Chain) -> Chain | None:
+        """Remove and return the chain whose slot the prompt takes; None where a slot is empty still."""
+        alike = [common_blocks(chain, held) * chain.block_size for held in self._chains]
+        most = max(alike, default=0)
+        if most > SIMILARITY * chain.prompt_tokens:
+            return self._chains.pop(alike.index(most))
+        return self._chains.pop(0) if len(self._chains) == self._slots else None
+
+
+def common_blocks(one: Chain, other: Chain) -> int:
+    """How many leading blocks two chains of one block size share: a hash names all before it. O(log blocks)."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        at = slice((middle - 1) * HASH_BYTES, middle * HASH_BYTES)
+        if one.hashes[at] == other.hashes[at]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
