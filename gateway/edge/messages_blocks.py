@@ -32,6 +32,7 @@ _BEGIN: Final[dict[str, dict[str, object]]] = {
     TEXT: {"type": "text", "text": ""},
     THINKING: {"type": "thinking", "thinking": "", "signature": ""},
 }
+_NONE: Final = "null"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -75,14 +76,16 @@ class JsonScan:
 
 
 class _StreamedCall:
-    """A call of a tool as far as it is known; pieces of its arguments are kept until it has a name."""
+    """A call of a tool as far as it is known; pieces of its arguments are kept until it has a name
+    and there are arguments in them."""
 
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
         self.scan = JsonScan()
-        self.unnamed: list[str] = []
+        self.kept: list[str] = []
         self.ready = False
+        self.begun = False
         self.closed = False
 
 
@@ -122,7 +125,7 @@ class Blocks:
         known.name = known.name or (function.name if function is not None else None) or ""
         if piece:
             known.scan.add(piece)
-            known.unnamed.append(piece)
+            known.kept.append(piece)
         # An id may come after the name, but hardly after the first of the arguments.
         known.ready = known.ready or bool(known.name and (known.id or piece))
         if known.ready:
@@ -162,8 +165,13 @@ class Blocks:
 
     def _pass_call(self, number: int) -> None:
         call = self._calls[number]
-        piece = "".join(call.unnamed)
-        call.unnamed.clear()
+        piece = "".join(call.kept)
+        if not call.begun:
+            # Space and null are no arguments, and clients fail over them.
+            piece = piece.lstrip()
+            call.begun = not _NONE.startswith(piece.rstrip())
+        call.kept = [] if call.begun else [piece]
+        piece = piece if call.begun else ""
         # What follows a whole call that is closed is no part of its arguments: white space, of some servers.
         if not call.closed:
             self._add(number, piece)

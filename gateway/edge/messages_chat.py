@@ -68,7 +68,7 @@ class Said(msgspec.Struct):
 class Choice(msgspec.Struct):
     """One of the answers; only the first has a place in the Messages dialect."""
 
-    index: int = 0
+    index: int | None = 0
     message: Said | None = None
     delta: Said | None = None
     finish_reason: str | None = None
@@ -92,8 +92,8 @@ class ChatAnswer(msgspec.Struct):
     message: Any = None
 
     def first(self) -> Choice | None:
-        """The choice with index 0."""
-        return next((choice for choice in self.choices or () if choice.index == 0), None)
+        """The choice with index 0, or without one."""
+        return next((choice for choice in self.choices or () if not choice.index), None)
 
 
 _answer = msgspec.json.Decoder(ChatAnswer)

@@ -184,7 +184,10 @@ def failure(decoded: object) -> Ending:
     error = error_fields(decoded)
     code = error.get("code")
     message = error.get("message") or "the model server failed without saying why"
-    return Ending("failed", error={"code": code if isinstance(code, str) and code in _ERROR_CODES else "server_error", "message": message})
+    return Ending(
+        "failed",
+        error={"code": code if isinstance(code, str) and code in _ERROR_CODES else "server_error", "message": message},
+    )
 
 
 def ending_of(finish_reason: str) -> Ending:

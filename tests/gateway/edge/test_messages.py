@@ -224,3 +224,32 @@ def test_whatever_a_body_holds_becomes_a_chat_or_is_refused(
         return
     assert all(isinstance(message["role"], str) for message in form["messages"])
     json.dumps(form)
+
+
+def test_tools_without_a_proper_name_stay_where_others_are_added() -> None:
+    odd: list[dict[str, Any]] = [{"name": ["f"], "type": "x"}, {"type": "y"}, {"type": "z"}]
+    definition = {"name": "g", "input_schema": {"type": "object"}}
+    added = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": definition}}
+    form = chat_form(asking(tools=odd, messages=[{"role": "system", "content": [added]}]))
+    assert form["tools"][:3] == odd
+    assert form["tools"][3]["function"]["name"] == "g"
+
+
+def test_a_long_tool_that_is_added_often_takes_no_square_of_the_body() -> None:
+    tool = {"name": "f", "defer_loading": True, **{f"x{number}": 0 for number in range(20_000)}}
+    added = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "f"}}
+    body = asking(tools=[tool], messages=[{"role": "system", "content": [added] * 20_000}])
+    assert chat_form(body)["tools"] == [{key: value for key, value in tool.items() if key != "defer_loading"}]
+
+
+def test_input_too_deep_to_be_written_is_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"x": deep}
+    with pytest.raises(BadRequest) as refused:
+        chat_form(
+            asking(messages=[{"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": deep}]}])
+        )
+    assert refused.value.param == "messages[0].content[0].input"
+    while deep:  # taken apart, for Python's own end of it goes as deep
+        deep = deep["x"]

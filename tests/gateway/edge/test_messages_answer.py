@@ -233,3 +233,10 @@ def test_a_refusal_keeps_the_words_of_the_server(body: bytes, message: str) -> N
 @given(st.binary(max_size=40))
 def test_any_bytes_of_an_error_become_an_error(body: bytes) -> None:
     assert msgspec.json.decode(translator().refusal(500, body))["error"]["type"] == "api_error"
+
+
+def test_half_a_character_takes_nothing_else_with_it() -> None:
+    answer = b'{"id": "c", "choices": [{"index": null, "message": {"content": "a\\ud83db"}, "finish_reason": "stop"}]}'
+    assert json.loads(translator().whole(answer))["content"] == [{"type": "text", "text": "a\ufffdb"}]
+    refused = json.loads(translator().refusal(400, b'{"error": {"message": "not \\ud83d"}}'))
+    assert refused["error"]["message"] == "not \ufffd"

@@ -332,3 +332,22 @@ def test_pieces_in_any_order_lose_nothing(said_pieces: list[tuple[str, str]]) ->
     for kind in keys:
         expected = "".join(piece for said_kind, piece in said_pieces if said_kind == kind)
         assert "".join(block.get(kind, "") for block in found) == expected
+
+
+def test_half_a_character_in_a_chunk_takes_nothing_else_with_it() -> None:
+    half = b'data: {"id": "c", "choices": [{"index": 0, "delta": {"content": "a\\ud83d"}}]}\n\n'
+    assert blocks(half, chunk({"content": "b"}, finish_reason="stop")) == [{"type": "text", "text": "a\ufffdb"}]
+
+
+@pytest.mark.parametrize("pieces", [[" "], [" ", "\n"], ["null"], ["nu", "ll"], ["  null "]])
+def test_space_and_null_are_no_arguments_as_in_a_plain_answer(pieces: list[str]) -> None:
+    calls = [
+        call(0, "a", "f"),
+        *(call(0, arguments=piece) for piece in pieces),
+        call(1, "b", "g", " "),
+        call(1, arguments="{}"),
+    ]
+    assert [(block["name"], block["input"]) for block in blocks(*calls, chunk({}, finish_reason="tool_calls"))] == [
+        ("f", ""),
+        ("g", "{}"),
+    ]

@@ -277,3 +277,15 @@ def test_instructions_may_be_items() -> None:
         {"role": "developer", "content": "Be brief."},
         USER,
     ]
+
+
+def test_allowed_tools_are_named_by_their_place_and_found_among_many() -> None:
+    many = [{"type": "namespace", "name": "n", "tools": [{"type": "function", "name": f"f{i}"} for i in range(20_000)]}]
+    allowed = [{"type": "function", "name": f"f{i}"} for i in range(20_000)]
+    choice = form(tools=many, tool_choice={"type": "allowed_tools", "mode": "auto", "tools": allowed})["tool_choice"]
+    assert isinstance(choice, dict)
+    names = [tool["function"]["name"] for tool in choice["allowed_tools"]["tools"]]
+    assert names == [f"n__f{i}" for i in range(20_000)]
+    with pytest.raises(BadRequest) as refused:
+        form(tools=many, tool_choice={"type": "allowed_tools", "tools": [{"type": "function"}]})
+    assert refused.value.param == "tool_choice.tools[0].name"

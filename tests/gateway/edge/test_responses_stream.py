@@ -216,6 +216,21 @@ def test_lines_may_end_in_any_way_and_comments_pass() -> None:
     assert out.removeprefix(b": ping\r\n\r\n") == answer_to().feed(b"".join(HI))
 
 
+def test_what_is_no_whole_comment_does_not_pass() -> None:
+    """Clients would read an event without data, and half a line would take the next event's name with it."""
+    answer = answer_to()
+    assert answer.feed(b": a\nevent: x\nretry: 5\n\n") == b""
+    begun = answer.feed(b"".join(HI))
+    assert answer.feed(b": b\n: c\n\n") == b": b\n: c\n\n"
+    assert begun + answer.end(b": d") == answer_to().end(b"".join(HI))
+
+
+@pytest.mark.parametrize("code", ["[1]", "{}", "7", "null"])
+def test_a_failure_whose_code_is_no_text_is_a_failure_of_the_server(code: str) -> None:
+    failed = answer_to().end(b'data: {"error": {"message": "out of memory", "code": %s}}\n\n' % code.encode())
+    assert b'"error":{"code":"server_error","message":"out of memory"}' in failed
+
+
 @pytest.mark.parametrize(
     "odd",
     [
