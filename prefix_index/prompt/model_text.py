@@ -15,10 +15,10 @@ from pathlib import Path
 
 from prefix_index.errors import TemplateFailed, UnsupportedContent
 from prefix_index.prompt.chat_template import ChatTemplate
-from prefix_index.prompt.media import LOOP_SAFE_MEDIA_CHARS, media_chars
 from prefix_index.prompt.model_directory import read_model_files
 from prefix_index.prompt.render import ChatRenderer, plain_prompt, renderer_of
 from prefix_index.prompt.types import Clock, PromptView, Rendered, Renderer, Unsupported
+from prefix_index.prompt.weight import renders_long
 from prefix_index.segment_cache import SegmentCache
 from prefix_index.segments import Encoding, SegmentedTokenizer
 from prefix_index.tokens import HuggingFaceTokenizer, TiktokenTokenizer, WholeTokenizer
@@ -28,8 +28,6 @@ DEFAULT_TEMPLATE = "default"
 TEMPLATE_WITH_TOOLS = "tool_use"
 MiB = 1024 * 1024
 CACHE_BYTES = 64 * MiB
-LOOP_SAFE_MESSAGES = 200
-"""Messages that may be rendered on the event loop: under 2 ms at 3 to 8 µs each."""
 
 
 class ModelText:
@@ -82,8 +80,8 @@ class ModelText:
 
     @staticmethod
     def renders_long(view: PromptView) -> bool:
-        """Whether `prompt_of` may take longer than 2 ms and so belongs in a thread. O(messages)."""
-        return len(view.messages or ()) > LOOP_SAFE_MESSAGES or media_chars(view) > LOOP_SAFE_MEDIA_CHARS
+        """Whether `prompt_of` may take longer than 2 ms and so belongs in a thread. Under 0.1 ms."""
+        return renders_long(view)
 
     def prompt_of(self, view: PromptView) -> Rendered:
         """What the engine will read. Linear in the request.

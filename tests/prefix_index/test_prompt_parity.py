@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from prefix_index.prompt import ModelText, PromptView, load_model_text
-from prefix_index.prompt.model_text import LOOP_SAFE_MESSAGES
+from prefix_index.prompt.weight import LOOP_SAFE_MESSAGES
 from tests.prefix_index.prompt_data import DATA, Chat, chats, ids, model_directory, oracle, smollm2
 
 ANSWERS = json.loads((DATA / "engine_answers.json").read_text(encoding="utf-8"))
