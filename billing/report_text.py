@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +14,8 @@ from billing.report import COUNTED_FLAGS, STATES, Report, Tally
 
 _UNKNOWN = "unknown"
 _LEAST_PLACES = 2
+_NOTES_CHARS = 14
+"""The longest words of a note stay whole."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -20,13 +23,17 @@ def render_table(report: Report) -> Table:
     """A rich table: a row per tenant and model, a total per currency; notes name what is unknown."""
     table = Table(
         title=f"Usage from {report.start.isoformat()} to {report.end.isoformat()} (exclusive)",
-        caption="Cached share: of the prompts for which the engine reported it. Unknown amounts are not in the sums.",
+        caption="Cached share: of the prompts for which the engine reported it. Written: into the cache, – where no "
+        "engine reported any. Unknown amounts are not in the sums.",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
     )
     for heading in ("Tenant", "Model", "Currency"):
         table.add_column(heading, overflow="fold")
-    for heading in ("Requests", "Prompt", "Cached", "Share", "Output", "At full price", "Charged", "Saved"):
-        table.add_column(heading, justify="right", overflow="fold")
-    table.add_column("Notes", overflow="fold")
+    for heading in ("Requests", "Prompt", "Cached", "Share", "Written", "Output", "At full price", "Charged", "Saved"):
+        table.add_column(heading, justify="right", overflow="fold", no_wrap=True)  # names give way before numbers
+    table.add_column("Notes", overflow="fold", min_width=_NOTES_CHARS)
     for line in report.lines:
         # As Text, since a name of a tenant's choosing may look like markup.
         table.add_row(Text(line.tenant_id), Text(line.model), line.currency or "–", *_cells(line.tally))
@@ -98,6 +105,7 @@ def _cells(tally: Tally) -> list[str]:
         f"{tally.prompt_tokens:,}",
         f"{tally.cached_tokens:,}",
         _UNKNOWN if share is None else f"{share:.1%}",
+        f"{tally.cache_write_tokens:,}" if tally.cache_write_tokens else "–",
         f"{tally.output_tokens:,}",
         *(_money(pico) for pico in (tally.full_pico, tally.charged_pico, tally.saved_pico)),
         _notes(tally),

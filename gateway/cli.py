@@ -1,6 +1,7 @@
 """The commands. No logic here: each reads its arguments and calls what does the work."""
 
 import asyncio
+import importlib.metadata
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from billing import BillingError, parse_when, render_csv, render_json, render_table
 from billing import report as ledger_report
-from gateway.app import STARTUP_ERRORS
+from gateway.app import STARTUP_ERRORS, endpoint_of
 from gateway.checking import ask_backends, check_files, effective_yaml
 from gateway.config import Config, ConfigInvalid, is_name, load_config, process_environment
 from gateway.edge.auth import new_key
@@ -22,10 +23,10 @@ from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.telemetry import set_up_logging
 
 _TABLE_COLUMNS = 140
+_UNBOUNDED_COLUMNS = 10_000
 
 cli = typer.Typer(
     name="prefixgate",
-    help="Sends each LLM request to the GPU that already holds its prefix, and bills what was really computed.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,6 +53,21 @@ def main() -> None:
     cli()
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"prefixgate {importlib.metadata.version('prefixgate')}")
+        raise typer.Exit
+
+
+@cli.callback()
+def options_of_all(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Sends each LLM request to the GPU that already holds its prefix, and bills what was really computed."""
+
+
 @cli.command()
 def serve(
     backend: Annotated[list[str] | None, typer.Option(help="Base URL of a model server; repeat for each.")] = None,
@@ -59,13 +75,18 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to bind.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to bind; 0 takes a free one.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="Redis or Valkey to share the index on.")] = None,
-    ledger: Annotated[Path | None, typer.Option(help="SQLite file of the ledger.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="SQLite file of the ledger; default: prefixgate.db in the current folder.")
+    ] = None,
     prices: Annotated[Path | None, typer.Option(help="Price book, YAML.")] = None,
     keys_file: Annotated[Path | None, typer.Option("--keys", help="Tenants and their keys, YAML.")] = None,
     policy: Annotated[str | None, typer.Option(help="prefix or round_robin.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
 ) -> None:
-    """Run the gateway."""
+    """Run the gateway.
+
+    Exit 2 where the configuration cannot be used, 3 where the gateway could not start or a part of it failed.
+    """
     settings = _config(
         config,
         {
@@ -81,6 +102,7 @@ def serve(
         },
     )
     _need_backends(settings)
+    _need_usable(settings)
     set_up_logging(settings.log_level)
     server = AnnouncingServer(server_config(settings, process_environment()))
     if not run_until_stopped(server):
@@ -120,8 +142,9 @@ def report(
         raise _refused(str(error)) from None
     match format_:
         case ReportFormat.TABLE:
-            console = _wide_console()
-            console.print(render_table(found))
+            shown = render_table(found)
+            console = _wide_console(shown)
+            console.print(shown)
             console.print(f"ledger: {path.absolute()}", markup=False, highlight=False)
         case ReportFormat.CSV:
             typer.echo(render_csv(found), nl=False)
@@ -152,10 +175,11 @@ def check(
         up = "yes" if one.healthy else "no"
         row = (one.endpoint_id, up, one.engine, one.models, one.block_size, one.capacity_tokens, one.advice)
         table.add_row(*map(escape, row))
-    console = _wide_console()
+    proven = _proof_table(proofs)
+    console = _wide_console(table, proven)
     console.print(table)
     if proof:
-        console.print(_proof_table(proofs))
+        console.print(proven)
         console.print(summary(proofs), highlight=False)
     if not all(one.healthy for one in findings) or any(one.verdict is Verdict.DIFFERENT for one in proofs):
         raise typer.Exit(1)
@@ -164,7 +188,9 @@ def check(
 @keys.command("new")
 def keys_new(
     tenant: Annotated[str, typer.Argument(help="Tenant the key is for.")],
-    key_id: Annotated[str, typer.Option("--id", help="Name of the key in the ledger.")] = "",
+    key_id: Annotated[
+        str, typer.Option("--id", help="Name of the key in the ledger, one of its own; default: TENANT-1.")
+    ] = "",
 ) -> None:
     """Make an API key: shown once here, kept as a hash in the keys file."""
     key_id = key_id or f"{tenant}-1"
@@ -175,6 +201,10 @@ def keys_new(
     typer.echo(f"key, shown only now:  {key}\n\nentry for the keys file:\n")
     typer.echo(f"tenants:\n  - id: {tenant}\n    keys:\n      - {{id: {key_id}, sha256: {digest}}}")
     typer.echo("\nFor a further tenant add only the item that begins with '- id:', under the one 'tenants:'.")
+    typer.echo(
+        f"For a further key of {tenant} add only the last line, under its one 'keys:'; each key has an id of its"
+    )
+    typer.echo(f"own, so make it with another: prefixgate keys new {tenant} --id NAME, such as {tenant}-2.")
 
 
 def _proof_table(proofs: Sequence[Proof]) -> Table:
@@ -186,10 +216,12 @@ def _proof_table(proofs: Sequence[Proof]) -> Table:
     return table
 
 
-def _wide_console() -> Console:
+def _wide_console(*tables: Table) -> Console:
     """A console for tables of many columns: in a pipe or a narrow window lines may be long, but words stay whole."""
     console = Console()
-    console.width = max(console.width, _TABLE_COLUMNS)
+    unbounded = console.options.update(width=_UNBOUNDED_COLUMNS)
+    words = [console.measure(table, options=unbounded).minimum for table in tables]
+    console.width = max(console.width, _TABLE_COLUMNS, *words)
     return console
 
 
@@ -203,6 +235,19 @@ def _config(path: Path | None, flags: dict[str, object]) -> Config:
 def _need_backends(settings: Config) -> None:
     if not settings.backends:
         raise _refused("no backend: give --backend URL, or backends in the config file")
+
+
+def _need_usable(settings: Config) -> None:
+    """What `check` refuses, `serve` refuses with the same text and exit code, before anything runs.
+
+    The files are read once more at the start itself: tenths of a second for a large tokenizer.
+    """
+    try:
+        check_files(settings)
+        for one in settings.backends:
+            endpoint_of(one, process_environment())
+    except STARTUP_ERRORS as error:
+        raise _refused(str(error)) from None
 
 
 def _refused(why: str) -> typer.Exit:

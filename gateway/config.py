@@ -68,7 +68,8 @@ class Backend(_Section):
     @property
     def name(self) -> str:
         """The endpoint's id."""
-        return self.id or re.sub(r"[^A-Za-z0-9._-]+", "-", self.url.partition("://")[2].rstrip("/"))
+        place = re.sub(r"^[^/]*@", "", self.url.split("://", 1)[-1])  # credentials are refused, and not repeated
+        return self.id or re.sub(r"[^A-Za-z0-9._-]+", "-", place.rstrip("/"))
 
 
 class Model(_Section):
@@ -116,6 +117,13 @@ class Index(_Section):
     capacity_blocks: PositiveInt | None = Field(
         None, description="Blocks one endpoint can hold, where the engine does not report it."
     )
+
+    @field_validator("redis_url")
+    @classmethod
+    def _known_scheme(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("the URL must start with redis://, rediss:// or unix://")
+        return url
 
 
 class Ledger(_Section):
@@ -196,22 +204,29 @@ def load_config(path: Path | None, environment: Mapping[str, str], flags: Mappin
     `flags` maps dotted keys ("listen.port") to values; None means not given. Raises `ConfigInvalid`.
     """
     tree: dict[str, Any] = _from_file(path) if path is not None else {}
+    variables: dict[tuple[str, ...], str] = {}
     for name, text in environment.items():
         if name.startswith(ENV_PREFIX) and name not in _ENV_NOT_CONFIG:
             keys = name.removeprefix(ENV_PREFIX).lower().split("__")
             _put(tree, keys, _from_text(text))
+            variables[tuple(keys)] = name
     for dotted, value in flags.items():
         if value is not None:
             _put(tree, dotted.split("."), value)
+            variables.pop(tuple(dotted.split(".")), None)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        places = [f"{'.'.join(map(str, e['loc'])) or 'config'}: {_complaint(e)}" for e in error.errors()]
-        raise ConfigInvalid("; ".join(places)) from None
+        raise ConfigInvalid("; ".join(_complaint(one, variables) for one in error.errors())) from None
 
 
-def _complaint(error: ErrorDetails) -> str:
-    return "unknown key" if error["type"] == "extra_forbidden" else error["msg"]
+def _complaint(error: ErrorDetails, variables: Mapping[tuple[str, ...], str]) -> str:
+    """The key, what is wrong with it, and the variable that it came from, if from one."""
+    keys = tuple(map(str, error["loc"]))
+    what = "unknown key" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
+    sources = [variables[keys[:length]] for length in range(1, len(keys) + 1) if keys[:length] in variables]
+    where = f" (from the variable {sources[-1]})" if sources else ""
+    return f"{'.'.join(keys) or 'config'}: {what}{where}"
 
 
 def is_name(text: str) -> bool:

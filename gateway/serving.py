@@ -5,11 +5,22 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from typing import Any, Final
 
 import uvicorn
 
 from gateway.app import Gateway
 from gateway.config import Config
+from gateway.telemetry import JsonLines
+
+_LOGGING: Final[dict[str, Any]] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": JsonLines}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "loggers": {"uvicorn": {"handlers": ["stderr"], "propagate": False}},
+}
+"""uvicorn's lines, such as why it could not bind, in the form of ours."""
 
 
 class Server(uvicorn.Server):
@@ -68,6 +79,7 @@ def server_config(settings: Config, environment: Mapping[str, str]) -> uvicorn.C
         ws="none",
         lifespan="on",
         access_log=False,
+        log_config=_LOGGING,
         log_level="warning",
         server_header=False,
         timeout_graceful_shutdown=int(settings.limits.drain_s),

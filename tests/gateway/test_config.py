@@ -18,6 +18,14 @@ def test_no_file_is_needed() -> None:
     assert config.listen.host == "127.0.0.1"
 
 
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [("http://a:8000/base/", "a-8000-base"), ("a:8000", "a-8000"), ("http://me:hunter2@a/x@y", "a-x-y")],
+)
+def test_a_backend_without_an_id_is_called_by_its_place_and_never_by_a_password(url: str, name: str) -> None:
+    assert Backend(url=url).name == name
+
+
 def test_the_environment_beats_the_file_and_flags_beat_both(tmp_path: Path) -> None:
     path = write(tmp_path / "c.yaml", "listen: {port: 1, host: 0.0.0.0}\nindex: {deadline_ms: 3}")
     environment = {"PREFIXGATE_LISTEN__PORT": "2", "PREFIXGATE_INDEX__DEADLINE_MS": "4", "PATH": "/bin"}
@@ -54,9 +62,24 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "gone.yaml", {}, {})
 
 
-def test_an_unknown_variable_with_our_prefix_is_an_error() -> None:
-    with pytest.raises(ConfigInvalid, match="nonsense"):
-        load_config(None, {"PREFIXGATE_NONSENSE": "1"}, {})
+@pytest.mark.parametrize(
+    ("variable", "text", "complaint"),
+    [
+        ("PREFIXGATE_NONSENSE", "1", "nonsense: unknown key (from the variable PREFIXGATE_NONSENSE)"),
+        ("PREFIXGATE_LISTEN__PRT", "1", "listen.prt: unknown key (from the variable PREFIXGATE_LISTEN__PRT)"),
+        ("PREFIXGATE_BACKENDS", '[{"ur": 1}]', "backends.0.ur: unknown key (from the variable PREFIXGATE_BACKENDS)"),
+    ],
+)
+def test_what_is_wrong_in_a_variable_is_refused_with_its_name(variable: str, text: str, complaint: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        load_config(None, {variable: text, "PREFIXGATE_LOG_LEVEL": "info"}, {})
+    assert complaint in str(caught.value).split("; ")
+
+
+def test_what_is_wrong_in_a_flag_is_not_blamed_on_the_variable_that_it_overrules() -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        load_config(None, {"PREFIXGATE_LISTEN__PORT": "2"}, {"listen.port": 70000})
+    assert "PREFIXGATE" not in str(caught.value)
 
 
 def test_a_value_and_a_section_of_one_name_are_told_apart() -> None:

@@ -50,6 +50,18 @@ def test_the_command_serves_the_tiny_model_until_it_is_told_to_stop() -> None:
         assert child.stderr.read() == ""
 
 
+def test_without_the_extra_the_command_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None; from backends.reference.__main__ import main; sys.exit(main([]))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(
+        "backends.reference: torch is not installed; in a checkout: pip install '.[reference]'"
+    )
+    assert len(ended.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("options", "mistake"),
     [
