@@ -11,7 +11,14 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefix_index.byte_pairs import LONGEST_CHARS, BytePairs, byte_pairs
+from prefix_index.byte_pairs import (
+    LONGEST_CHARS,
+    LONGEST_PIECE_CHARS,
+    PIECE_CHARS,
+    BytePairs,
+    byte_pairs,
+    in_pieces,
+)
 from prefix_index.token_bytes import pack
 from tests.prefix_index.prompt_data import chats, model_directory
 
@@ -168,6 +175,8 @@ def descending(file: dict[str, Any]) -> None:
         lambda file: file["model"].update(continuing_subword_prefix="##", merges=[], vocab={"a": 0}),
         lambda file: file.update(normalizer={"type": "NFKC"}),
         lambda file: file.update(pre_tokenizer=None),
+        lambda file: file.update(pre_tokenizer={"type": "Sequence", "pretokenizers": []}),
+        lambda file: file["model"]["vocab"].update({"cd": 257}),
         lambda file: file["pre_tokenizer"].update(add_prefix_space=True),
         lambda file: file.update(pre_tokenizer=split("[a-z]+")),
         lambda file: file.update(pre_tokenizer={**split(LLAMA3), "pretokenizers": split(LLAMA3)["pretokenizers"][1:]}),
@@ -182,3 +191,28 @@ def descending(file: dict[str, Any]) -> None:
 def test_what_is_not_proved_equal_is_left_to_the_library(change: Callable[[dict[str, Any]], object]) -> None:
     data, inner = changed(change)
     assert byte_pairs(data, inner) is None
+
+
+composing = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "e", " ", "\n", "\u0301", "\u0328", "é", "ᄀ", "ᅡ", "ᆨ", "日", "ﬁ"]),
+        st.integers(1, PIECE_CHARS),
+    )
+).map(lambda runs: "".join(char * length for char, length in runs))
+
+
+@settings(max_examples=200, deadline=None)
+@given(composing)
+def test_a_text_normalised_in_pieces_is_the_text_normalised(text: str) -> None:
+    nfc = tokenizers.normalizers.NFC()
+    assert in_pieces(nfc, text) == nfc.normalize_str(text)
+
+
+def test_no_long_piece_is_normalised_while_all_others_wait() -> None:
+    nfc = tokenizers.normalizers.NFC()
+    assert in_pieces(nfc, "日" * (LONGEST_PIECE_CHARS + 1)) is None
+    assert in_pieces(nfc, "日本 " * LONGEST_PIECE_CHARS) == "日本 " * LONGEST_PIECE_CHARS
+    data, inner = changed(lambda file: file.update(normalizer={"type": "NFC"}))
+    fast = byte_pairs(data, inner)
+    assert fast is not None
+    assert fast.encode("é" * (LONGEST_PIECE_CHARS + 1)) is None
