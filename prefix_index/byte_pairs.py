@@ -87,8 +87,8 @@ class BytePairs:
 def in_pieces(normalizer: tokenizers.normalizers.Normalizer, text: str) -> str | None:
     """`text` in NFC, normalised in pieces; None where one is longer than `LONGEST_PIECE_CHARS`. O(length).
 
-    The library keeps all other threads waiting while it normalises, 0.1 to 0.3 ms for 1,000 characters. An ASCII character
-    never joins what is before it, so a text may be cut there.
+    The library keeps all other threads waiting while it normalises, 0.1 to 0.3 ms for 1,000 characters. An ASCII
+    character never joins what is before it, so a text may be cut there.
     """
     pieces: list[str] = []
     at = 0
