@@ -105,7 +105,8 @@ def _add_message(messages: list[Message], path: str, item: Mapping[str, object])
 
 
 def _add_reasoning(messages: list[Message], path: str, item: Mapping[str, object]) -> None:
-    text = _joined_text(item.get("content"), f"{path}.content") or _joined_text(item.get("summary"), f"{path}.summary")
+    told = "content" if item.get("content") else "summary"
+    text = _joined_text(item.get(told), f"{path}.{told}")
     before = _assistant_before(messages)
     if before is None or "reasoning" in before:
         before = {"role": "assistant"}
@@ -115,12 +116,12 @@ def _add_reasoning(messages: list[Message], path: str, item: Mapping[str, object
 
 def _add_call(messages: list[Message], path: str, item: Mapping[str, object]) -> None:
     name = text_field(item, "name", path)
-    if isinstance(namespace := item.get("namespace"), str) and namespace:
-        name = flat_name(namespace, name)
     if item.get("type") == "custom_tool_call":
         arguments = custom_arguments(text_field(item, "input", path))
     else:
         arguments = text_field(item, "arguments", path)
+        if isinstance(namespace := item.get("namespace"), str) and namespace:  # there are only functions in them
+            name = flat_name(namespace, name)
     call_id = text_field(item, "call_id", path)
     call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
     before = _assistant_before(messages)

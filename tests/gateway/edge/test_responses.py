@@ -289,3 +289,18 @@ def test_allowed_tools_are_named_by_their_place_and_found_among_many() -> None:
     with pytest.raises(BadRequest) as refused:
         form(tools=many, tool_choice={"type": "allowed_tools", "tools": [{"type": "function"}]})
     assert refused.value.param == "tool_choice.tools[0].name"
+
+
+def test_reasoning_and_custom_calls_are_read_as_vllm_reads_them() -> None:
+    summary = [{"type": "summary_text", "text": "a summary"}]
+    told = {"type": "reasoning", "summary": summary, "content": [{"type": "reasoning_text", "text": ""}]}
+    call = {"type": "custom_tool_call", "call_id": "z", "name": "c", "namespace": "n", "input": "q"}
+    function = {"name": "c", "arguments": '{"input": "q"}'}
+    assert messages(told, call) == [
+        {
+            "role": "assistant",
+            "reasoning": "",
+            "reasoning_content": "",
+            "tool_calls": [{"id": "z", "type": "function", "function": function}],
+        }
+    ]
