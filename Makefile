@@ -50,10 +50,10 @@ format: $(VENV)/installed ## put the code in its form
 wheel: $(VENV)/installed ## build the wheel
 	$(BIN)/python -m build --wheel
 
-bench-demo: $(VENV)/installed ## the demo as a benchmark: bench/results/demo.json
+bench-demo: $(VENV)/installed ## the demo three times, as a benchmark: bench/results/demo.json
 	$(BIN)/python bench/demo.py
 
-bench-tokens: $(VENV)/installed ## what a request costs until its chain is known: bench/results/tokens.json
+bench-tokens: $(VENV)/installed ## time and memory of turning prompts into tokens and hashes, 1 minute: bench/results/tokens.json
 	$(BIN)/python bench/tokens.py
 
 clean: ## remove what the commands made, the virtual environment included

@@ -7,8 +7,10 @@ from pathlib import Path
 import typer
 from pydantic import BaseModel
 
+from backends.reference.model_files import FORMAT_VERSION
+from billing import PriceBook
 from gateway.cli import cli
-from gateway.config import Backend, Config, Model
+from gateway.config import Backend, Config, Model, load_config
 from gateway.errors import GatewayError
 from gateway.telemetry import Telemetry
 from gateway.types import Reason
@@ -54,6 +56,18 @@ def test_every_command_is_documented() -> None:
     names = set(getattr(group, "commands", {}))
     text = (DOCS / "operations.md").read_text()
     assert {name for name in names if f"prefixgate {name}" not in text} == set()
+
+
+def test_the_files_of_the_fleet_on_a_laptop_are_read_as_they_stand(tmp_path: Path) -> None:
+    page = (DOCS / "operations.md").read_text()
+    files = dict(re.findall(r"^cat > (\S+) <<END\n(.*?)^END$", page, flags=re.MULTILINE | re.DOTALL))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    config = load_config(tmp_path / "prefixgate.yaml", {}, {})
+    assert [backend.name for backend in config.backends] == ["engine-1", "engine-2"]
+    assert str(config.models["tiny"].tokenizer).endswith(f".cache/prefixgate/tiny-v{FORMAT_VERSION}")
+    assert str(config.prices_file) in files
+    assert PriceBook.load(tmp_path / "prices.yaml").currency == "USD"
 
 
 def test_links_between_pages_lead_somewhere() -> None:
