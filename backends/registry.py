@@ -16,6 +16,7 @@ Invariants:
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -28,6 +29,8 @@ from backends.errors import ProbeFailed, UnknownEndpoint, UpstreamError
 from backends.health import Probe, http_client, restarted
 from backends.reservations import InFlightCounter, Reservation
 from backends.types import EndpointConfig, EndpointFacts, EndpointId, EndpointSnapshot, InFlight, LoadSample
+
+log = logging.getLogger("backends")
 
 Clock = Callable[[], float]
 HttpFactory = Callable[[EndpointConfig], httpx.AsyncClient]
@@ -222,6 +225,8 @@ class _Endpoint:
         self._changed()
 
     def goes_down(self, reason: str) -> None:
+        if self.healthy or self.reason == _NOT_SEEN:
+            log.warning("endpoint down", extra={"fields": {"endpoint": self.config.id, "why": reason}})
         if reason != self.reason:
             self.reason = reason
             self.touch()
@@ -231,6 +236,8 @@ class _Endpoint:
             facts = replace(facts, reports_cached_tokens=self.facts.reports_cached_tokens)
         self.dialect, self.facts = dialect, facts
         self.load = load or self.load
+        if not self.healthy:
+            log.info("endpoint up", extra={"fields": {"endpoint": self.config.id, "engine": facts.engine}})
         self.reason = None
         self.failures = 0
         self.polls += 1

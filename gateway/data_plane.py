@@ -86,7 +86,7 @@ class Edge:
         if path.startswith("/admin/") and self._parts.admin is not None:
             await self._parts.admin(scope, receive, client.send)
             return
-        page = self._parts.pages.find(path)
+        page = self._parts.pages.find(path, scope["headers"])
         if page is None:
             await self._beside(scope, receive, client, request_id)
             return

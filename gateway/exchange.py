@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from backends import EndpointSnapshot
 from billing import Attempt, OpenedRequest, SettlementState
-from gateway.edge.upstream import Outgoing
+from gateway.edge.upstream import Outgoing, asks_for_usage
 from gateway.fleet import Seat
 from gateway.relay import PlainTee, StreamTee
 from gateway.scheduling import Decision
@@ -61,6 +61,11 @@ class Exchange:
         """The endpoint that the request was last sent to."""
         assert self.decision is not None, "nothing was sent yet"
         return self.decision.endpoint_id
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether the answer goes out in another dialect than the engine's."""
+        return self.outgoing is not None and self.outgoing.translator is not None
 
     @property
     def reports_cached_tokens(self) -> bool:
@@ -117,7 +122,7 @@ class Exchange:
         translator = self.outgoing.translator if self.outgoing is not None else None
         self.http_status = status
         if translator is None:
-            keep_usage = request.client_wants_usage
+            keep_usage = not asks_for_usage(request)
             plain = StreamTee(format_of(request.route), keep_usage=keep_usage) if streaming else PlainTee()
             self.outlet = self.tee = plain
             return plain

@@ -76,7 +76,6 @@ class Fleet:
     def __init__(self, registry: Registry, index: SharedIndex, options: FleetOptions) -> None:
         self._facts_told: dict[str, EndpointFacts] = {}
         self._holders: dict[str, str] = {}
-        self._health_told: dict[str, bool] = {}
         self._slots: dict[str, _Slots] = {}
         self._registry = registry
         self._index = index
@@ -90,9 +89,6 @@ class Fleet:
         """All endpoints as last seen; new facts of one are told to the index on the way. O(endpoints)."""
         endpoints = self._registry.snapshot()
         for endpoint in endpoints:
-            if self._health_told.get(endpoint.id) is not endpoint.healthy:
-                self._health_told[endpoint.id] = endpoint.healthy
-                _say_health(endpoint)
             if endpoint.facts is not None and self._facts_told.get(endpoint.id) is not endpoint.facts:
                 self._facts_told[endpoint.id] = endpoint.facts
                 self._publish_capacity(endpoint, endpoint.facts)
@@ -110,6 +106,11 @@ class Fleet:
     def holder_of(self, endpoint_id: str) -> str:
         """The endpoint's name in the index: its id and its generation, since a restarted engine holds nothing."""
         return self._holders.get(endpoint_id, f"{endpoint_id}@0")
+
+    def endpoint_of(self, holder: str) -> str | None:
+        """The endpoint that is this holder now; None where it is another one since."""
+        endpoint_id = holder.rpartition("@")[0]
+        return endpoint_id if self._holders.get(endpoint_id, f"{endpoint_id}@0") == holder else None
 
     def new_generation(self, endpoint_id: EndpointId, generation: int) -> None:
         """An endpoint's cache is another one now, or was seen for the first time: it is another holder.
@@ -180,6 +181,12 @@ class Fleet:
         if len(names) != 1:
             raise BadRequest("name a model: the backends serve several", param="model")
         return names.pop()
+
+    def shut_out(self) -> list[str]:
+        """Endpoints that take nothing because their engine cannot keep share groups apart, and there are several."""
+        if not self._options.needs_salt:
+            return []
+        return [e.id for e in self.snapshot() if e.facts is not None and not e.facts.supports_cache_salt]
 
     def models(self) -> dict[str, ServedModel]:
         """Every model that an endpoint which takes requests serves, by name."""
@@ -289,15 +296,6 @@ class Fleet:
             speed=self._options.speeds[endpoint.id],
             kv_use=endpoint.load.kv_use if endpoint.load else None,
         )
-
-
-def _say_health(endpoint: EndpointSnapshot) -> None:
-    """One log line each time an endpoint comes or goes, seen when a request or a page looks at the fleet."""
-    fields = {"endpoint": endpoint.id, "why": endpoint.unhealthy_reason}
-    if endpoint.healthy:
-        LOGGER.info("endpoint up", extra={"fields": fields})
-    else:
-        LOGGER.warning("endpoint down", extra={"fields": fields})
 
 
 def serves(endpoint: EndpointSnapshot, model: str) -> bool:

@@ -10,20 +10,22 @@ Nothing here runs a model, so nothing is metered and no ledger row is made. Ever
 
 import asyncio
 import re
+from codecs import BOM_UTF8
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
-from backends import Deadlines, EndpointSnapshot, Metering, NoEndpoint, UpstreamClient, UpstreamRequest
-from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS, is_control_header
+from backends import Deadlines, EndpointSnapshot, Metering, NoEndpoint, UpstreamClient, UpstreamError, UpstreamRequest
+from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS
 from gateway.edge.reading import LOOP_SAFE_PARSED_BYTES, Arrival, read_request
 from gateway.edge.splice import cut_fields
+from gateway.edge.upstream import engine_headers
 from gateway.errors import BadRequest, NotFound
 from gateway.fleet import Fleet, serves
 from gateway.planning import Planner
 from gateway.response_owners import ResponseOwners
-from gateway.surrogates import decode
+from gateway.surrogates import UNREADABLE, decode
 from gateway.types import Route
 from gateway.wire import ClientStream
 
@@ -31,7 +33,8 @@ COUNT_TOKENS: Final = "/v1/messages/count_tokens"
 _KEPT_RESPONSE: Final = re.compile(r"/v1/responses/([A-Za-z0-9_.-]{1,256})(/cancel|/input_items)?")
 _METHODS_OF_KEPT: Final = {None: ("GET", "DELETE"), "/cancel": ("POST",), "/input_items": ("GET",)}
 
-_object = msgspec.json.Decoder(dict[str, Any])
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_any = msgspec.json.Decoder(Any)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,11 @@ class Passthrough:
         """Answer a free request. Raises `GatewayError` or `BackendError` while nothing has been sent."""
         long = len(request.body) > LOOP_SAFE_PARSED_BYTES
         model, body = await asyncio.to_thread(_looked_into, request.body) if long else _looked_into(request.body)
+        if request.path == COUNT_TOKENS:
+            model = model or self._fleet.only_model()
         takers = await self._takers(request, model)
         if takers:
-            await self._relay(replace(request, body=body), takers[0], client)
+            await self._relay_from_one(replace(request, body=body), takers, client)
         elif request.path == COUNT_TOKENS and model is not None:
             await self._count(request, model, client)
         else:
@@ -93,7 +98,8 @@ class Passthrough:
         alive = [endpoint for endpoint in self._fleet.snapshot() if endpoint.healthy and endpoint.facts is not None]
         kept = _KEPT_RESPONSE.fullmatch(request.path)
         if kept is not None:
-            owner = await self._responses.endpoint_of(kept[1], request.arrival.tenant.id)
+            holder = await self._responses.holder_of(kept[1], request.arrival.tenant.id)
+            owner = None if holder is None else self._fleet.endpoint_of(holder)
             if owner is None:
                 raise NotFound("there is no response of that id")
             return [endpoint for endpoint in alive if endpoint.id == owner]
@@ -103,10 +109,22 @@ class Passthrough:
         able = [endpoint for endpoint in alive if _opens(endpoint, request)]
         return sorted(able, key=lambda endpoint: endpoint.in_flight.requests)
 
+    async def _relay_from_one(self, request: FreeRequest, takers: list[EndpointSnapshot], client: ClientStream) -> None:
+        """The answer of the first that gives one."""
+        for endpoint in takers:
+            try:
+                await self._relay(request, endpoint, client)
+            except UpstreamError as error:
+                self._fleet.failed(endpoint.id, error)
+                if client.started or endpoint is takers[-1]:
+                    raise
+            else:
+                return
+
     async def _relay(self, request: FreeRequest, endpoint: EndpointSnapshot, client: ClientStream) -> None:
         arrival, request_id = request.arrival, (b"x-request-id", request.arrival.id.encode())
-        headers = tuple((name, value) for name, value in arrival.headers if not is_control_header(name))
-        upstream = UpstreamRequest(request.method, arrival.path, (*headers, request_id), request.body)
+        headers = engine_headers(arrival.headers, arrival.id)
+        upstream = UpstreamRequest(request.method, arrival.path, headers, request.body)
         async with await self._client.send(self._fleet.config_of(endpoint.id), upstream, self._deadlines) as response:
             ours = (request_id, (b"x-prefixgate-endpoint", endpoint.id.encode()))
             dropped = {name for name, _ in ours} | {b"date"}
@@ -146,14 +164,15 @@ def _opens(endpoint: EndpointSnapshot, request: FreeRequest) -> bool:
 def _looked_into(body: bytes) -> tuple[str | None, bytes]:
     """The model that a body names, and the body without fields that steer an engine. O(body).
 
-    A body that is no object names no model and stays as it is. Raises `BadRequest` where it is nested too deeply.
+    Raises `BadRequest` for a body that is no JSON object: what we cannot read an engine might.
     """
-    try:
-        fields = decode(_object, body) if body else {}
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    body = body.removeprefix(BOM_UTF8)
+    if not body:
         return None, body
-    except RecursionError:
-        raise BadRequest("the request body is nested too deeply") from None
-    model = fields.get("model")
+    try:
+        fields = decode(_object, body)
+        model = decode(_any, bytes(fields["model"])) if "model" in fields else None
+    except UNREADABLE:
+        raise BadRequest("the request body is not a JSON object, or is nested too deeply") from None
     passed = cut_fields(body, ENGINE_CONTROL_FIELDS) if fields.keys() & ENGINE_CONTROL_FIELDS else body
     return model if isinstance(model, str) else None, passed

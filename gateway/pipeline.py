@@ -19,6 +19,7 @@ from typing import Final
 
 from backends import (
     Deadlines,
+    EndpointSnapshot,
     FirstByteTimeout,
     IdleTimeout,
     NoEndpoint,
@@ -31,7 +32,7 @@ from billing import Ledger, LedgerUnavailable, SettlementState
 from gateway.decision_log import DecisionLog
 from gateway.edge.error_shapes import stream_error
 from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
-from gateway.errors import BadRequest, GatewayError, Internal, NotFound, as_gateway_error
+from gateway.errors import BadRequest, GatewayError, Internal, NotFound, Unavailable, UpstreamFailed, as_gateway_error
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.planning import Planner
@@ -96,8 +97,8 @@ class Pipeline:
             request = replace(request, model=parts.fleet.only_model())
         if not parts.ledger.healthy:  # no engine is to compute what could not be billed
             raise LedgerUnavailable("the last write failed, or too many rows wait")
-        owner = await self._owner_of(request)
         endpoints = parts.fleet.serving(request.model)
+        owner = await self._owner_of(request, endpoints)
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
         match = await parts.index.match(plan.chain)
         exchange = Exchange(request, plan, match, endpoints, owner)
@@ -112,12 +113,13 @@ class Pipeline:
         finally:
             exchange.release()
 
-    async def _owner_of(self, request: InferenceRequest) -> str | None:
+    async def _owner_of(self, request: InferenceRequest, endpoints: list[EndpointSnapshot]) -> str | None:
         """The one endpoint that may take the request, where it continues a response that is kept there."""
-        previous = request.previous_response_id
-        if previous is None:
-            return None
-        owner = await self._parts.responses.endpoint_of(previous, request.tenant.id)
+        previous, fleet = request.previous_response_id, self._parts.fleet
+        if previous is None or not any(fleet.speaks(endpoint, request) for endpoint in endpoints):
+            return None  # where nobody keeps responses, that is what the client is told
+        holder = await self._parts.responses.holder_of(previous, request.tenant.id)
+        owner = None if holder is None else fleet.endpoint_of(holder)
         if owner is None:
             raise NotFound("there is no response of that id", param="previous_response_id")
         return owner
@@ -183,6 +185,8 @@ class Pipeline:
         if not candidates:
             if set(filtered.values()) == {Filtered.NOT_SPOKEN}:
                 raise _spoken_by_nobody(request)
+            if set(filtered.values()) == {Filtered.NO_SALT}:
+                raise Unavailable("no backend of this model can keep share groups apart; its operator must see to that")
             raise NoEndpoint(request.model, sorted(failed))
         if not self._options.prefix_aware:
             return decide_in_turn(candidates, filtered, prompt_tokens=plan.chain.prompt_tokens, turn=next(self._turn))
@@ -224,6 +228,8 @@ class Pipeline:
         await self._keep_response(exchange)
         exchange.attempt_ends(parts.clocks.wall(), "answered")
         state = exchange.final_state()
+        if exchange.is_translated and isinstance(tee, StreamTee) and not (tee.complete or tee.failed):
+            raise UpstreamFailed("the answer ended before it was whole")
         cut = state is SettlementState.PARTIAL and not tee.usage.seen
         await _in_time(parts.settler.settle_cut(exchange) if cut else parts.settler.settle(exchange, state))
         parts.fleet.succeeded(exchange.endpoint_id, reports_cached_tokens=exchange.reports_cached_tokens)
@@ -233,10 +239,9 @@ class Pipeline:
 
     async def _keep_response(self, exchange: Exchange) -> None:
         """Remember whose response the engine keeps under the id that it has just named."""
-        request, tee = exchange.request, exchange.tee
-        natively = exchange.outgoing is not None and exchange.outgoing.translator is None
-        if request.route is Route.RESPONSES and natively and tee is not None and tee.response_id is not None:
-            await self._parts.responses.remember(tee.response_id, request.tenant.id, exchange.endpoint_id)
+        request, response_id = exchange.request, exchange.tee.response_id if exchange.tee is not None else None
+        if request.route is Route.RESPONSES and not exchange.is_translated and response_id is not None:
+            await self._parts.responses.remember(response_id, request.tenant.id, exchange.holder)
 
     def _first_byte(self, exchange: Exchange) -> None:
         parts = self._parts
@@ -251,7 +256,8 @@ class Pipeline:
         if not client.started:
             exchange.http_status = error.status
         settler, begun = self._parts.settler, client.started
-        settled = settler.settle_cut(exchange) if begun else settler.settle(exchange, SettlementState.FAILED)
+        unserved = SettlementState.REJECTED if error.status < 500 else SettlementState.FAILED
+        settled = settler.settle_cut(exchange) if begun else settler.settle(exchange, unserved)
         with suppress(LedgerUnavailable):  # the request fails already
             await _in_time(settled)
         if not client.started:
@@ -315,6 +321,6 @@ def _answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> H
         ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))
     if streaming:
         ours += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-    translated = exchange.outgoing is not None and exchange.outgoing.translator is not None
+    translated = exchange.is_translated
     replaced = {name for name, _ in ours} | {b"date"} | ({b"content-length"} if streaming or translated else set())
     return (*(field for field in upstream if field[0] not in replaced), *ours)

@@ -11,9 +11,9 @@ a thread, so that the loop stays free.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -33,14 +33,19 @@ from prefix_index import (
 from prefix_index.prompt import ModelText, PromptView, Unsupported
 from prefix_index.prompt.media import is_text, media_of
 from prefix_index.prompt.render import plain_prompt
+from prefix_index.segments import Encoding
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _ENGINE_FINGERPRINT: Final = b"engine"
 _BYTES_FINGERPRINT: Final = b"bytes"
 _ENGINE_KNOWS: Final = frozenset({Unsupported.CUSTOM_ENCODER, Unsupported.NO_TOKENIZER, Unsupported.TOOLS})
 _TEXT_BYTES_PER_TOKEN: Final = 4
 """Of English text, roughly."""
-LOOP_SAFE_HASHED_BYTES: Final = 256 * 1024
-"""A body whose pictures may be hashed and whose text be written anew on the event loop: under 2 ms."""
+LOOP_SAFE_BODY_BYTES: Final = 128 * 1024
+"""A body whose prompt may be rendered, looked up and joined on the event loop: 1 ms where it is known."""
+LOOP_SAFE_MESSAGES: Final = 200
 LOOP_SAFE_TOKENS_BYTES: Final = 1024 * 1024
 """Ids whose chain may be hashed on the event loop when nothing of it is known: under 2 ms at 0.07 µs a block of 16."""
 
@@ -60,6 +65,7 @@ class _Tokens:
     source: TokenSource
     fingerprint: bytes
     exact: bool = True
+    local_tokens: int | None = None
 
 
 class Planner:
@@ -75,7 +81,7 @@ class Planner:
         """The chain of a request, as good as it can be had; never raises for what the engine should judge."""
         if request.blind is not None:
             return _without_tokens(request, block_size, request.blind)
-        shape = shape_of(request.route.value, request.prompt)
+        shape = await _off_loop(request, shape_of, request.route.value, request.prompt)
         try:
             tokens = await self._tokens(request, endpoints, shape)
         except UnsupportedContent:
@@ -84,7 +90,7 @@ class Planner:
             return _without_tokens(request, block_size, Reason.NOT_TOKENIZED)
         chain = await self._chain(tokens, _root(request, endpoints, tokens.fingerprint, block_size), block_size)
         short = None if len(chain) else Reason.SHORT_PROMPT
-        return Plan(chain, tokens.source, short, exact=tokens.exact, shape=shape)
+        return Plan(chain, tokens.source, short, exact=tokens.exact, shape=shape, local_tokens=tokens.local_tokens)
 
     def is_exact(self, model: str, endpoints: list[EndpointSnapshot]) -> bool:
         """Whether the prompts of a model are tokenised as its engine does."""
@@ -112,17 +118,17 @@ class Planner:
         """Raises `UnsupportedContent` or `TemplateFailed` where there is no way to the tokens."""
         text = self._text_of(request.model, endpoints)
         believed = not self._parity.is_degraded(request.model, shape)
-        local = None if text is None else await _local_tokens(text, request.prompt)
+        local = None if text is None else await _local_tokens(text, request)
         if local is not None and believed:
             return local
-        given = _given_ids(request.prompt)
+        given = await _off_loop(request, _given_ids, request.prompt)
         asked = given or await self._engine.tokens_of(request.model, request.prompt, endpoints)
+        counted = len(local.ids) // TOKEN_BYTES if local is not None and local.exact else None
         if asked is not None:
-            return _Tokens(asked, TokenSource.ENGINE, _ENGINE_FINGERPRINT)
+            return _Tokens(asked, TokenSource.ENGINE, _ENGINE_FINGERPRINT, local_tokens=counted)
         if local is not None:
-            return replace(local, exact=False)
-        long = len(request.body) > LOOP_SAFE_HASHED_BYTES
-        ids = await asyncio.to_thread(bytes_as_tokens, request.prompt) if long else bytes_as_tokens(request.prompt)
+            return replace(local, exact=False, local_tokens=counted)
+        ids = await _off_loop(request, bytes_as_tokens, request.prompt)
         return _Tokens(ids, TokenSource.BYTES, _BYTES_FINGERPRINT, exact=False)
 
     async def _chain(self, tokens: _Tokens, root: bytes, block_size: int) -> Chain:
@@ -177,25 +183,42 @@ def _with_digests(message: Mapping[str, object]) -> Mapping[str, object]:
     return {**message, "content": shown}
 
 
-async def _local_tokens(text: ModelText, prompt: PromptView) -> _Tokens | None:
+async def _local_tokens(text: ModelText, request: InferenceRequest) -> _Tokens | None:
     """None where only the engine has the tokenizer, or renders by code of its own."""
     try:
-        return await _rendered_here(text, prompt)
+        if _is_long(request):
+            return await asyncio.to_thread(_rendered_here, text, request.prompt)
+        encoding, exact = _begun(text, request.prompt)
+        if encoding.is_long:
+            await asyncio.to_thread(encoding.compute)
+        else:
+            encoding.compute()
+        return _Tokens(encoding.finish(), TokenSource.LOCAL, text.fingerprint, exact)
     except UnsupportedContent as error:
         if error.kind in _ENGINE_KNOWS:
             return None
         raise
 
 
-async def _rendered_here(text: ModelText, prompt: PromptView) -> _Tokens:
-    long = text.renders_long(prompt)
-    rendered = await asyncio.to_thread(text.prompt_of, prompt) if long else text.prompt_of(prompt)
-    encoding = text.begin_prompt(rendered, add_special_tokens=prompt.add_special_tokens)
-    if encoding.is_long:
-        await asyncio.to_thread(encoding.compute)
-    else:
-        encoding.compute()
-    return _Tokens(encoding.finish(), TokenSource.LOCAL, text.fingerprint, exact=rendered.exact)
+def _rendered_here(text: ModelText, prompt: PromptView) -> _Tokens:
+    encoding, exact = _begun(text, prompt)
+    encoding.compute()
+    return _Tokens(encoding.finish(), TokenSource.LOCAL, text.fingerprint, exact)
+
+
+def _begun(text: ModelText, prompt: PromptView) -> tuple[Encoding, bool]:
+    rendered = text.prompt_of(prompt)
+    return text.begin_prompt(rendered, add_special_tokens=prompt.add_special_tokens), rendered.exact
+
+
+def _is_long(request: InferenceRequest) -> bool:
+    """Whether what is done with the prompt may take longer than 2 ms, known or not, and so belongs in a thread."""
+    return len(request.body) > LOOP_SAFE_BODY_BYTES or len(request.prompt.messages or ()) > LOOP_SAFE_MESSAGES
+
+
+async def _off_loop(request: InferenceRequest, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `work` gives, made in a thread where the prompt is long."""
+    return await asyncio.to_thread(work, *args, **kwargs) if _is_long(request) else work(*args, **kwargs)
 
 
 def _without_tokens(request: InferenceRequest, block_size: int, reason: Reason) -> Plan:

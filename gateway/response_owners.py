@@ -1,10 +1,11 @@
 """Who may see a response that an engine keeps, and where it is.
 
-    response id --> (tenant, endpoint)      in this process, bounded; and in Redis, where there is one, for all replicas
+    response id --> (tenant, holder)      in this process, bounded; and in Redis, where there is one, for all replicas
 
-A response id belongs to an endpoint and a tenant: a request that continues it, reads it or cancels it goes there, and
-to anyone else it does not exist. Engines know nothing of tenants, so without this one tenant could read another's
-conversation by its id. The first owner of an id stays its owner.
+A response id belongs to a tenant and to an endpoint in one generation: a request that continues it, reads it or cancels
+it goes there, and to anyone else it does not exist. Engines know nothing of tenants, so without this one tenant could
+read another's conversation by its id. Engines that count their ids give the same ones again after a restart, to
+whomever: so an id is worth nothing in another generation, and one given to two tenants in one generation is nobody's.
 
 What cannot be found in time is unknown, and unknown means 404, never somebody else's response. Redis holds digests of
 the ids, for `KEPT_S`.
@@ -31,8 +32,10 @@ DEADLINE_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
+    """`tenant_id` is empty for what is nobody's."""
+
     tenant_id: TenantId
-    endpoint_id: str
+    holder: str
 
 
 class ResponseOwners:
@@ -44,23 +47,35 @@ class ResponseOwners:
         self._most = most
         self._owners: dict[str, _Owner] = {}
 
-    async def remember(self, response_id: str, tenant_id: TenantId, endpoint_id: str) -> None:
-        """An endpoint made this response for this tenant. Never raises, returns within `DEADLINE_S`."""
-        if len(response_id) > LONGEST_ID_CHARS or response_id in self._owners:
+    async def remember(self, response_id: str, tenant_id: TenantId, holder: str) -> None:
+        """A holder made this response for this tenant. Never raises, returns within `DEADLINE_S`."""
+        given = _Owner(tenant_id, holder)
+        known = self._owners.get(response_id)
+        if len(response_id) > LONGEST_ID_CHARS or known == given:
             return
-        self._owners[response_id] = _Owner(tenant_id, endpoint_id)
+        if known is None and self._redis is not None:
+            known = await self._first(response_id, given)
+        owner = _nobody(holder) if known is not None and known.holder == holder and known != given else given
+        self._owners[response_id] = owner
         if len(self._owners) > self._most:
             del self._owners[next(iter(self._owners))]
-        if self._redis is not None:
-            value = f"{tenant_id}\n{endpoint_id}".encode()
-            await _in_time(self._redis.set(self._key(response_id), value, nx=True, ex=KEPT_S))
+        if known is not None and known != owner and self._redis is not None:
+            await _in_time(self._redis.set(self._key(response_id), _written(owner), ex=KEPT_S))
 
-    async def endpoint_of(self, response_id: str, tenant_id: TenantId) -> str | None:
-        """Where the response is; None where it is not known, or not this tenant's. As patient as `remember`."""
+    async def holder_of(self, response_id: str, tenant_id: TenantId) -> str | None:
+        """Who holds the response; None where it is not known, or not this tenant's. As patient as `remember`."""
         owner = self._owners.get(response_id)
         if owner is None and self._redis is not None and len(response_id) <= LONGEST_ID_CHARS:
             owner = _read(await _in_time(self._redis.get(self._key(response_id))))
-        return owner.endpoint_id if owner is not None and owner.tenant_id == tenant_id else None
+        return owner.holder if owner is not None and owner.tenant_id == tenant_id else None
+
+    async def _first(self, response_id: str, given: _Owner) -> _Owner | None:
+        """Write an owner where there is none; who was there before, if anybody."""
+        assert self._redis is not None
+        key = self._key(response_id)
+        if await _in_time(self._redis.set(key, _written(given), nx=True, ex=KEPT_S)):
+            return None
+        return _read(await _in_time(self._redis.get(key)))
 
     def _key(self, response_id: str) -> bytes:
         return self._prefix + blake2b(response_id.encode("utf-8", "replace"), digest_size=16).digest()
@@ -75,8 +90,16 @@ async def _in_time(question: Awaitable[object]) -> object:
         return None
 
 
+def _nobody(holder: str) -> _Owner:
+    return _Owner(TenantId(""), holder)
+
+
+def _written(owner: _Owner) -> bytes:
+    return f"{owner.tenant_id}\n{owner.holder}".encode()
+
+
 def _read(value: object) -> _Owner | None:
     if not isinstance(value, bytes):
         return None
-    tenant, _, endpoint = value.decode(errors="replace").partition("\n")
-    return _Owner(TenantId(tenant), endpoint)
+    tenant, _, holder = value.decode(errors="replace").partition("\n")
+    return _Owner(TenantId(tenant), holder)

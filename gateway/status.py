@@ -6,17 +6,22 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import msgspec
 
+from backends import ServedModel
 from billing import Ledger
-from gateway.errors import Unavailable
+from gateway.errors import ModelNotFound, Unavailable
 from gateway.fleet import Fleet, serves
 from gateway.parity import ParityBook
 from gateway.planning import Planner
 from gateway.telemetry import Telemetry
 from gateway.types import Headers
 from prefix_index import SharedIndex
+
+_MODELS: Final = "/v1/models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +63,14 @@ class StatusPages:
             "/health": Page(self._health),
             "/ready": Page(self._ready),
             "/metrics": Page(self._metrics),
-            "/v1/models": Page(self._models, needs_key=True),
         }
 
-    def find(self, path: str) -> Page | None:
-        """The page at a path."""
+    def find(self, path: str, headers: Headers) -> Page | None:
+        """The page at a path. The models' come in the form of the API whose client asks."""
+        if path == _MODELS or path.startswith(f"{_MODELS}/"):
+            name = path.removeprefix(_MODELS).removeprefix("/")
+            anthropic = any(header == b"anthropic-version" for header, _ in headers)
+            return Page(partial(self._models, name, anthropic=anthropic), needs_key=True)
         return self._pages.get(path)
 
     def degraded(self) -> dict[str, str]:
@@ -84,6 +92,11 @@ class StatusPages:
         if wrong:
             told = "; ".join(f"{model}: {', '.join(shapes)}" for model, shapes in wrong.items())
             found["parity"] = f"the tokenizer or template given here counts otherwise than the engine: {told}"
+        shut_out = self._fleet.shut_out()
+        if shut_out:
+            found["isolation"] = (
+                f"these take no requests, since they cannot keep share groups apart: {', '.join(shut_out)}"
+            )
         down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy)
         if down:
             found["endpoints"] = f"down: {', '.join(down)}"
@@ -113,33 +126,45 @@ class StatusPages:
         ready = bool(takers) and self._ledger.healthy
         return _json(200 if ready else 503, {"ready": ready, "endpoints": takers, "ledger": self._ledger.healthy})
 
-    async def _models(self) -> Answer:
+    async def _models(self, name: str, *, anthropic: bool) -> Answer:
         models = self._fleet.models()
         if not models:
             raise Unavailable("no backend answers at the moment, so its models are not known; try again")
-        data = [
-            {
-                "id": model.id,
-                "object": "model",
-                "created": 0,
-                "owned_by": "prefixgate",
-                "max_model_len": model.max_model_len,
-                "parent": model.parent,
-            }
-            for _, model in sorted(models.items())
-        ]
-        return _json(200, {"object": "list", "data": data})
+        form = _anthropic_model if anthropic else _openai_model
+        if name:
+            if name not in models:
+                raise ModelNotFound(f"no backend serves the model {name[:100]!r}", param="model")
+            return _json(200, form(models[name]))
+        data = [form(model) for _, model in sorted(models.items())]
+        ends = {"has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
+        return _json(200, {"data": data, **(ends if anthropic else {"object": "list"})})
 
     async def _metrics(self) -> Answer:
         telemetry = self._telemetry
         degraded = self.degraded()
-        for part in ("index", "ledger", "tokenizer", "parity", "endpoints"):
+        for part in ("index", "ledger", "tokenizer", "parity", "isolation", "endpoints"):
             telemetry.degraded.labels(part).set(part in degraded)
         for endpoint in self._fleet.snapshot():
             telemetry.endpoint_healthy.labels(endpoint.id).set(endpoint.healthy)
         telemetry.index_dropped_writes.set(self._index.dropped_writes)
         body = await asyncio.to_thread(telemetry.exposition)
         return Answer(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), body)
+
+
+def _openai_model(model: ServedModel) -> dict[str, object]:
+    return {
+        "id": model.id,
+        "object": "model",
+        "created": 0,
+        "owned_by": "prefixgate",
+        "max_model_len": model.max_model_len,
+        "parent": model.parent,
+    }
+
+
+def _anthropic_model(model: ServedModel) -> dict[str, object]:
+    """When a model was made is not known; the wire type wants a time all the same."""
+    return {"type": "model", "id": model.id, "display_name": model.id, "created_at": "1970-01-01T00:00:00Z"}
 
 
 def _json(status: int, content: Mapping[str, object]) -> Answer:

@@ -147,7 +147,8 @@ class Plan:
 
     `source` is None where there are no tokens at all. `exact`: the tokens are the engine's own, so their number may be
     held against its report; not so for bytes, beside pictures, and where the counts have been found to differ.
-    `shape` names the kind of request for that comparison.
+    `shape` names the kind of request for that comparison. `local_tokens` is what the tokenizer given here counts, where
+    it is not believed: the comparison goes on, so that it can be believed again.
     """
 
     chain: Chain
@@ -155,6 +156,15 @@ class Plan:
     no_affinity: Reason | None = None
     exact: bool = True
     shape: str = ""
+    local_tokens: int | None = None
+
+    @property
+    def counted(self) -> tuple[TokenSource, int] | None:
+        """What is held against the engine's count of the prompt, and where it is from; None where nothing can be."""
+        if self.local_tokens is not None:
+            return TokenSource.LOCAL, self.local_tokens
+        prompt_tokens = self.prompt_tokens
+        return None if self.source is None or prompt_tokens is None else (self.source, prompt_tokens)
 
     @property
     def prompt_tokens(self) -> int | None:

@@ -91,7 +91,9 @@ def _salted(dialect: Dialect, version: object, routes: frozenset[str]) -> frozen
     if not dialect.supports_cache_salt:
         return frozenset()
     parts = version.split(".")[:2] if isinstance(version, str) else []
-    numbers = tuple(int(part) for part in parts if part.isdecimal())
+    if not all(part.isdecimal() for part in parts):
+        parts = []
+    numbers = tuple(map(int, parts))
     if dialect.salted_everywhere_since is not None and numbers >= dialect.salted_everywhere_since:
         return routes
     return routes - {MESSAGES, RESPONSES}

@@ -1,5 +1,5 @@
 """Any other server of the OpenAI protocol: chat completions, a list of models, and nothing else for granted."""
 
-from backends.dialects.types import Dialect
+from backends.dialects.types import CHAT, COMPLETIONS, NEWER_ROUTES, Dialect
 
-OPENAI = Dialect(name="openai")
+OPENAI = Dialect(name="openai", routes=frozenset({CHAT}), uncertain_routes=(COMPLETIONS, *NEWER_ROUTES))

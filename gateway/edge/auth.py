@@ -67,7 +67,7 @@ class Authenticator:
             return self._open_tenant
         key = _presented_key(headers)
         if key is None:
-            raise Unauthorized("no API key: send it as 'Authorization: Bearer ...'")
+            raise Unauthorized("no API key: send it as 'Authorization: Bearer ...' or 'x-api-key: ...'")
         digest = hashlib.sha256(key).hexdigest()
         tenant = self._by_digest.get(digest)
         if tenant is None:

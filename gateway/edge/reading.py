@@ -7,11 +7,12 @@ Only what the gateway itself needs is looked at; everything else is the engine's
 are typed, so a wrong type is answered with the path of the field and never with its content.
 """
 
+import re
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -36,8 +37,15 @@ LONGEST_OUTPUT_TOKENS = (1 << 31) - 1
 LOOP_SAFE_PARSED_BYTES: Final = 512 * 1024
 """A body that may be read on the event loop: under 2 ms."""
 
-NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 _NULL = b"null"
+_TRUE_WORDS = frozenset({"true", "1", "t", "yes", "y", "on"})
+_MISSING = re.compile(r"missing required field `([^`]+)`(?: - at `\$\.?([^`]*)`)?")
+_NOBODYS: Final = ("background", "conversation", "input[")
+"""Of what no chat can say, that which no engine may be asked either: see `_WHY_REFUSED`."""
+_WHY_REFUSED: Final = (
+    "this is not served: an engine's conversations and items belong to no tenant, and what is computed in the "
+    "background could not be billed"
+)
 _RAW_FIELDS: Final = (*ALTERING_FIELDS, *ADAPTER_FIELDS)
 """Fields of which only their JSON matters."""
 
@@ -61,10 +69,10 @@ class _StreamOptions(msgspec.Struct):
 
 class _Common(msgspec.Struct, kw_only=True):
     model: str | None = None
-    stream: bool | None = None
+    stream: bool | int | float | str | None = None
     stream_options: _StreamOptions | None = None
-    max_tokens: NonNegative | None = None
-    max_completion_tokens: NonNegative | None = None
+    max_tokens: int | float | None = None
+    max_completion_tokens: int | float | None = None
     adapter_id: msgspec.Raw = msgspec.Raw(_NULL)
     lora: msgspec.Raw = msgspec.Raw(_NULL)
     lora_path: msgspec.Raw = msgspec.Raw(_NULL)
@@ -91,7 +99,7 @@ class _Chat(_Common, kw_only=True):
 
 
 class _Completion(_Common, kw_only=True):
-    prompt: str | list[Any]
+    prompt: Any = None
     add_special_tokens: bool = True
 
 
@@ -150,6 +158,8 @@ def _read_foreign(arrival: Arrival, body: bytes) -> InferenceRequest:
     if previous is not None and not isinstance(previous, str):
         raise BadRequest("Expected `str | null`", param="previous_response_id")
     foreign = ForeignForm(decoded, form, untranslatable(decoded), previous)
+    if foreign.untranslatable is not None and foreign.untranslatable.startswith(_NOBODYS):
+        raise BadRequest(_WHY_REFUSED, param=foreign.untranslatable)
     continued = any(decoded.get(name) is not None for name in KEPT_BY_SERVER)
     blind = Reason.PREVIOUS_RESPONSE if continued else None
     return _request(arrival, body, view, _chat_prompt(view), foreign=foreign, blind=blind)
@@ -179,9 +189,9 @@ def _request(
         route=arrival.route,
         path=arrival.path,
         model=view.model or "",
-        stream=bool(view.stream),
+        stream=_is_true(view.stream),
         client_wants_usage=bool(view.stream_options and view.stream_options.include_usage),
-        max_output_tokens=None if limit is None else min(limit, LONGEST_OUTPUT_TOKENS),
+        max_output_tokens=_as_limit(limit),
         prompt=prompt,
         body=body,
         headers=arrival.headers,
@@ -191,6 +201,18 @@ def _request(
         adapter=_adapter(view),
         blind=blind,
     )
+
+
+def _is_true(value: object) -> bool:
+    """Whether engines read a value as true: their models are as lax as that."""
+    return value.strip().lower() in _TRUE_WORDS if isinstance(value, str) else value == 1
+
+
+def _as_limit(value: float | None) -> int | None:
+    """A client's limit of tokens as load; below 0 is none, which some engines write so."""
+    if value is None or not value >= 0:
+        return None
+    return int(min(value, LONGEST_OUTPUT_TOKENS))
 
 
 def _chat_prompt(view: _Chat) -> PromptView:
@@ -225,6 +247,9 @@ def _adapter(view: _Common) -> str | None:
 
 def _place(text: str) -> str | None:
     """The path in msgspec's message ("... - at `$.messages[0]`"), in the form the OpenAI API uses."""
+    missing = _MISSING.search(text)
+    if missing is not None:
+        return f"{missing[2]}.{missing[1]}" if missing[2] else missing[1]
     _, found, path = text.rpartition("`$")
     return path.strip("`.") or None if found else None
 

@@ -34,13 +34,15 @@ class _Member:
 
 
 def add_fields(body: bytes, fields: Mapping[str, bytes]) -> bytes:
-    """`body`, a JSON object with at least one member, with `fields` (name to JSON bytes) as its last members."""
+    """`body`, a JSON object, with `fields` (name to JSON bytes) as its last members."""
     if not fields:
         return body
     head = body.rstrip(b" \t\n\r")
     assert head.endswith(b"}"), "the body was parsed as an object before"
-    ours = b"".join(b',"%s":%s' % (name.encode(), value) for name, value in fields.items())
-    return head[:-1] + ours + b"}"
+    ours = b",".join(b'"%s":%s' % (name.encode(), value) for name, value in fields.items())
+    before = head[:-1]
+    comma = b"" if before.rstrip(b" \t\n\r").endswith(b"{") else b","
+    return before + comma + ours + b"}"
 
 
 def cut_fields(body: bytes, names: frozenset[str]) -> bytes:
@@ -59,15 +61,12 @@ def cut_fields(body: bytes, names: frozenset[str]) -> bytes:
 
 
 def put_in_object(body: bytes, name: str, inner: Mapping[str, bytes]) -> bytes:
-    """`body` where the last top-level member called `name`, an object or null, has `inner` as its last members."""
+    """`body` where the last top-level member called `name`, an object or null, has `inner` as its last members, in
+    place of any of the same names."""
     text = body.decode()
     member = [found for found in _members(text) if found.key == name][-1]
     value = text[member.value_start : member.end].encode()
-    has_members = value.startswith(b"{") and value[1:-1].strip() != b""
-    if has_members:
-        new = add_fields(value, inner)
-    else:
-        new = b"{" + b",".join(b'"%s":%s' % (key.encode(), item) for key, item in inner.items()) + b"}"
+    new = add_fields(cut_fields(value, frozenset(inner)) if value.startswith(b"{") else b"{}", inner)
     return text[: member.value_start].encode() + new + text[member.end :].encode()
 
 

@@ -15,10 +15,16 @@ from gateway.edge.splice import add_fields, cut_fields, put_in_object
 from gateway.edge.translation import AnswerTranslator
 from gateway.errors import BadRequest
 from gateway.surrogates import decode
-from gateway.types import ForeignForm, Headers, InferenceRequest, Route
+from gateway.types import ForeignForm, Headers, InferenceRequest, RequestId, Route
 
 _USAGE_ON_REQUEST: Final = frozenset({Route.CHAT, Route.COMPLETIONS})
 """Dialects whose streams carry usage only where it is asked for."""
+
+
+def asks_for_usage(request: InferenceRequest) -> bool:
+    """Whether the gateway asks for the usage of a stream, which the client did not: it is taken out again."""
+    return request.stream and not request.client_wants_usage and request.route in _USAGE_ON_REQUEST
+
 
 _keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -52,8 +58,18 @@ def outgoing(request: InferenceRequest, *, natively: bool, inject_salt: bool) ->
 
 def upstream_headers(request: InferenceRequest) -> Headers:
     """The client's headers less those that steer an engine, with our request id."""
-    passed = tuple((name, value) for name, value in request.headers if not is_control_header(name))
-    return (*passed, (b"x-request-id", request.id.encode()))
+    return engine_headers(request.headers, request.id)
+
+
+def engine_headers(headers: Headers, request_id: RequestId) -> Headers:
+    """The same for any request. What the client's `Connection` names ends here, and cannot take ours with it."""
+    named = {word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")}
+    passed = (
+        (name, value)
+        for name, value in headers
+        if name != b"connection" and name not in named and not is_control_header(name)
+    )
+    return (*passed, (b"x-request-id", request_id.encode()))
 
 
 def _spliced(request: InferenceRequest, *, inject_salt: bool) -> bytes:
@@ -62,7 +78,7 @@ def _spliced(request: InferenceRequest, *, inject_salt: bool) -> bytes:
     ours: dict[str, bytes] = {}
     if inject_salt:
         ours["cache_salt"] = msgspec.json.encode(request.tenant.salt)
-    if request.stream and not request.client_wants_usage and request.route in _USAGE_ON_REQUEST:
+    if asks_for_usage(request):
         if "stream_options" in keys:
             body = put_in_object(body, "stream_options", {"include_usage": b"true"})
         else:
@@ -71,6 +87,8 @@ def _spliced(request: InferenceRequest, *, inject_salt: bool) -> bytes:
 
 
 def _translated(request: InferenceRequest, foreign: ForeignForm, *, inject_salt: bool) -> Outgoing:
+    if request.route is Route.MESSAGES and "max_tokens" not in foreign.body:
+        raise BadRequest("Object missing required field `max_tokens`", param="max_tokens")
     chat = {name: value for name, value in foreign.chat.items() if name not in ENGINE_CONTROL_FIELDS}
     if inject_salt:
         chat["cache_salt"] = request.tenant.salt

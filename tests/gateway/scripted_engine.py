@@ -26,6 +26,7 @@ class ScriptedEngine:
     routes: frozenset[str] = frozenset()
     """Routes it speaks beside chat completions and completions."""
     version: str = "0.32.0"
+    owner: str = "vllm"
     pages: dict[str, object] = field(default_factory=dict)
     """Further pages for GET, by path."""
     gets: list[str] = field(default_factory=list)
@@ -69,7 +70,7 @@ class ScriptedEngine:
             self.gets.append(path)
             return _plain(200, self.pages[path])
         if path == "/v1/models":
-            models = [{"id": self.model, "object": "model", "owned_by": "vllm", "max_model_len": 2048}]
+            models = [{"id": self.model, "object": "model", "owned_by": self.owner, "max_model_len": 2048}]
             return _plain(200, {"object": "list", "data": models})
         if path == "/version":
             return _plain(200, {"version": self.version})
@@ -102,10 +103,14 @@ class _AlreadyRead(Peer):
 
 @asynccontextmanager
 async def scripted_engine(
-    *scripts: Behaviour, model: str = "m", routes: frozenset[str] = frozenset(), version: str = "0.32.0"
+    *scripts: Behaviour,
+    model: str = "m",
+    routes: frozenset[str] = frozenset(),
+    version: str = "0.32.0",
+    owner: str = "vllm",
 ) -> AsyncIterator[ScriptedEngine]:
     """Run one until the block ends. It speaks chat completions, completions and `routes`, as vLLM of this version."""
-    engine = ScriptedEngine(model, list(scripts), routes, version=version)
+    engine = ScriptedEngine(model, list(scripts), routes, version=version, owner=owner)
     async with HostileServer([engine.serve]) as server:
         engine.url = server.url
         yield engine

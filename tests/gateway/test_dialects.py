@@ -237,7 +237,7 @@ async def test_what_continues_a_response_is_refused_where_the_backends_keep_none
         url = f"{gateway.url}/v1/responses"
         unknown = await client.post(url, json={**RESPONSES, "previous_response_id": "resp_1"})
         conversation = await client.post(url, json={**RESPONSES, "conversation": "conv_1"})
-    assert unknown.status_code == 404
+    assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "previous_response_id")
     assert (conversation.status_code, conversation.json()["error"]["param"]) == (400, "conversation")
     assert engine.bodies == []
 
@@ -332,7 +332,7 @@ async def test_the_reasons_sum_to_the_requests(start_gateway: StartGateway, clie
             ("/v1/completions", {"model": "m", "prompt": ["a", "b"]}),
             ("/v1/embeddings", {"model": "m", "input": "a"}),
             ("/v1/messages", MESSAGES),
-            ("/v1/responses", {**RESPONSES, "conversation": "c"}),
+            ("/v1/responses", {**RESPONSES, "prompt": {"id": "p"}}),
         ):
             await client.post(f"{gateway.url}{path}", json={**body, "stream": True})
         await settled(gateway, 6)

@@ -48,14 +48,13 @@ def test_a_completion_takes_text_and_token_ids() -> None:
         (b"[]", None),
         (b"\xff\xfe", None),
         (b'{"model":"\xff","messages":[]}', None),
-        (b'{"model":"m"}', None),
+        (b'{"model":"m"}', "messages"),
         (b'{"model":5,"messages":[]}', "model"),
         (b'{"model":"m","messages":"Hi"}', "messages"),
         (b'{"model":"m","messages":["Hi"]}', "messages[0]"),
-        (CHAT + b',"stream":"yes"}', "stream"),
+        (CHAT + b',"stream":[]}', "stream"),
         (CHAT + b',"stream_options":5}', "stream_options"),
-        (CHAT + b',"max_tokens":-1}', "max_tokens"),
-        (CHAT + b',"max_tokens":1.5}', "max_tokens"),
+        (CHAT + b',"max_tokens":"7"}', "max_tokens"),
         (CHAT + b',"temperature":NaN}', None),
         (CHAT + b"} trailing", None),
         (CHAT + b',"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", None),
@@ -70,7 +69,7 @@ def test_what_cannot_be_used_is_refused_with_its_place(body: bytes, param: str |
 
 def test_a_refusal_never_repeats_the_prompt() -> None:
     with pytest.raises(BadRequest) as refused:
-        read(b'{"model":"m","messages":[{"role":"user","content":"my secret"}],"stream":"my secret"}')
+        read(b'{"model":"m","messages":[{"role":"user","content":"my secret"}],"stream":["my secret"]}')
     assert "secret" not in str(refused.value)
 
 
@@ -160,6 +159,22 @@ def test_several_prompts_in_one_request_have_no_common_prefix_to_go_by(prompts: 
 @pytest.mark.parametrize("prompt", [b'["a"]', b"[[1,2]]", b"[1,2]", b'"a"', b"[]"])
 def test_one_prompt_in_a_list_is_one_prompt(prompt: bytes) -> None:
     assert read(b'{"model":"m","prompt":%s}' % prompt, Route.COMPLETIONS).blind is None
+
+
+@pytest.mark.parametrize(("limit", "read_as"), [(b"10.0", 10), (b"1e1", 10), (b"-1", None), (b"0", 0), (b"null", None)])
+def test_limits_are_read_as_laxly_as_engines_do(limit: bytes, read_as: int | None) -> None:
+    assert read(CHAT + b',"max_tokens":' + limit + b"}").max_output_tokens == read_as
+
+
+@pytest.mark.parametrize(("value", "streams"), [(b'"True"', True), (b"1", True), (b"0", False), (b'"off"', False)])
+def test_a_wish_for_a_stream_is_read_as_laxly_as_engines_do(value: bytes, streams: bool) -> None:
+    assert read(CHAT + b',"stream":' + value + b"}").stream is streams
+
+
+@pytest.mark.parametrize("prompt", [b"null", b'{"prompt_string":"Hi"}', b"5"])
+def test_prompts_of_other_forms_are_the_engines_to_judge(prompt: bytes) -> None:
+    body = b'{"model":"m","prompt":' + prompt + b"}"
+    assert upstream_body(read(body, Route.COMPLETIONS), inject_salt=False) == body
 
 
 def test_a_byte_order_mark_is_read_past_as_engines_do() -> None:

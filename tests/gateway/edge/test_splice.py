@@ -53,7 +53,7 @@ def test_cutting_nothing_gives_the_very_same_bytes() -> None:
         (b'{"stream_options": null , "b":1}', b'{"stream_options": {"include_usage":true} , "b":1}'),
         (
             b'{"stream_options":{"include_usage":false}}',
-            b'{"stream_options":{"include_usage":false,"include_usage":true}}',
+            b'{"stream_options":{"include_usage":true}}',
         ),
         (
             b'{"stream_options":{},"stream_options":{}}',
