@@ -9,20 +9,41 @@
                                 the end               --> held
 
 Only the usage event and the end are held back, never content: they are released when the ledger has the usage.
+
+Cost: each byte is searched once. A begun event grows in place; of what it was before only the last three bytes are
+looked at again, since a blank line may have begun there. It used to be joined to each chunk and searched anew, which
+for an event of 16 MiB in chunks of 64 KiB was 2 GiB of copying and searching.
 Memory: one begun event, and a bounded copy of the answer from which a cut stream is counted.
 """
 
+from collections import deque
 from typing import Final
 
 from billing import UsageMerger
-from gateway.sse import BLANK_LINE, event_data, split_events
-from gateway.stream_format import CONTENT, Kind, MiB, Seen, StreamFormat, as_usage, decode_answer
+from gateway.sse import LONGEST_BLANK_LINE_BYTES, event_data, event_ends, split_events
+from gateway.stream_format import (
+    CONTENT,
+    AnswerPart,
+    KiB,
+    Kind,
+    MiB,
+    Seen,
+    StreamFormat,
+    as_usage,
+    decode_answer,
+    usage_at_end,
+)
 from gateway.surrogates import UNREADABLE
 
 MOST_KEPT_BYTES: Final = MiB
 """How much of a stream is kept to count a cut one; beyond it the output of a cut stream is unknown."""
-MOST_PLAIN_BYTES: Final = 64 * MiB
-"""A plain answer longer than this is relayed, but its usage is not looked for."""
+MOST_PLAIN_BYTES: Final = 16 * MiB
+"""A plain answer up to this is kept and read as a whole: 1,000 embeddings of 1,000 dimensions, or a million tokens of
+text four times over. Of a longer one only the tail is kept, where engines put the usage."""
+PLAIN_TAIL_BYTES: Final = 64 * KiB
+LOOP_SAFE_ANSWER_BYTES: Final = 512 * KiB
+"""A plain answer that may be joined and read on the event loop: under 1 ms."""
+_MOST_BEGUN_BLANK_LINE_BYTES: Final = LONGEST_BLANK_LINE_BYTES - 1
 
 
 class StreamTee:
@@ -30,8 +51,13 @@ class StreamTee:
     `response_id` once the engine named what it keeps.
 
     Concatenating all that `feed` and `held` return gives the upstream's bytes, less the usage event where
-    `keep_usage` is false. O(bytes) in C, plus a parse of each marked event.
+    `keep_usage` is false. O(bytes) in C whatever the chunks, plus a parse of each marked event.
     """
+
+    content_type: Final = None
+    """The client gets the engine's."""
+    is_long: Final = False
+    """`held` costs nothing."""
 
     def __init__(self, format: StreamFormat, *, keep_usage: bool) -> None:
         self.usage = UsageMerger()
@@ -40,47 +66,74 @@ class StreamTee:
         self.response_id: str | None = None
         self._format = format
         self._keep_usage = keep_usage
-        self._begun = b""
+        self._begun = bytearray()
         self._inside_large = False
         self._held: list[bytes] = []
+        self._held_bytes = 0
         self._kept: list[bytes] | None = []
         self._kept_bytes = 0
+
+    @property
+    def inside_event(self) -> bool:
+        """Whether a part of an event has passed that is not whole yet: what is not of it must follow a blank line."""
+        return self._inside_large
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk, give what may pass now; often the chunk itself."""
         self._keep(chunk)
-        data = self._begun + chunk if self._begun else chunk
-        cut = _end_of_last_event(data)
         if self._inside_large:
-            first = BLANK_LINE.search(data)
-            if first is None:
-                return self._pass_all_but_tail(data)
-            self._inside_large = False
-            return data[: first.end()] + self._events(data[first.end() : cut], data[cut:])
-        return self._events(data[:cut], data[cut:])
+            return self._leave_large(chunk)
+        if not self._begun:
+            cut = _end_of_last_event(chunk)
+            return self._events(chunk[:cut], chunk[cut:])
+        unsearched = max(0, len(self._begun) - _MOST_BEGUN_BLANK_LINE_BYTES)
+        self._begun += chunk
+        cut = _end_of_last_event(self._begun, unsearched)
+        if not cut:
+            return self._pass_if_large(b"")
+        whole = bytes(self._begun)
+        return self._events(whole[:cut], whole[cut:])
 
     def held(self) -> bytes:
         """The usage event and the end, and a begun event that never was finished."""
-        rest = b"".join(self._held) + self._begun
-        self._held, self._begun = [], b""
+        rest = self._released() + self._begun
+        self._begun = bytearray()
         return rest
 
     def texts(self) -> list[str] | None:
         """The text of each choice so far; None where the stream was too long to keep. Linear, once it was cut."""
         return None if self._kept is None else self._format.texts(b"".join(self._kept))
 
-    def _events(self, events: bytes, begun: bytes) -> bytes:
-        out = self._look_into(events) if self._held or self._marked(events) else events
-        self._begun = begun
-        if len(begun) > self._format.largest_event_bytes:
-            self._inside_large = True
-            return out + self._pass_all_but_tail(begun)
-        return out
+    def _leave_large(self, chunk: bytes) -> bytes:
+        """The rest of an event of which the beginning has passed, and what follows it."""
+        self._begun += chunk
+        end = next(event_ends(self._begun), None)
+        if end is None:
+            return self._pass_all_but_tail()
+        self._inside_large = False
+        whole = bytes(self._begun)
+        cut = _end_of_last_event(whole)
+        return whole[:end] + self._events(whole[end:cut], whole[cut:])
 
-    def _pass_all_but_tail(self, data: bytes) -> bytes:
+    def _events(self, events: bytes, begun: bytes) -> bytes:
+        """Whole events, and the beginning of the next."""
+        out = self._look_into(events) if self._held or self._marked(events) else events
+        if begun or self._begun:
+            self._begun = bytearray(begun)
+        return self._pass_if_large(out)
+
+    def _pass_if_large(self, out: bytes) -> bytes:
+        if len(self._begun) <= self._format.largest_event_bytes:
+            return out
+        self._inside_large = True
+        return out + self._released() + self._pass_all_but_tail()
+
+    def _pass_all_but_tail(self) -> bytes:
         """Inside an event too long to hold: keep only what could be the first half of a blank line."""
-        self._begun = data[-3:]
-        return data[:-3]
+        tail = self._begun[-_MOST_BEGUN_BLANK_LINE_BYTES:]
+        passed = bytes(self._begun[:-_MOST_BEGUN_BLANK_LINE_BYTES])
+        self._begun = tail
+        return passed
 
     def _marked(self, data: bytes) -> bool:
         return any(mark in data for mark in self._format.marks)
@@ -93,12 +146,19 @@ class StreamTee:
             if seen.kind is Kind.USAGE and not self._keep_usage:
                 continue
             if seen.kind is Kind.CONTENT and not self.complete:
-                passed += self._held
-                self._held = []
-                passed.append(event)
+                passed += (self._released(), event)
             else:
                 self._held.append(event)
+                self._held_bytes += len(event)
+                if self._held_bytes > 2 * self._format.largest_event_bytes:  # no end looks like this
+                    passed.append(self._released())
         return b"".join(passed)
+
+    def _released(self) -> bytes:
+        """What was held, as it came; nothing is held any more."""
+        released = b"".join(self._held)
+        self._held, self._held_bytes = [], 0
+        return released
 
     def _note(self, seen: Seen) -> None:
         if seen.usage is not None:
@@ -116,42 +176,62 @@ class StreamTee:
 
 
 class PlainTee:
-    """Looks at a plain JSON answer: passes all but the last chunk, reads usage (and the answer's id) from the whole."""
+    """Looks at a plain JSON answer: passes all but the last chunk, reads usage (and the answer's id) from the whole.
+
+    Of an answer longer than `MOST_PLAIN_BYTES` only the tail is looked into: its id stays unknown, and its usage is
+    found where it stands among the last `PLAIN_TAIL_BYTES`. `feed` is O(chunk), `held` O(bytes kept).
+    """
+
+    content_type: Final = None
+    """The client gets the engine's."""
 
     def __init__(self) -> None:
         self.usage = UsageMerger()
         self.response_id: str | None = None
-        self._pieces: list[bytes] = []
-        self._size_bytes = 0
+        self._pieces: deque[bytes] = deque()
+        self._kept_bytes = 0
+        self._overlong = False
         self._last = b""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether `held` takes so long that it belongs in a thread."""
+        return self._kept_bytes > LOOP_SAFE_ANSWER_BYTES
 
     def feed(self, chunk: bytes) -> bytes:
         """Give the chunk before this one; this one is the last until another comes."""
         passed, self._last = self._last, chunk
-        self._size_bytes += len(chunk)
-        if self._size_bytes <= MOST_PLAIN_BYTES:
-            self._pieces.append(chunk)
-        else:
-            self._pieces = []
+        self._pieces.append(chunk)
+        self._kept_bytes += len(chunk)
+        self._overlong = self._overlong or self._kept_bytes > MOST_PLAIN_BYTES
+        if self._overlong:
+            while self._kept_bytes - len(self._pieces[0]) >= PLAIN_TAIL_BYTES:
+                self._kept_bytes -= len(self._pieces.popleft())
         return passed
 
     def held(self) -> bytes:
-        """The last chunk; reads the usage of the answer on the way."""
-        try:
-            part = decode_answer(b"".join(self._pieces))
-        except UNREADABLE:
-            return self._last
+        """The last chunk; reads the usage of the answer on the way. May run in a thread while nothing is fed."""
+        part = self._read(b"".join(self._pieces))
         usage = as_usage(part.usage)
         if usage is not None:
             self.usage.add(usage)
         self.response_id = part.id if isinstance(part.id, str) else None
         return self._last
 
+    def _read(self, kept: bytes) -> AnswerPart:
+        if self._overlong:
+            return AnswerPart(usage=usage_at_end(kept[-PLAIN_TAIL_BYTES:]))
+        try:
+            return decode_answer(kept)
+        except UNREADABLE:
+            return AnswerPart()
 
-def _end_of_last_event(data: bytes) -> int:
+
+def _end_of_last_event(data: bytes | bytearray, unsearched: int = 0) -> int:
+    """Where the last whole event ends, 0 where none does; before `unsearched` there is no blank line."""
     if data.endswith(b"\n\n"):
         return len(data)
     end = 0
-    for found in BLANK_LINE.finditer(data):
-        end = found.end()
+    for found in event_ends(data, unsearched):
+        end = found
     return end

@@ -4,26 +4,39 @@
     : still here\\n        a comment: no part of the data
     \\n
 
-For whole events only; a stream that comes in chunks is cut into whole events before (`gateway.relay`). Both functions
-are linear in their bytes.
+A stream that comes in chunks is cut into whole events before it is split (`gateway.relay`). All functions are linear in
+their bytes.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
-BLANK_LINE: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
-"""The end of one event: two line ends in a row, of any kind each. `\\r\\n` is one, hence the atomic groups."""
+LONGEST_BLANK_LINE_BYTES: Final = 4
+_BLANK_LINE: Final = re.compile(rb"(?:\n|\r\n?+)(?:\n|\r\n?+)")
+"""Two line ends in a row, of any kind each. `\\r\\n` is one, hence the possessive `?+`."""
 
-_LINE = re.compile(rb"\r\n|\n|\r")
+
+def event_ends(data: bytes | bytearray, start: int = 0) -> Iterator[int]:
+    """Where events end: behind each blank line from `start` on. `data` must not change while this is iterated.
+
+    A `start` inside an event must lie at least three bytes before what has not been searched yet: a blank line may
+    have begun there. Most streams know no `\\r`; for them a search costs 0.8 ns a byte, else 8.
+    """
+    if data.find(b"\r", start) >= 0:
+        yield from (found.end() for found in _BLANK_LINE.finditer(data, start))
+        return
+    while (found_at := data.find(b"\n\n", start)) >= 0:
+        start = found_at + 2
+        yield start
 
 
 def split_events(events: bytes) -> Iterator[bytes]:
     """The events, each with its blank line; a last one that has none comes as it is. Joined they are `events`."""
     start = 0
-    for found in BLANK_LINE.finditer(events):
-        yield events[start : found.end()]
-        start = found.end()
+    for end in event_ends(events):
+        yield events[start:end]
+        start = end
     if start < len(events):
         yield events[start:]
 
@@ -33,7 +46,7 @@ def event_data(event: bytes) -> bytes:
 
     Empty where there is none: a comment, an event of another field only.
     """
-    lines = (line for line in _LINE.split(event) if line.startswith(b"data:"))
+    lines = (line for line in event.splitlines() if line.startswith(b"data:"))
     return b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in lines).strip()
 
 

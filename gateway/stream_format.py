@@ -23,6 +23,8 @@ KiB: Final = 1024
 MiB: Final = 1024 * KiB
 END_MARK: Final = b"[DONE]"
 _NO_CHOICES: Final = b"[]"
+_USAGE_KEY: Final = b'"usage"'
+_MOST_KEYS_TRIED: Final = 4
 _T = TypeVar("_T")
 
 
@@ -96,6 +98,24 @@ def decode_answer(data: bytes) -> AnswerPart:
 def as_usage(found: object) -> dict[str, Any] | None:
     """A usage report, None for whatever is none."""
     return found if isinstance(found, dict) else None
+
+
+def usage_at_end(tail: bytes) -> dict[str, Any] | None:
+    """The usage in the last bytes of a plain answer, where it stands at the top level; None where it does not.
+
+    What follows a key of the top level is an object again once a brace is put before the key; what follows a key
+    further down has a brace too many. O(tail) for each key of that name, the last `_MOST_KEYS_TRIED` are tried.
+    """
+    end = len(tail)
+    for _ in range(_MOST_KEYS_TRIED):
+        end = tail.rfind(_USAGE_KEY, 0, end)
+        if end < 0:
+            break
+        try:
+            return as_usage(decode_answer(b"{" + tail[end:]).usage)
+        except UNREADABLE:
+            continue
+    return None
 
 
 def _readable(decoder: Decoder[_T], stream: bytes) -> Iterator[_T]:
@@ -195,7 +215,14 @@ _messages_content = msgspec.json.Decoder(_MessagesContent)
 
 class MessagesFormat:
     """Anthropic's messages. What `message_start` reports is completed, and where both speak replaced, by the last
-    `message_delta`: at the start an engine does not know yet what was cached, and counts it as input."""
+    `message_delta`.
+
+        vLLM        start: input 39              end: input 7, cache read 32      the end explains the start
+        llama.cpp   start: input 1, read 38      end: output only                 the start stands
+        others      start: input 500             end: input 0                     ... and here it does too
+
+    At the start an engine may not know yet what was cached, and count it as input.
+    """
 
     marks = (b'"usage"', b"message_stop", b'"error"')
     largest_event_bytes = 64 * KiB
@@ -215,7 +242,7 @@ class MessagesFormat:
                 return CONTENT
             case "message_delta":
                 said = {name: value for name, value in (as_usage(event.usage) or {}).items() if value is not None}
-                return Seen(Kind.USAGE, {**self._at_start, **said})
+                return Seen(Kind.USAGE, _completed(self._at_start, said))
             case "message_stop":
                 return Seen(Kind.END)
             case "error":
@@ -230,6 +257,17 @@ class MessagesFormat:
             if (delta := event.delta) is not None:
                 pieces += [piece for piece in (delta.thinking, delta.text, delta.partial_json) if piece]
         return ["".join(pieces)] if pieces else []
+
+
+_INPUT_KEYS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def _completed(at_start: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """A first report with a later one over it. A zero over a count is a placeholder, unless another of the later counts
+    explains where the input went."""
+    if not any(said.get(key) for key in _INPUT_KEYS):
+        said = {name: value for name, value in said.items() if not (name in _INPUT_KEYS and at_start.get(name))}
+    return {**at_start, **said}
 
 
 class _Response(msgspec.Struct):
@@ -251,7 +289,9 @@ class ResponsesFormat:
     """OpenAI's responses: one event holds the usage, the whole answer once more, and the end."""
 
     marks = (b'"response"', b'"error"', b"response.completed", b"response.incomplete", b"response.failed")
-    largest_event_bytes = 16 * MiB
+    largest_event_bytes = 4 * MiB
+    """The last event says the whole answer once more, and the request's instructions and tools: a million tokens of
+    text. A longer one passes, and its answer is counted as a cut one. Looking into one of 4 MiB takes 10 ms."""
 
     def look(self, data: bytes) -> Seen:
         """The last event is usage and end in one."""

@@ -1,6 +1,8 @@
 """The tee: bytes pass unchanged however they are cut, usage is found, only usage and the end are held back."""
 
 import json
+import tracemalloc
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.relay import PlainTee, StreamTee
-from gateway.stream_format import ChatFormat
+from gateway import sse
+from gateway.relay import LOOP_SAFE_ANSWER_BYTES, MOST_PLAIN_BYTES, PLAIN_TAIL_BYTES, PlainTee, StreamTee
+from gateway.stream_format import ChatFormat, ResponsesFormat, StreamFormat
+from gateway.translated import WholeChatEvents
 
 USAGE = {"prompt_tokens": 369, "completion_tokens": 8, "prompt_tokens_details": {"cached_tokens": 256}}
 
@@ -115,6 +119,70 @@ def test_an_event_of_ten_megabytes_passes_without_being_kept() -> None:
     assert tee.usage.seen
 
 
+class SmallEvents(ChatFormat):
+    """So that what holds for long events is tried with short ones."""
+
+    largest_event_bytes = 40
+
+
+@given(streams, st.lists(st.integers(0, 10_000), max_size=30))
+def test_bytes_keep_their_order_where_events_are_too_long_to_hold(stream: bytes, places: list[int]) -> None:
+    passed, held = run(StreamTee(SmallEvents(), keep_usage=True), cut(stream, places))
+    assert b"".join(passed) + held == stream
+
+
+def test_a_long_event_passes_no_usage_by_that_was_held_before_it() -> None:
+    tee = StreamTee(ChatFormat(), keep_usage=True)
+    large = event(delta("x" * 100_000))
+    passed, held = run(tee, [USAGE_EVENT, large[:90_000], large[90_000:], DONE])
+    assert b"".join(passed) == USAGE_EVENT + large
+    assert held == DONE
+
+
+@given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a"]), max_size=12), st.integers(0, 12))
+def test_the_end_of_an_event_is_found_from_three_bytes_before_what_is_new(parts: list[bytes], place: int) -> None:
+    stream = b"".join(parts)
+    begun = max((stream[:at] for at in range(place + 1) if not list(sse.event_ends(stream[:at]))), key=len)
+    tee = StreamTee(ChatFormat(), keep_usage=True)
+    assert tee.feed(begun) == b""
+    together = StreamTee(ChatFormat(), keep_usage=True).feed(stream)
+    assert tee.feed(stream[len(begun) :]) == together
+
+
+@pytest.mark.parametrize("format", [ResponsesFormat(), WholeChatEvents()])
+def test_one_event_in_a_thousand_chunks_is_searched_once(format: StreamFormat, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched_bytes = 0
+
+    def counted(data: bytes | bytearray, start: int = 0) -> Iterator[int]:
+        nonlocal searched_bytes
+        searched_bytes += len(data) - start
+        return sse.event_ends(data, start)
+
+    monkeypatch.setattr("gateway.relay.event_ends", counted)
+    tee = StreamTee(format, keep_usage=True)
+    chunks = [b'data: {"x":"', *[b"a" * 4096] * 1000]
+    assert b"".join(map(tee.feed, chunks)) == b""
+    assert searched_bytes < sum(map(len, chunks)) + 4 * len(chunks)
+
+
+def test_what_is_no_part_of_a_long_event_is_told_to_begin_with_a_blank_line() -> None:
+    large = event(delta("x" * 100_000))
+    tee = StreamTee(ChatFormat(), keep_usage=False)
+    inside = []
+    for chunk in (large[:50_000], large[50_000:80_000], large[80_000:], b"data: {"):
+        tee.feed(chunk)
+        inside.append(tee.inside_event)
+    assert inside == [False, True, False, False]  # of the last one nothing has passed
+
+
+def test_an_engine_that_goes_on_after_its_end_fills_no_memory() -> None:
+    tee = StreamTee(ChatFormat(), keep_usage=True)
+    more = [event(delta("x" * 1000))] * 300
+    passed, held = run(tee, [DONE, *more])
+    assert b"".join(passed) + held == DONE + b"".join(more)
+    assert len(held) <= 3 * ChatFormat.largest_event_bytes
+
+
 def test_an_error_inside_the_stream_is_seen_and_passed_on() -> None:
     tee = StreamTee(ChatFormat(), keep_usage=False)
     failure = b'data: {"error":{"message":"out of memory","code":500}}\n\ndata: [DONE]\n\n'
@@ -144,6 +212,47 @@ def test_a_plain_answer_passes_whole_with_its_last_chunk_held() -> None:
     usage = tee.usage.result().usage
     assert usage is not None
     assert usage.cached_tokens == 256
+
+
+def embeddings(size_bytes: int) -> list[bytes]:
+    """A plain answer of at least this size, in chunks, with its usage at the end."""
+    row = b'{"object":"embedding","embedding":[' + b"0.0123," * 9000 + b"0]},"
+    rows = [row] * (size_bytes // len(row) + 1)
+    return [b'{"id":"e1","data":[', *rows, b'{}],"usage":{"prompt_tokens":4,"total_tokens":4}}']
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "is_long", "name"),
+    [(0, False, "e1"), (LOOP_SAFE_ANSWER_BYTES, True, "e1"), (MOST_PLAIN_BYTES + 1, False, None)],
+)
+def test_a_plain_answer_of_any_length_is_metered_and_no_long_one_is_kept(
+    size_bytes: int, is_long: bool, name: str | None
+) -> None:
+    tee, chunks = PlainTee(), embeddings(size_bytes)
+    passed = b"".join(map(tee.feed, chunks))
+    assert tee.is_long is is_long
+    assert passed + tee.held() == b"".join(chunks)
+    assert tee.response_id == name
+    usage = tee.usage.result().usage
+    assert usage is not None
+    assert usage.prompt_tokens == 4
+
+
+def test_of_an_answer_without_end_the_tail_alone_is_kept() -> None:
+    tee = PlainTee()
+    tracemalloc.start()
+    try:
+        for _ in range(MOST_PLAIN_BYTES // 4096 + 100):
+            tee.feed(bytes(4096))
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(1000):
+            tee.feed(bytes(4096))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert before < 2 * PLAIN_TAIL_BYTES
+    assert peak < before + PLAIN_TAIL_BYTES
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b'{"usage": 5}', b"[1]", b'{"error": {"message": "no"}}', b"\xff"])

@@ -1,5 +1,6 @@
 """Streams of every dialect, as real engines sent them: what is held, what usage is read, what text is counted."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from billing import Usage
 from gateway.relay import StreamTee
-from gateway.stream_format import StreamFormat, format_of
+from gateway.stream_format import StreamFormat, format_of, usage_at_end
 from gateway.types import Route
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
@@ -84,6 +85,32 @@ def test_what_counts_as_input_at_the_start_of_messages_is_replaced_by_what_is_kn
     assert (usage.prompt_tokens, usage.cached_tokens) == (39, 32)
 
 
+@pytest.mark.parametrize(
+    ("at_start", "at_end", "usage"),
+    [
+        ({"input_tokens": 500}, {"input_tokens": 0}, Usage(500, None, 7)),
+        (
+            {"input_tokens": 500},
+            {"input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0},
+            Usage(500, 0, 7, 0),
+        ),
+        ({"input_tokens": 1, "cache_read_input_tokens": 38}, {"input_tokens": 0}, Usage(39, 38, 7)),
+        ({"input_tokens": 500}, {"input_tokens": 0, "cache_read_input_tokens": 500}, Usage(500, 500, 7)),
+        ({"input_tokens": 500}, {"cache_read_input_tokens": 0}, Usage(500, 0, 7)),
+        ({"input_tokens": 0}, {"input_tokens": 500}, Usage(500, None, 7)),
+    ],
+)
+def test_a_zero_at_the_end_of_messages_takes_no_input_away_unless_the_cache_explains_it(
+    at_start: dict[str, int], at_end: dict[str, int], usage: Usage
+) -> None:
+    tee = StreamTee(format_of(Route.MESSAGES), keep_usage=True)
+    start = {"type": "message_start", "message": {"usage": {**at_start, "output_tokens": 0}}}
+    delta = {"type": "message_delta", "delta": {}, "usage": {**at_end, "output_tokens": 7}}
+    for event in (start, delta):
+        tee.feed(b"data: " + json.dumps(event).encode() + b"\n\n")
+    assert tee.usage.result().usage == usage
+
+
 @pytest.mark.parametrize("engine", ["vllm-0.32", "llamacpp-11434"])
 def test_the_engine_names_the_response_that_it_keeps_before_anything_else(engine: str) -> None:
     stream = recorded(f"{engine}-responses-plain-stream")
@@ -116,9 +143,6 @@ def test_the_text_of_a_stream_is_the_same_in_every_dialect(name: str) -> None:
     assert format_of(Route.CHAT).texts(recorded(f"{engine}-{version}-chat-plain-stream")) == [text]
 
 
-MARKED = st.text(max_size=40).map(lambda text: b'{"usage":"response":[DONE]' + text.encode())
-
-
 @pytest.mark.parametrize("route", [Route.CHAT, Route.MESSAGES, Route.RESPONSES])
 @given(
     data=st.binary(max_size=80) | st.text(max_size=40).map(lambda text: b'{"usage":"response":[DONE]' + text.encode())
@@ -135,3 +159,27 @@ def test_text_cut_inside_an_emoji_still_leaves_the_usage_readable() -> None:
         b'data: {"choices":[{"delta":{"content":"\\ud83d"}}],"usage":{"prompt_tokens":3,"completion_tokens":1}}\n\n'
     )
     assert tee.usage.seen
+
+
+@pytest.mark.parametrize(
+    ("tail", "usage"),
+    [
+        (
+            b'...0.25]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}',
+            {"prompt_tokens": 3, "total_tokens": 3},
+        ),
+        (b'..."}],"usage": {"prompt_tokens":3}, "id":"x", "timings":{"a":[1]} }\n', {"prompt_tokens": 3}),
+        (b'"tools":[{"properties":{"usage":{"type":"string"}}}]}', None),
+        (b'"usage":{"prompt_tokens":3},"tools":[{"properties":{"usage":{"type":"string"}}}]}', {"prompt_tokens": 3}),
+        (rb'"content":"\"usage\":{\"prompt_tokens\":1}}"}', None),
+        (b'"usage":null}', None),
+        (b'"usage":{"prompt_tokens":3}', None),
+        (b"[" * 3000 + b'"usage":' + b"[" * 3000, None),
+        (b'"usage"' * 2000, None),
+        (b"", None),
+    ],
+)
+def test_the_usage_of_a_long_answer_is_found_in_its_tail_where_it_is_of_the_top_level(
+    tail: bytes, usage: dict[str, int] | None
+) -> None:
+    assert usage_at_end(tail) == usage
