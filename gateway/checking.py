@@ -1,5 +1,6 @@
 """`prefixgate check`: the effective configuration, and every backend asked what it is and how it counts tokens."""
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from gateway.model_texts import load_model_texts
 from gateway.proof import Proof, prove
 from prefix_index.prompt import ModelText
 
+_CREDENTIALS: Final = re.compile(r"(?<=[a-z])://[^/@\s]*@")
 ASK_S: Final = 5.0
 """Patience with each backend."""
 
@@ -34,7 +36,8 @@ class Finding:
 
 def effective_yaml(config: Config) -> str:
     """The configuration in force, as YAML; secrets are not in it, only where they are."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return _CREDENTIALS.sub("://***@", text)
 
 
 def check_files(config: Config) -> dict[str, ModelText]:

@@ -272,7 +272,9 @@ def _spoken_by_nobody(request: InferenceRequest) -> GatewayError:
     field = request.foreign.untranslatable if request.foreign is not None else None
     if field is None:
         return NotFound(f"no backend of this model takes {request.route_path}")
-    return BadRequest(f"no backend of this model keeps responses or has tools of its own: {field}", param=field)
+    if field == "max_tokens":
+        return BadRequest("Object missing required field `max_tokens`", param=field)
+    return BadRequest(f"no backend of this model can do this: {field}", param=field)
 
 
 async def _outgoing(request: InferenceRequest, *, natively: bool, inject_salt: bool) -> Outgoing:

@@ -80,7 +80,7 @@ class Tenant:
 class ForeignForm:
     """A request of another dialect than OpenAI's chat: its decoded body, and the chat that asks the same.
 
-    `untranslatable` is the place of something that no chat can say, if the body holds such a thing;
+    `untranslatable` is the place of something that no chat can say, or that must be said to translate it;
     `previous_response_id` the response that it continues.
     """
 

@@ -40,8 +40,6 @@ LOOP_SAFE_PARSED_BYTES: Final = 512 * 1024
 _NULL = b"null"
 _TRUE_WORDS = frozenset({"true", "1", "t", "yes", "y", "on"})
 _MISSING = re.compile(r"missing required field `([^`]+)`(?: - at `\$\.?([^`]*)`)?")
-_NOBODYS: Final = ("background", "conversation", "input[")
-"""Of what no chat can say, that which no engine may be asked either: see `_WHY_REFUSED`."""
 _WHY_REFUSED: Final = (
     "this is not served: an engine's conversations and items belong to no tenant, and what is computed in the "
     "background could not be billed"
@@ -153,16 +151,31 @@ def _read_foreign(arrival: Arrival, body: bytes) -> InferenceRequest:
     form = TRANSLATIONS[arrival.route].chat_form(decoded)
     view = msgspec.convert(_raw_where_needed(form), _Chat)
     if arrival.route is Route.MESSAGES:
-        return _request(arrival, body, view, _chat_prompt(view), foreign=ForeignForm(decoded, form))
+        unsaid = None if "max_tokens" in decoded else "max_tokens"
+        return _request(arrival, body, view, _chat_prompt(view), foreign=ForeignForm(decoded, form, unsaid))
+    refused = _refused(decoded)
+    if refused is not None:
+        raise BadRequest(_WHY_REFUSED, param=refused)
     previous = decoded.get("previous_response_id")
     if previous is not None and not isinstance(previous, str):
         raise BadRequest("Expected `str | null`", param="previous_response_id")
     foreign = ForeignForm(decoded, form, untranslatable(decoded), previous)
-    if foreign.untranslatable is not None and foreign.untranslatable.startswith(_NOBODYS):
-        raise BadRequest(_WHY_REFUSED, param=foreign.untranslatable)
     continued = any(decoded.get(name) is not None for name in KEPT_BY_SERVER)
     blind = Reason.PREVIOUS_RESPONSE if continued else None
     return _request(arrival, body, view, _chat_prompt(view), foreign=foreign, blind=blind)
+
+
+def _refused(body: Mapping[str, object]) -> str | None:
+    """The place of something in a request for a response that no engine may be asked for. O(items)."""
+    if _is_true(body.get("background")):
+        return "background"
+    if body.get("conversation") is not None:
+        return "conversation"
+    given = body.get("input")
+    for place, item in enumerate(given if isinstance(given, list) else []):
+        if isinstance(item, dict) and item.get("type") == "item_reference":
+            return f"input[{place}].type"
+    return None
 
 
 def _raw_where_needed(form: Mapping[str, object]) -> dict[str, object]:

@@ -87,8 +87,6 @@ def _spliced(request: InferenceRequest, *, inject_salt: bool) -> bytes:
 
 
 def _translated(request: InferenceRequest, foreign: ForeignForm, *, inject_salt: bool) -> Outgoing:
-    if request.route is Route.MESSAGES and "max_tokens" not in foreign.body:
-        raise BadRequest("Object missing required field `max_tokens`", param="max_tokens")
     chat = {name: value for name, value in foreign.chat.items() if name not in ENGINE_CONTROL_FIELDS}
     if inject_salt:
         chat["cache_salt"] = request.tenant.salt

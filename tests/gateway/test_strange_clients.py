@@ -116,6 +116,9 @@ async def test_the_gateways_request_id_reaches_the_engine_whatever_connection_na
         {"background": True},
         {"conversation": "conv_1"},
         {"input": [{"type": "item_reference", "id": "msg_1"}]},
+        {"conversation": "conv_1", "previous_response_id": "resp_1"},
+        {"background": True, "previous_response_id": "resp_1"},
+        {"input": [{"type": "item_reference", "id": "msg_1"}], "tools": [{"type": "web_search"}]},
     ],
 )
 async def test_what_belongs_to_no_tenant_or_could_not_be_billed_is_refused_even_where_engines_have_it(
