@@ -22,6 +22,7 @@ _VOLATILE_SYSTEM_LINE = "x-anthropic-billing-header"
 """First line of some agents' system prompts; it differs in every request and vLLM drops it."""
 
 _NAMES = ("name", "task")
+_KEYS = ("name", "description", "parameters", "strict")
 
 
 def vllm_text(view: PromptView, template: ChatTemplate, now: Clock | None, marks: MediaMarks) -> str:
@@ -116,8 +117,32 @@ def _message(message: object, wanted: ContentFormat, marks: MediaMarks | None) -
             if isinstance(message.get(key), str):
                 seen[key] = message[key]
     if role == "developer":
-        seen["tools"] = message.get("tools")
+        seen["tools"] = _developer_tools(message.get("tools"))
     return seen
+
+
+def _developer_tools(tools: object) -> object:
+    """Read into a model where all of them fit it, which puts its keys first; else as the client sent them."""
+    if not isinstance(tools, list) or not all(map(_fits_model, tools)):
+        return tools
+    return [
+        _keys_first(tool | {"function": _keys_first(tool["function"], *_KEYS)}, "function", "type") for tool in tools
+    ]
+
+
+def _fits_model(tool: object) -> bool:
+    function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+    return (
+        isinstance(function, dict)
+        and isinstance(function.get("name"), str)
+        and isinstance(function.get("description", ""), str)
+        and isinstance(function.get("parameters", {}), dict)
+        and isinstance(function.get("strict"), bool | None)
+    )
+
+
+def _keys_first(value: dict[str, object], *keys: str) -> dict[str, object]:
+    return {key: value[key] for key in keys if key in value} | value
 
 
 def _content(content: object, role: str, wanted: ContentFormat, marks: MediaMarks | None) -> object:

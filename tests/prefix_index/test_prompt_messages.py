@@ -201,6 +201,21 @@ def test_a_template_that_knows_developers_gets_them_with_their_tools() -> None:
     assert plain == [{"role": "system", "content": "a"}]
 
 
+def test_tools_of_developers_are_read_into_models_where_all_of_them_fit() -> None:
+    """As vLLM's request does it: known keys first, in the model's order, all others behind them."""
+    template = ChatTemplate("{% if messages[0].role == 'developer' %}{{ messages[0].tools | tojson }}{% endif %}")
+
+    def shown(*tools: object) -> str:
+        view = PromptView(messages=[{"role": "developer", "content": "a", "tools": list(tools)}])
+        return chat_text(view, template, Renderer.VLLM)
+
+    fits = {"type": "function", "y": 1, "function": {"x": 1, "description": "d", "name": "f"}}
+    seen = '{"function": {"name": "f", "description": "d", "x": 1}, "type": "function", "y": 1}'
+    assert shown(fits) == f"[{seen}]"
+    for odd in ({"type": "odd"}, 5, {"type": "function", "function": {"description": None, "name": "f"}}):
+        assert shown(fits, odd) == json.dumps([fits, odd])
+
+
 def test_parts_of_developers_are_joined_when_they_become_system() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     messages: list[Json] = [{"role": "user", "content": "x"}, {"role": "developer", "content": parts}]
