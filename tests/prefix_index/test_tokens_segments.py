@@ -12,7 +12,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from prefix_index.prompt import PromptView, load_model_text
 from prefix_index.segment_cache import SegmentCache
-from prefix_index.segments import LOOP_SAFE_BYTES, SegmentedTokenizer
+from prefix_index.segments import LONGEST_CUT_BYTES, LOOP_SAFE_BYTES, SegmentedTokenizer
 from prefix_index.tokens import HuggingFaceTokenizer, WholeTokenizer
 from prefix_index.types import TokenIds
 from tests.prefix_index.prompt_data import DATA, chats, ids, model_directory
@@ -211,6 +211,18 @@ def test_long_new_text_belongs_in_a_thread_and_known_text_does_not() -> None:
     again.compute()
     assert again.finish() == tokens
     assert not tokenizer.begin("short", add_special_tokens=False).is_long
+
+
+def test_a_text_longer_than_any_conversation_is_one_segment_and_not_cut_on_the_loop() -> None:
+    tokenizer = SegmentedTokenizer(TOKENIZERS["smollm2"], SegmentCache(1 << 26))
+    text = "<|im_end|>" * (LONGEST_CUT_BYTES // len("<|im_end|>"))
+    assert not tokenizer.begin(text, add_special_tokens=False).missing
+    longer = tokenizer.begin(text + "Hello", add_special_tokens=True)
+    assert longer.is_long
+    assert [piece.content for piece in longer.missing] == [text.encode() + b"Hello"]
+    longer.compute()
+    hello = tokenizer.encode("Hello", add_special_tokens=False)
+    assert longer.finish() == tokenizer.encode(text, add_special_tokens=False) + hello
 
 
 def test_a_tokenizer_without_cut_tokens_is_one_segment() -> None:
