@@ -9,8 +9,8 @@
     end()                      response.completed | response.incomplete | response.failed
 
 One text is open at a time; calls stay open together, since their fragments may come in turns. A call begins when its
-first argument comes, for until then its name may still grow; a custom tool's text goes out when the call is whole,
-because it stands inside JSON.
+first argument comes, or that of a later call, for until then its name may still grow; a custom tool's text goes out
+when the call is whole, because it stands inside JSON.
 
 The final object is made of the items as they were closed, so it is what `whole` makes of the same answer said plainly.
 A stream that was cut has no finish reason, and ends without any final event: nothing says that it was whole. Memory:
@@ -200,7 +200,7 @@ class _OpenCall:
     name: str = ""
     call_id: str = ""
     at: int | None = None
-    """Where it stands in the output; None until its first argument."""
+    """Where it stands in the output; None until it begins."""
     pieces: list[str] = field(default_factory=list)
 
     def whole(self, arguments: str) -> Call:
@@ -217,6 +217,7 @@ class _Items:
         self._ids = CallIds(head)
         self._text: _OpenText | None = None
         self._calls: list[_OpenCall] = []
+        self._unopened: list[_OpenCall] = []
         self._by_index: dict[int | None, _OpenCall] = {}
         self._done: dict[int, Json] = {}
         self._next = 0
@@ -252,7 +253,7 @@ class _Items:
             call.pieces.append(piece)
         if call.at is None:
             if call.name and call.pieces:
-                self._open_call(call)
+                self._open_calls_to(call)
         elif piece and not self._names.is_custom(call.name):
             self._out.say("response.function_call_arguments.delta", **self._call_place(call), delta=piece)
 
@@ -266,7 +267,7 @@ class _Items:
             self._close_text(ending.last_item if self._text.at == last else "completed")
         for call in self._calls:
             self._close_call(call, ending.last_item if call.at == last else "completed")
-        self._calls, self._by_index = [], {}
+        self._calls, self._unopened, self._by_index = [], [], {}
 
     def done(self) -> list[Json]:
         """The items that are done, in order."""
@@ -307,7 +308,17 @@ class _Items:
         if call is None:
             call = self._by_index[key] = _OpenCall()
             self._calls.append(call)
+            self._unopened.append(call)
         return call
+
+    def _open_calls_to(self, last: _OpenCall) -> None:
+        """Begin a call, and before it those that came before and have no arguments: their places tell their order."""
+        before = self._unopened[: self._unopened.index(last)]
+        for call in before:
+            if call.name:
+                self._open_call(call)
+        self._open_call(last)
+        self._unopened = [call for call in self._unopened if call.at is None]
 
     def _open_call(self, call: _OpenCall) -> None:
         call.at = self._take_place()

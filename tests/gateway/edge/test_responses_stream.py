@@ -317,6 +317,20 @@ def test_the_text_of_a_custom_tool_goes_out_when_it_is_whole() -> None:
     assert events[-1]["response"] == whole({"tool_calls": [call]}, tools=tools)
 
 
+def test_calls_without_arguments_keep_their_places_before_later_ones() -> None:
+    """Else the client's next turn would tell them in another order than the one that the engine has cached."""
+    fragments: list[Json] = [{"index": i, "id": f"c{i}", "function": {"name": f"f{i}"}} for i in range(4)]
+    arguments: list[Json] = [{"index": i, "function": {"arguments": "{}"}} for i in (1, 3)]
+    chunks = [*(chunk({"tool_calls": [one]}) for one in fragments + arguments), chunk({}, "tool_calls")]
+    output = streamed(chunks)[-1]["response"]["output"]
+    assert [(item["name"], item["arguments"]) for item in output] == [
+        ("f0", ""),
+        ("f1", "{}"),
+        ("f2", ""),
+        ("f3", "{}"),
+    ]
+
+
 def test_text_after_a_call_is_a_message_of_its_own() -> None:
     chunks = [
         chunk({"content": "a"}),
