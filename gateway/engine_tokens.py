@@ -1,7 +1,8 @@
 """Token ids from the engine itself, for models whose tokenizer is not here: `POST /tokenize` of any of its endpoints.
 
 Answers are kept by the digest of the question, so the same prompt is asked once while its answer is kept; a question
-that fails or takes longer than `DEADLINE_S` gives None, and the caller goes on without.
+that fails or takes longer than `DEADLINE_S` gives None, and the caller goes on without. So does an answer of any other
+form than token ids, and one too long to be an answer: what an engine says here is never the client's fault.
 """
 
 import asyncio
@@ -11,21 +12,38 @@ from typing import Final
 
 import msgspec
 
-from backends import BackendError, Deadlines, EndpointConfig, EndpointSnapshot, UpstreamClient, UpstreamRequest
+from backends import (
+    BackendError,
+    Deadlines,
+    EndpointConfig,
+    EndpointSnapshot,
+    UpstreamClient,
+    UpstreamRequest,
+)
+from gateway.surrogates import UNREADABLE, decode
 from prefix_index import SegmentCache, TokenIds, pack
 from prefix_index.prompt import PromptView
 from prefix_index.prompt.media import media_chars
 
 DEADLINE_S: Final = 1.0
-MiB: Final = 1024 * 1024
+KiB: Final = 1024
+MiB: Final = 1024 * KiB
 MOST_KEPT_BYTES: Final = 64 * MiB
+BYTES_PER_TOKEN: Final = 16
+"""Of an answer, at most: engines write an id of six digits, a comma, maybe a space."""
+TEMPLATE_TOKENS: Final = 64 * KiB
+"""What a chat template may add to the text of a prompt."""
+MOST_TOKENS: Final = MiB
+"""No tokenizer makes more of a text within the deadline, and few models take as many."""
+LOOP_SAFE_ANSWER_BYTES: Final = 256 * KiB
+"""An answer that may be read on the event loop: 1 ms."""
 
 
 class _Answer(msgspec.Struct):
     tokens: list[int]
 
 
-_decode = msgspec.json.Decoder(_Answer)
+_answer = msgspec.json.Decoder(_Answer)
 
 
 class RemoteTokenizer:
@@ -59,15 +77,25 @@ class RemoteTokenizer:
         deadlines = Deadlines(connect_s=DEADLINE_S, first_byte_s=DEADLINE_S, idle_s=DEADLINE_S)
         try:
             async with asyncio.timeout(DEADLINE_S), await self._client.send(endpoint, request, deadlines) as response:
-                body = b"".join([chunk async for chunk in response])
+                body = await response.read(_most_bytes(question))
                 if response.status != 200:
                     return None
         except (BackendError, TimeoutError):
             return None
-        try:
-            return pack(array("I", _decode.decode(body).tokens))
-        except (msgspec.MsgspecError, OverflowError):
-            return None
+        return await asyncio.to_thread(_ids, body) if len(body) > LOOP_SAFE_ANSWER_BYTES else _ids(body)
+
+
+def _most_bytes(question: bytes) -> int:
+    """The longest answer to a question: no tokenizer makes more tokens than there are bytes."""
+    return BYTES_PER_TOKEN * min(MOST_TOKENS, len(question) + TEMPLATE_TOKENS)
+
+
+def _ids(answer: bytes) -> TokenIds | None:
+    """Token ids, None where the answer holds none that are. O(answer)."""
+    try:
+        return pack(array("I", decode(_answer, answer).tokens))
+    except (*UNREADABLE, OverflowError):
+        return None
 
 
 def _template_arguments(prompt: PromptView) -> dict[str, object] | None:

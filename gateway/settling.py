@@ -3,12 +3,23 @@
 answer ended  --> settle      usage of the engine --> ledger --> (committed) --> the end goes out
 answer cut    --> settle_cut --> queue --> run(): counted from what was relayed --> ledger
 either way    --> receipt     cached tokens reported < expected: the index forgets the rest, then learns the prompt
+
+    queue --> [ 16 seats ]  the text of each, in one of 2 threads --> tokens, here or (1.5 s for all of it) by an engine
+                            whatever fails: its output is unknown, it is settled all the same
+
+An engine that dies cuts all its answers at once, and one that hangs does not tell their tokens either: so they are
+counted side by side, each within one deadline.
 """
 
 import asyncio
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from traceback import walk_tb
+from typing import Final
 
+from backends import EndpointSnapshot, FirstByteTimeout
 from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usage, UsageFlag, UsageReport
+from gateway.errors import UpstreamTimeout
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.parity import ParityBook, ParityResult
@@ -17,6 +28,21 @@ from gateway.relay import StreamTee
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Reason
 from prefix_index import Evidence, SharedIndex
+
+MOST_AT_ONCE: Final = 16
+"""Cut answers that are counted at the same time."""
+MOST_THREADS: Final = 2
+"""Of them, those that take a thread: requests need the others."""
+HERE_DEADLINE_S: Final = 5.0
+"""Patience with our own tokenizer; 1 MiB of text takes it a second."""
+ASKING_DEADLINE_S: Final = 1.5
+"""Patience with an engine, for all texts of an answer together: a client may be waiting for its error."""
+DRAIN_S: Final = 3.0
+"""How long after `close` cut answers are still counted; the rest is settled with an unknown output."""
+LEDGER_DEADLINE_S: Final = 10.0
+_CUT: Final = "cut"
+_SILENT: Final = frozenset({UpstreamTimeout.code, FirstByteTimeout.__name__})
+"""Outcomes of attempts at an endpoint that would not answer a question either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +70,8 @@ class Settler:
         self._telemetry = parts.telemetry
         self._clocks = parts.clocks
         self._cut: asyncio.Queue[tuple[Exchange, asyncio.Future[None]] | None] = asyncio.Queue()
+        self._threads = asyncio.Semaphore(MOST_THREADS)
+        self._counted_until = math.inf
 
     def settle(self, exchange: Exchange, state: SettlementState) -> asyncio.Future[None]:
         """Hand the settlement to the ledger; the future resolves when it is durable. Makes no I/O itself."""
@@ -55,36 +83,47 @@ class Settler:
 
         Safe inside a cancelled task, since it awaits nothing: the work is done in `run`.
         """
-        exchange.attempt_ends(self._clocks.wall(), "cut")
+        exchange.attempt_ends(self._clocks.wall(), _CUT)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cut.put_nowait((exchange, done))
         return done
 
     async def run(self) -> None:
-        """Settle cut exchanges until `close`; what is queued by then is settled first."""
-        while (item := await self._cut.get()) is not None:
-            exchange, done = item
-            report = await self._count_cut(exchange)
-            try:
-                await self._write(exchange, SettlementState.PARTIAL, report)
-            except LedgerUnavailable as error:
-                LOGGER.error(
-                    "a cut request was not settled: %s", error, extra={"fields": {"request_id": exchange.request.id}}
-                )
-                done.set_exception(error)
-                done.exception()  # seen: where the client has left, nobody waits for it
-            else:
-                done.set_result(None)
+        """Settle cut exchanges, `MOST_AT_ONCE` at a time, until `close`; what is queued by then is settled first.
+
+        Nothing that goes wrong with an exchange ends this: it is logged, and the exchange's future told.
+        """
+        seats = asyncio.Semaphore(MOST_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            while (item := await self._cut.get()) is not None:
+                await seats.acquire()
+                group.create_task(self._finish(*item)).add_done_callback(lambda _: seats.release())
 
     def close(self) -> None:
-        """Let `run` end once the queue is empty."""
+        """Let `run` end once the queue is empty, in bounded time: after `DRAIN_S` nothing is counted any more."""
+        self._counted_until = asyncio.get_running_loop().time() + DRAIN_S
         self._cut.put_nowait(None)
+
+    async def _finish(self, exchange: Exchange, done: asyncio.Future[None]) -> None:
+        """Count and settle one; `done` is told whatever happens."""
+        failure: LedgerUnavailable | None = LedgerUnavailable("a cut request was not acknowledged")
+        try:
+            report = await self._count_cut(exchange)
+            async with self._within(LEDGER_DEADLINE_S, after_close_s=LEDGER_DEADLINE_S):
+                await asyncio.shield(self._write(exchange, SettlementState.PARTIAL, report))
+            failure = None
+        except Exception as error:  # noqa: BLE001 - the guard of the loop in `run`
+            failure = error if isinstance(error, LedgerUnavailable) else failure
+            _say("a cut request was not settled", exchange, error)
+        finally:  # also when it is cancelled
+            if not done.done():
+                _resolve(done, failure)
 
     async def _count_cut(self, exchange: Exchange) -> UsageReport:
         """Usage of a cut answer: the last cumulative report, else our own count of the prompt and the text relayed.
 
         Our own count is flagged as estimated; in it, cached tokens count as expected once a first token was seen, and
-        are unknown before.
+        are unknown before. An output that could not be counted, for whatever reason, is unknown.
         """
         if exchange.tee is not None and exchange.tee.usage.seen:
             return exchange.tee.usage.result()
@@ -92,17 +131,48 @@ class Settler:
         usage = Usage(
             prompt_tokens=exchange.plan.prompt_tokens,
             cached_tokens=exchange.expected_cached_tokens if began else None,
-            output_tokens=await self._output_tokens(exchange) if began else 0,
+            output_tokens=None if began else 0,
         )
+        if began and isinstance(exchange.tee, StreamTee):
+            try:
+                usage = replace(usage, output_tokens=await self._output_tokens(exchange, exchange.tee))
+            except Exception as error:  # noqa: BLE001 - the guard of the loop in `run`: it is settled all the same
+                _say("the output of a cut request was not counted", exchange, error)
         return UsageReport(usage=usage, flags=frozenset({UsageFlag.ESTIMATED}))
 
-    async def _output_tokens(self, exchange: Exchange) -> int | None:
-        texts = await asyncio.to_thread(exchange.tee.texts) if isinstance(exchange.tee, StreamTee) else None
-        if texts is None:
-            return None
-        counts = [await self._planner.count_tokens(exchange.request.model, text, exchange.endpoints) for text in texts]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+    async def _output_tokens(self, exchange: Exchange, tee: StreamTee) -> int | None:
+        """Tokens of the text relayed: by our own tokenizer, else by an engine's. Raises `TimeoutError`."""
+        async with self._threads, self._within(HERE_DEADLINE_S):
+            texts = await asyncio.to_thread(tee.texts)
+            counted = None if texts is None else await self._sum(exchange, texts, [])
+        if texts is None or counted is not None:
+            return counted
+        async with self._within(ASKING_DEADLINE_S):
+            return await self._sum(exchange, texts, self._asked(exchange))
+
+    def _within(self, patience_s: float, after_close_s: float = 0.0) -> asyncio.Timeout:
+        """A deadline, which is none too far away once the gateway stops."""
+        return asyncio.timeout_at(
+            min(asyncio.get_running_loop().time() + patience_s, self._counted_until + after_close_s)
+        )
+
+    async def _sum(self, exchange: Exchange, texts: list[str], asked: list[EndpointSnapshot]) -> int | None:
+        tokens = 0
+        for text in texts:
+            count = await self._planner.count_tokens(exchange.request.model, text, asked)
+            if count is None:
+                return None
+            tokens += count
+        return tokens
+
+    def _asked(self, exchange: Exchange) -> list[EndpointSnapshot]:
+        """Endpoints as they are now, in the order in which they are asked: one that failed in this exchange comes last,
+        one that fell silent in it not at all."""
+        failed = {attempt.endpoint_id for attempt in exchange.attempts if attempt.outcome != _CUT}
+        silent = {attempt.endpoint_id for attempt in exchange.attempts if attempt.outcome in _SILENT}
+        served = {endpoint.id for endpoint in exchange.endpoints} - silent
+        able = [endpoint for endpoint in self._fleet.snapshot() if endpoint.id in served]
+        return sorted(able, key=lambda endpoint: endpoint.id in failed)
 
     def _write(self, exchange: Exchange, state: SettlementState, report: UsageReport) -> asyncio.Future[None]:
         now, decision = self._clocks.monotonic(), exchange.decision
@@ -122,6 +192,7 @@ class Settler:
             duration_s=now - started_s,
             attempts=tuple(exchange.attempts),
         )
+        durable = self._ledger.settle(settlement)  # first of all: nothing below may keep a bill from being written
         if state is SettlementState.COMPLETE and report.usage is not None:
             self._receipt(exchange, report.usage)
         elif exchange.first_byte_s is None or not state.billable:
@@ -129,7 +200,7 @@ class Settler:
         if not exchange.counted:
             exchange.counted = True
             self._count(exchange, settlement)
-        return self._ledger.settle(settlement)
+        return durable
 
     def _receipt(self, exchange: Exchange, usage: Usage) -> None:
         """The engine's word: it computed this prompt, so it holds it; less than expected means the rest was gone.
@@ -190,6 +261,22 @@ class Settler:
         self._parity.compare(result)
         if not result.equal:
             self._telemetry.token_count_mismatch(endpoint_id).inc()
+
+
+def _resolve(done: asyncio.Future[None], failure: LedgerUnavailable | None) -> None:
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)
+        done.exception()  # seen: where the client has left, nobody waits for it
+
+
+def _say(what: str, exchange: Exchange, error: Exception) -> None:
+    """Log a failure by its kind and place; only texts of the ledger's errors are known to hold no content."""
+    place = next((f"{frame.f_code.co_name}:{line}" for frame, line in reversed([*walk_tb(error.__traceback__)])), None)
+    why = error.why if isinstance(error, LedgerUnavailable) else None
+    fields = {"request_id": exchange.request.id, "error": type(error).__name__, "place": place, "why": why}
+    LOGGER.error(what, extra={"fields": fields})
 
 
 def _log_fields(exchange: Exchange, settlement: Settlement) -> dict[str, object]:

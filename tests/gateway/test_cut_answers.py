@@ -5,9 +5,10 @@ import asyncio
 import httpx
 import pytest
 
+from tests.gateway import scripted_engine as engines
 from tests.gateway.conftest import RunningGateway, StartGateway, settled
 from tests.gateway.scripted_engine import answer_chat, chat_stream, delta, scripted_engine
-from tests.hostile import Peer
+from tests.hostile import Peer, stream
 
 STREAM = {"model": "m", "messages": [{"role": "user", "content": "Where are the books on gravity?"}], "stream": True}
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -92,3 +93,47 @@ async def test_a_cut_stream_is_billed_for_what_was_computed_and_marked_as_estima
     # The scripted engine's /tokenize says 40 for every text: for the prompt, and for the answer.
     assert (row.state, row.prompt_tokens, row.output_tokens, row.cached_tokens) == ("partial", 40, 40, 0)
     assert "estimated" in row.flags
+
+
+DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b',"tokens":[1]}'
+
+
+def tokenize_says(answers: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripted engines answer /tokenize with these bodies in turn, the last one for every further question."""
+    plain, asked = engines._plain, iter(answers)
+
+    def said(status: int, content: object) -> bytes:
+        if isinstance(content, dict) and "max_model_len" in content and "tokens" in content:
+            body = next(asked, answers[-1])
+            return engines._head(200, b"application/json", body) + body
+        return plain(status, content)
+
+    monkeypatch.setattr(engines, "_plain", said)
+
+
+async def test_an_odd_answer_about_tokens_is_not_the_clients_fault(
+    start_gateway: StartGateway, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenize_says([DEEP], monkeypatch)
+    async with scripted_engine(answer_chat("Hi")) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url)
+        answer = await client.post(f"{gateway.url}/v1/chat/completions", json={**STREAM, "stream": False})
+    assert (answer.status_code, answer.headers["x-prefixgate-tokens"]) == (200, "bytes")
+
+
+async def test_a_cut_stream_that_cannot_be_counted_is_settled_and_stops_nothing(
+    start_gateway: StartGateway, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenize_says([b'{"tokens":[1,2,3]}', DEEP], monkeypatch)
+    async with scripted_engine(stream(delta("The"), end=False), answer_chat("Hi")) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url)
+        await ask(client, gateway)
+        assert (await client.get(f"{gateway.url}/health")).status_code == 200
+        await settled(gateway, 1)
+        again = await client.post(f"{gateway.url}/v1/chat/completions", json={**STREAM, "stream": False})
+        rows = await settled(gateway, 2)
+    assert again.status_code == 200
+    assert [(row.state, row.prompt_tokens, row.output_tokens) for row in rows] == [
+        ("partial", 3, None),
+        ("complete", 40, 2),
+    ]

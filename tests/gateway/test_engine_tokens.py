@@ -1,5 +1,6 @@
 """Token ids from an engine: its recorded answers over a real port."""
 
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from backends import EndpointConfig, EndpointFacts, EndpointId, EndpointSnapshot, UpstreamClient
-from gateway.engine_tokens import RemoteTokenizer
+from gateway.engine_tokens import BYTES_PER_TOKEN, LOOP_SAFE_ANSWER_BYTES, TEMPLATE_TOKENS, RemoteTokenizer
+from gateway.surrogates import Decoder, decode
 from prefix_index.prompt import PromptView
 from tests.hostile import HostileServer, Peer
 
@@ -63,7 +65,27 @@ async def test_the_same_question_is_asked_once(engine: Engine, tokenizer: Remote
     assert len(engine.asked) == 1
 
 
-@pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"tokens": "abc"}', b'{"tokens": [-1]}', b'{"tokens": [{}]}'])
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"tokens": "abc"}',
+        b'{"tokens": [-1]}',
+        b'{"tokens": [4294967296]}',
+        b'{"tokens": [99999999999999999999999999]}',
+        b'{"tokens": [1.5]}',
+        b'{"tokens": [{}]}',
+        b'{"tokens": "\xff"}',
+        b'{"x": "\\ud83d", "tokens": []',
+        b'{"x": ' + DEEP + b', "tokens": [1]}',
+        b'{"tokens": ' + DEEP + b"}",
+    ],
+)
 async def test_an_answer_of_another_shape_is_none_and_is_not_kept(
     engine: Engine, tokenizer: RemoteTokenizer, answer: bytes
 ) -> None:
@@ -71,6 +93,33 @@ async def test_an_answer_of_another_shape_is_none_and_is_not_kept(
     assert await engine.tokens(tokenizer) is None
     assert await engine.tokens(tokenizer) is None
     assert len(engine.asked) == 2
+
+
+async def test_an_answer_longer_than_the_question_can_have_tokens_is_not_read(
+    engine: Engine, tokenizer: RemoteTokenizer
+) -> None:
+    tokens = BYTES_PER_TOKEN * (TEMPLATE_TOKENS + 1000) // len(b"1,")
+    engine.answer = b'{"tokens":[%s1]}' % (b"1," * (tokens - 1))
+    assert await engine.tokens(tokenizer) is None
+    long = await engine.tokens(tokenizer, PromptView(prompt="x" * 10_000))
+    assert long is not None
+    assert len(long) == 4 * tokens
+
+
+@pytest.mark.parametrize(("length", "off_the_loop"), [(10, False), (LOOP_SAFE_ANSWER_BYTES, True)])
+async def test_a_long_answer_is_read_off_the_loop(
+    length: int, off_the_loop: bool, engine: Engine, tokenizer: RemoteTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_in: list[threading.Thread] = []
+
+    def noted(decoder: Decoder[object], body: bytes) -> object:
+        read_in.append(threading.current_thread())
+        return decode(decoder, body)
+
+    monkeypatch.setattr("gateway.engine_tokens.decode", noted)
+    engine.answer = b'{"padding":"%s","tokens":[7]}' % (b"x" * length)
+    assert await engine.tokens(tokenizer) == b"\x07\x00\x00\x00"
+    assert [thread is not threading.current_thread() for thread in read_in] == [off_the_loop]
 
 
 async def test_a_refusal_is_none(engine: Engine, tokenizer: RemoteTokenizer) -> None:
