@@ -13,8 +13,8 @@ from gateway.fleet import Seat
 from gateway.relay import PlainTee, StreamTee
 from gateway.scheduling import Decision
 from gateway.stream_format import format_of
-from gateway.translated import TranslatedPlain, TranslatedStream
-from gateway.types import InferenceRequest, Plan
+from gateway.translated import TranslatedPlain, TranslatedStream, must_be_uncoded
+from gateway.types import Headers, InferenceRequest, Plan
 from prefix_index import Match
 
 
@@ -116,8 +116,11 @@ class Exchange:
         )
         self._attempt_began_at = None
 
-    def answer_begins(self, status: int, *, streaming: bool) -> Outlet:
-        """The head of the answer is here: what its bytes go through from now on."""
+    def answer_begins(self, status: int, headers: Headers, *, streaming: bool) -> Outlet:
+        """The head of the answer is here: what its bytes go through from now on.
+
+        Raises `UpstreamFailed` where it must be translated and cannot be read.
+        """
         request = self.request
         translator = self.outgoing.translator if self.outgoing is not None else None
         self.http_status = status
@@ -126,6 +129,7 @@ class Exchange:
             plain = StreamTee(format_of(request.route), keep_usage=keep_usage) if streaming else PlainTee()
             self.outlet = self.tee = plain
             return plain
+        must_be_uncoded(headers)
         translated = TranslatedStream(translator) if streaming else TranslatedPlain(translator, status)
         self.outlet, self.tee = translated, translated.tee
         return translated

@@ -29,6 +29,7 @@ from backends import (
     UpstreamResponse,
 )
 from billing import Ledger, LedgerUnavailable, SettlementState
+from gateway.answer_head import answer_headers, is_event_stream
 from gateway.decision_log import DecisionLog
 from gateway.edge.error_shapes import stream_error
 from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
@@ -41,7 +42,7 @@ from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Decision, Filtered, decide_by_cost, decide_in_turn
 from gateway.settling import Settler
 from gateway.telemetry import LOGGER, Telemetry
-from gateway.types import Headers, InferenceRequest, Route
+from gateway.types import InferenceRequest, Route
 from gateway.wire import ClientStream
 from prefix_index import SharedIndex
 
@@ -210,12 +211,13 @@ class Pipeline:
     async def _relay(self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream) -> None:
         """Steps 9 and 10 from the first `chunk` on."""
         parts = self._parts
-        streaming = _is_event_stream(response.headers)
-        outlet = exchange.answer_begins(response.status, streaming=streaming)
-        head = _answer_headers(exchange, response.headers, streaming)
+        streaming = is_event_stream(response.headers)
+        outlet = exchange.answer_begins(response.status, response.headers, streaming=streaming)
+        head = answer_headers(exchange, response.headers, streaming)
         tee = exchange.tee
         assert tee is not None
         self._first_byte(exchange)
+        closing_at_s: float | None = None
         while chunk:
             passed = outlet.feed(chunk)
             if passed:
@@ -223,8 +225,9 @@ class Pipeline:
                     await self._keep_response(exchange)
                     await client.start(response.status, head)
                 await client.write(passed)
-            chunk = await _next_chunk(response, tee)
-        held = outlet.held()
+            closing_at_s = closing_at_s or (parts.clocks.monotonic() + CLOSING_S if _has_ended(tee) else None)
+            chunk = await _next_chunk(response, closing_at_s, parts.clocks)
+        held = await asyncio.to_thread(outlet.held) if outlet.is_long else outlet.held()
         await self._keep_response(exchange)
         exchange.attempt_ends(parts.clocks.wall(), "answered")
         state = exchange.final_state()
@@ -265,7 +268,9 @@ class Pipeline:
         if isinstance(error, Internal):
             LOGGER.exception("request failed", extra={"fields": {"request_id": exchange.request.id}})
         if isinstance(exchange.tee, StreamTee):
-            await client.end(stream_error(error, exchange.request.route))
+            # Behind half of an event an error would be part of it.
+            before = b"\n\n" if exchange.tee.inside_event and not exchange.is_translated else b""
+            await client.end(before + stream_error(error, exchange.request.route))
 
 
 def _spoken_by_nobody(request: InferenceRequest) -> GatewayError:
@@ -284,13 +289,18 @@ async def _outgoing(request: InferenceRequest, *, natively: bool, inject_salt: b
     return outgoing(request, natively=natively, inject_salt=inject_salt)
 
 
-async def _next_chunk(response: UpstreamResponse, tee: StreamTee | PlainTee) -> bytes:
-    """The next bytes. Once a stream has said that it is done, an engine that does not close in time, or not properly,
-    changes nothing any more."""
-    if not isinstance(tee, StreamTee) or not tee.complete:
+def _has_ended(tee: StreamTee | PlainTee) -> bool:
+    """Whether a stream has said that it is done."""
+    return isinstance(tee, StreamTee) and tee.complete
+
+
+async def _next_chunk(response: UpstreamResponse, closing_at_s: float | None, clocks: Clocks) -> bytes:
+    """The next bytes. Once a stream has said that it is done (`closing_at_s`), an engine that does not close by then,
+    or not properly, changes nothing any more."""
+    if closing_at_s is None:
         return await response.read_chunk()
     try:
-        return await response.read_chunk(CLOSING_S)
+        return await response.read_chunk(max(closing_at_s - clocks.monotonic(), 0.001))
     except UpstreamError:
         return b""
 
@@ -302,27 +312,3 @@ async def _in_time(future: asyncio.Future[None]) -> None:
             await asyncio.shield(future)
     except TimeoutError:
         raise LedgerUnavailable(f"no acknowledgement within {LEDGER_DEADLINE_S:g} s") from None
-
-
-def _is_event_stream(headers: Headers) -> bool:
-    return any(name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in headers)
-
-
-def _answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> Headers:
-    """The engine's headers with ours in place of any of the same name. A stream's length is not known any more."""
-    decision = exchange.decision
-    assert decision is not None
-    ours = [
-        (b"x-request-id", exchange.request.id.encode()),
-        (b"x-prefixgate-endpoint", decision.endpoint_id.encode()),
-        (b"x-prefixgate-reason", decision.reason.value.encode()),
-        (b"x-prefixgate-tokens", b"none" if exchange.plan.source is None else exchange.plan.source.value.encode()),
-    ]
-    expected = exchange.expected_cached_tokens
-    if expected is not None:
-        ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))
-    if streaming:
-        ours += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-    translated = exchange.is_translated
-    replaced = {name for name, _ in ours} | {b"date"} | ({b"content-length"} if streaming or translated else set())
-    return (*(field for field in upstream if field[0] not in replaced), *ours)

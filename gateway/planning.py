@@ -33,6 +33,7 @@ from prefix_index import (
 from prefix_index.prompt import ModelText, PromptView, Unsupported
 from prefix_index.prompt.media import is_text, media_of
 from prefix_index.prompt.render import plain_prompt
+from prefix_index.prompt.weight import renders_long
 from prefix_index.segments import Encoding
 
 P = ParamSpec("P")
@@ -45,7 +46,6 @@ _TEXT_BYTES_PER_TOKEN: Final = 4
 """Of English text, roughly."""
 LOOP_SAFE_BODY_BYTES: Final = 128 * 1024
 """A body whose prompt may be rendered, looked up and joined on the event loop: 1 ms where it is known."""
-LOOP_SAFE_MESSAGES: Final = 200
 LOOP_SAFE_TOKENS_BYTES: Final = 1024 * 1024
 """Ids whose chain may be hashed on the event loop when nothing of it is known: under 2 ms at 0.07 µs a block of 16."""
 
@@ -213,7 +213,7 @@ def _begun(text: ModelText, prompt: PromptView) -> tuple[Encoding, bool]:
 
 def _is_long(request: InferenceRequest) -> bool:
     """Whether what is done with the prompt may take longer than 2 ms, known or not, and so belongs in a thread."""
-    return len(request.body) > LOOP_SAFE_BODY_BYTES or len(request.prompt.messages or ()) > LOOP_SAFE_MESSAGES
+    return len(request.body) > LOOP_SAFE_BODY_BYTES or renders_long(request.prompt)
 
 
 async def _off_loop(request: InferenceRequest, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -225,8 +225,8 @@ class Settler:
         telemetry = self._telemetry
         usage = None if UsageFlag.ESTIMATED in settlement.flags else settlement.usage
         telemetry.requests(exchange.request.route_path, settlement.state.value).inc()
-        plan, decision = exchange.plan, exchange.decision
-        telemetry.reasons((decision.reason if decision is not None else Reason.NO_DECISION).value).inc()
+        plan = exchange.plan
+        telemetry.reasons(_reason(exchange).value).inc()
         telemetry.prompts(plan.source.value if plan.source is not None else "none").inc()
         endpoint_id = settlement.endpoint_id
         if endpoint_id is not None and usage is not None:
@@ -245,17 +245,18 @@ class Settler:
 
     def _compare(self, exchange: Exchange, endpoint_id: str, usage: Usage) -> None:
         """Our count of the prompt against the engine's."""
-        plan = exchange.plan
-        if plan.source is None or plan.prompt_tokens is None or usage.prompt_tokens is None:
+        counted = exchange.plan.counted
+        if counted is None or usage.prompt_tokens is None:
             return
+        source, ours_tokens = counted
         result = ParityResult(
             at=self._clocks.wall(),
             request_id=exchange.request.id,
             endpoint_id=endpoint_id,
             model=exchange.request.model,
-            shape=plan.shape,
-            source=plan.source,
-            ours_tokens=plan.prompt_tokens,
+            shape=exchange.plan.shape,
+            source=source,
+            ours_tokens=ours_tokens,
             engine_tokens=usage.prompt_tokens,
         )
         self._parity.compare(result)
@@ -279,17 +280,22 @@ def _say(what: str, exchange: Exchange, error: Exception) -> None:
     LOGGER.error(what, extra={"fields": fields})
 
 
+def _reason(exchange: Exchange) -> Reason:
+    return Reason.NO_DECISION if exchange.decision is None else exchange.decision.reason
+
+
 def _log_fields(exchange: Exchange, settlement: Settlement) -> dict[str, object]:
     usage = settlement.usage
     return {
         "request_id": settlement.request_id,
         "tenant": exchange.request.tenant.id,
+        "model": exchange.request.model,
         "route": exchange.request.route_path,
         "stream": exchange.request.stream,
         "state": settlement.state.value,
         "status": settlement.http_status,
         "endpoint": settlement.endpoint_id,
-        "reason": exchange.decision.reason.value if exchange.decision else None,
+        "reason": _reason(exchange).value,
         "prompt_tokens": usage.prompt_tokens if usage else None,
         "cached_tokens": usage.cached_tokens if usage else None,
         "expected_cached_tokens": settlement.expected_cached_tokens,

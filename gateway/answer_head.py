@@ -1,0 +1,36 @@
+"""The head of an answer: the engine's fields, and ours in place of any of the same name."""
+
+from gateway.exchange import Exchange
+from gateway.types import Headers
+
+
+def is_event_stream(headers: Headers) -> bool:
+    """Whether an answer comes as server-sent events."""
+    return any(name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in headers)
+
+
+def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> Headers:
+    """The engine's headers with ours in place of any of the same name. A stream's length is not known any more."""
+    decision = exchange.decision
+    assert decision is not None
+    ours = [
+        (b"x-request-id", exchange.request.id.encode()),
+        (b"x-prefixgate-endpoint", decision.endpoint_id.encode()),
+        (b"x-prefixgate-reason", decision.reason.value.encode()),
+        (b"x-prefixgate-tokens", b"none" if exchange.plan.source is None else exchange.plan.source.value.encode()),
+    ]
+    expected = exchange.expected_cached_tokens
+    if expected is not None:
+        ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))
+    if streaming:
+        ours += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+    translated = exchange.is_translated
+    replaced = {name for name, _ in ours} | {b"date"}
+    if streaming or translated:
+        replaced |= {b"content-length"}
+    if translated:
+        replaced |= {b"content-encoding"}
+    if exchange.outlet is not None and exchange.outlet.content_type is not None:
+        replaced |= {b"content-type"}
+        ours.append((b"content-type", exchange.outlet.content_type))
+    return (*(field for field in upstream if field[0] not in replaced), *ours)
