@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from prefix_index.errors import TemplateFailed, UnsupportedContent
 from prefix_index.prompt.chat_template import ChatTemplate
 from prefix_index.prompt.llamacpp_chat import abilities_of, llamacpp_text
+from prefix_index.prompt.llamacpp_language import LlamaCppEnvironment
 from prefix_index.prompt.media import MediaMarks
 from prefix_index.prompt.other_chats import tgi_text, trtllm_text
 from prefix_index.prompt.plain_chat import plain_messages, plain_text
@@ -54,12 +55,15 @@ def renderer_of(engine: str) -> Renderer:
 class ChatRenderer:
     """One template with the conventions of one engine. Immutable, safe to share between threads.
 
-    Trying a template out for llama.cpp costs some milliseconds, once.
+    Compiling a template for llama.cpp and trying it out costs some milliseconds, once.
     """
 
     def __init__(self, template: ChatTemplate, renderer: Renderer) -> None:
         self._template = template
-        self._chat_text = _llamacpp(template) if renderer is Renderer.LLAMACPP else _CHAT_TEXTS.get(renderer)
+        self._chat_text = _CHAT_TEXTS.get(renderer)
+        if renderer is Renderer.LLAMACPP:
+            self._template = template.in_language(LlamaCppEnvironment)
+            self._chat_text = _llamacpp(self._template)
 
     def render(self, view: PromptView, now: Clock | None = None) -> Rendered:
         """A chat. `now` is the engine's wall clock, for templates that write the date.

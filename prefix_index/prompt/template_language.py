@@ -66,7 +66,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             raise jinja2.TemplateRuntimeError("a power in the template is too high")
         return super().call_binop(context, operator, left, right)
 
-    def count_loop_steps(self, tree: nodes.Template) -> None:
+    def prepare(self, tree: nodes.Template) -> None:
         """Let each loop in `tree` take its steps from the render's budget. Changes `tree`."""
         for loop in list(tree.find_all(nodes.For)):
             counted = nodes.Filter(loop.iter, BUDGET, [], [], None, None, lineno=loop.lineno)

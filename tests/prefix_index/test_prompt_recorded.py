@@ -35,7 +35,7 @@ def clock_of(engine: str) -> Clock:
     return lambda: datetime.fromisoformat(recorded(engine)["now"])
 
 
-def cases(engine: str) -> list[Any]:
+def cases(engine: str, about: str = "") -> list[Any]:
     """Each request with each template, and the text recorded for it, None where it was refused."""
     return [
         pytest.param(
@@ -44,8 +44,8 @@ def cases(engine: str) -> list[Any]:
             answers["texts"][request["name"]],
             id=f"{answers['template'].split('/')[-1]}-{request['name']}",
         )
-        for answers in recorded(engine)["cases"]
-        for request in recorded(engine)["requests"]
+        for answers in recorded(engine)[f"{about}cases"]
+        for request in recorded(engine)[f"{about}requests"]
     ]
 
 
@@ -83,7 +83,7 @@ def test_chats_give_the_text_that_vllm_gave(name: str, request_: dict[str, Any],
     assert _or_none(text) == expected
 
 
-@pytest.mark.parametrize(("name", "request_", "expected"), cases("llamacpp"))
+@pytest.mark.parametrize(("name", "request_", "expected"), [*cases("llamacpp"), *cases("llamacpp", "number_")])
 def test_chats_give_the_text_that_llama_cpp_gave(name: str, request_: dict[str, Any], expected: str | None) -> None:
     def text() -> str:
         (whole,) = chats_of(name, "llamacpp").render(view_of(request_), clock_of("llamacpp")).pieces
