@@ -1,7 +1,7 @@
 """Paths beside inference that a tenant may reach: what an engine's allow-list opens for free, and kept responses.
 
     POST /tokenize, ...                an endpoint that opens it (of the model in the body, where there is one)
-    GET | DELETE /v1/responses/{id}    the endpoint that keeps it, and only for the tenant whose it is
+    GET | DELETE /v1/responses/{id}    the endpoint that keeps it, and only for its tenant
     POST /v1/responses/{id}/cancel     likewise
     POST /v1/messages/count_tokens     an engine that counts, else our own count
 
