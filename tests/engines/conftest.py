@@ -11,7 +11,7 @@ import pytest
 
 from gateway.config import load_config
 from tests.engines.figures import Figures
-from tests.engines.servers import MODEL, EngineServer, llamacpp, vllm
+from tests.engines.servers import MODEL, EngineServer, llamacpp, version_of, vllm
 from tests.gateway.conftest import LedgerRow, RunningGateway, ledger_rows, running_gateway
 
 _STARTERS = {"vllm": vllm, "llamacpp": llamacpp}
@@ -23,13 +23,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_FIGURES] = Figures()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what was found."""
-    lines = list(terminalreporter.config.stash[_FIGURES].lines())
-    if lines:
-        terminalreporter.section("real engines")
-        for line in lines:
-            terminalreporter.write_line(line)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what was found; keep it where all of these tests were run."""
+    figures = config.stash[_FIGURES]
+    if not figures.rows:
+        return
+    terminalreporter.section("real engines")
+    for line in figures.lines():
+        terminalreporter.write_line(line)
+    if _runs_all(config):
+        terminalreporter.write_line(f"written to {figures.result()}")
+
+
+def _runs_all(config: pytest.Config) -> bool:
+    here = Path(__file__).parent
+    return not config.getoption("keyword") and [Path(arg).resolve() for arg in config.args] == [here]
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +52,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     next one starts."""
     name, model = request.param
     with _STARTERS[name](model, tmp_path_factory.mktemp(f"{name}-{model}")) as server:
+        request.config.stash[_FIGURES].add(name, f"version, with the {model} model", version_of(server))
         yield server
 
 

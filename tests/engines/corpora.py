@@ -8,7 +8,6 @@
 """
 
 import functools
-import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.edge.splice import add_fields
-from tests.gateway.corpora import MODEL, NotConvertible, Row, as_messages, as_responses, rows
+from tests.gateway.corpora import NotConvertible, as_messages, as_responses, rows, rows_of
 
 HARD = Path(__file__).with_name("data") / "hard.jsonl"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -51,12 +50,13 @@ class Body:
 @functools.cache
 def bodies() -> tuple[Body, ...]:
     """All requests; of rows with one id the first counts."""
-    found = [*rows(""), *_rows_of(HARD)]
+    found = [*rows(""), *rows_of(HARD)]
     if more := os.environ.get("REQUESTS"):
-        found += [row for path in sorted(Path(more).glob("*.jsonl*")) for row in _rows_of(path)]
+        found += [row for path in sorted(Path(more).glob("*.jsonl*")) for row in rows_of(path)]
     first: dict[str, Body] = {}
     for row in found:
-        first.setdefault(row.id, Body(row.id, row.endpoint, row.raw))
+        if row.endpoint in DIALECTS:
+            first.setdefault(row.id, Body(row.id, row.endpoint, row.raw))
     return tuple(first.values())
 
 
@@ -110,12 +110,3 @@ def _encoded(request: dict[str, Any]) -> bytes:
         return json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         return json.dumps(request, allow_nan=False).encode()
-
-
-def _rows_of(path: Path) -> Iterator[Row]:
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    for line in filter(None, data.split(b"\n")):
-        row = json.loads(line)
-        if row.get("endpoint") in DIALECTS:
-            raw = row["raw"] if "raw" in row else json.dumps({**row["request"], "model": MODEL}, ensure_ascii=False)
-            yield Row(row["id"], row["endpoint"], raw.encode())

