@@ -12,7 +12,8 @@
 This is how vLLM 0.32 reads the dialect, step by step (`vllm/entrypoints/anthropic`), because the token ids of the chat
 form must be those that vLLM's own endpoint computes: a block without text is no part, unknown keys of a message or a
 block are dropped, a single text part becomes a string. Fields of the top level that the dialect does not know are a
-server's own and pass, except those that would change the prompt of a chat but are nothing to a server of messages.
+server's own and pass, except those that would change a chat's prompt or answer but are nothing to a server of messages.
+A model need not be named: where there is one only, the gateway takes it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.edge.messages_answer import MessagesAnswer
-from gateway.edge.messages_turn import converted, system_text, turn_messages
+from gateway.edge.messages_turn import converted, system_text, turn_messages, unsayable
 from gateway.edge.translation import AnswerTranslator
 from gateway.errors import BadRequest
 
@@ -52,14 +53,21 @@ _NOT_OF_MESSAGES: Final = frozenset(
     {
         "add_generation_prompt",
         "add_special_tokens",
+        "best_of",
         "chat_template",
         "continue_final_message",
         "documents",
+        "function_call",
+        "functions",
+        "n",
         "reasoning_effort",
         "stream_options",
     }
 )
-"""Chat fields that decide the prompt or the form of the answer; servers of messages take no notice of them."""
+"""Chat fields that decide the prompt, or the form of the answer, or that there are several, all billed and one seen;
+servers of messages take no notice of them."""
+_KEPT_BY_ANTHROPIC: Final = ("mcp_servers", "container")
+"""Fields that ask a server to reach for what it keeps or may call itself."""
 _TAKEN: Final = _SPOKEN | _ONLY_ANTHROPIC | _NOT_OF_MESSAGES
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -90,10 +98,11 @@ class _OutputConfig(msgspec.Struct):
 
 
 class _Request(msgspec.Struct):
-    """`max_tokens` may be absent: Anthropic and vLLM want it, llama.cpp does not, and a count of tokens has none."""
+    """`model` may be absent where there is one only; `max_tokens` too: Anthropic and vLLM want it, llama.cpp does not,
+    and a count of tokens has none."""
 
-    model: str
     messages: list[_Message]
+    model: str | None = None
     max_tokens: int | None = None
     output_config: _OutputConfig | None = None
     stop_sequences: list[str] | None = None
@@ -134,8 +143,8 @@ class MessagesTranslation:
         """The chat completion that asks the same. Raises `BadRequest`; linear in the body, which is not changed."""
         request = converted(dict(body), _Request)
         form: dict[str, object] = {key: value for key, value in body.items() if key not in _TAKEN}
-        form |= {"model": request.model, "messages": self._messages(request)}
-        for key in ("max_tokens", "temperature", "top_p", "top_k"):
+        form["messages"] = self._messages(request)
+        for key in ("model", "max_tokens", "temperature", "top_p", "top_k"):
             if body.get(key) is not None:
                 form[key] = body[key]
         if request.stop_sequences:
@@ -145,6 +154,10 @@ class MessagesTranslation:
         self._add_output_config(form, request)
         _add_tools(form, request)
         return form
+
+    def untranslatable(self, body: Mapping[str, object]) -> str | None:
+        """The path of what no chat can say, or that must be said for it; see `untranslatable`."""
+        return untranslatable(body)
 
     def translator(self, body: Mapping[str, object]) -> AnswerTranslator:
         """For one answer to this body."""
@@ -177,6 +190,36 @@ class MessagesTranslation:
             form["reasoning_effort"] = self.disabled_thinking_effort
         if thinking is not None and thinking.type == "enabled" and thinking.budget_tokens is not None:
             form["thinking_token_budget"] = thinking.budget_tokens
+
+
+def untranslatable(body: Mapping[str, object]) -> str | None:
+    """The path of what no server of chats can serve: tools of a server's own, what it would reach for by itself, blocks
+    that no chat can say; or `max_tokens`, last, where it is missing, since a chat without it would go on and on.
+
+    None where there is nothing of the kind. Linear in tools, blocks and messages; never raises.
+    """
+    for name in _KEPT_BY_ANTHROPIC:
+        if body.get(name):
+            return name
+    place = _unservable_tool(body.get("tools")) or unsayable(body.get("system"), "system", "system")
+    if place is not None:
+        return place
+    messages = body.get("messages")
+    for number, message in enumerate(messages if isinstance(messages, list) else ()):
+        if isinstance(message, dict):
+            place = unsayable(message.get("content"), message.get("role"), f"messages[{number}].content")
+            if place is not None:
+                return place
+    return None if body.get("max_tokens") is not None else "max_tokens"
+
+
+def _unservable_tool(tools: object) -> str | None:
+    """The type of a tool that stands for a service of some server's own: it has no schema, and is no function."""
+    for number, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict) and "input_schema" not in tool and tool.get("type") != "function":
+            named = tool.get("type") not in (None, "custom")
+            return f"tools[{number}].type" if named else f"tools[{number}].input_schema"
+    return None
 
 
 def _leading_system(system: str | Sequence[Mapping[str, Any]] | None) -> str:

@@ -1,6 +1,6 @@
 """Chat answers in the Messages dialect: plain ones here, streams in `messages_stream`, errors in `messages_errors`.
 
-choices[0].message                     content
+choices[0].message (chat_answer)       content
   reasoning | reasoning_content    ->    thinking
   content                          ->    text
   tool_calls                       ->    tool_use, arguments as an object
@@ -8,46 +8,33 @@ finish_reason                      ->  stop_reason, stop_sequence
 usage: prompt = all of the input   ->  usage: input without what was read from or written to the cache
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gateway.edge.messages_chat import (
-    UNREADABLE,
-    Call,
-    ChatAnswer,
-    Choice,
-    Counts,
-    Said,
-    call_id,
-    decode_answer,
-    message_id,
-    stop_of,
-)
-from gateway.edge.messages_errors import error_body, refusal_body
+from gateway.edge.call_fragments import CallIds
+from gateway.edge.chat_answer import CallPiece, ChatAnswer, Choice, Said, new_name, read_completion
+from gateway.edge.messages_chat import Counts, call_id, message_id, stop_of
+from gateway.edge.messages_errors import refusal_body
 from gateway.edge.messages_stream import MessageStream
-from gateway.errors import UpstreamFailed
+from gateway.surrogates import UNREADABLE, decode, without_lone_surrogates
 
-__all__ = ["MessagesAnswer", "error_body"]
+_anything = msgspec.json.Decoder()
 
 
 class MessagesAnswer:
-    """`AnswerTranslator` for one answer; `model` is what the client asked for."""
+    """`AnswerTranslator` for one answer; `model` is what the client asked for, `new_name` names an answer that has no
+    name."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, new_name: Callable[[], str] = new_name) -> None:
         self._model = model
-        self._stream = MessageStream(model)
+        self._new_name = new_name
+        self._stream = MessageStream(model, new_name)
 
     def whole(self, answer: bytes) -> bytes:
         """A chat completion as a message. Raises `UpstreamFailed` where it is none; linear."""
-        try:
-            chat = decode_answer(answer)
-        except UNREADABLE:
-            raise UpstreamFailed("the endpoint's answer is no chat completion") from None
-        choice = chat.first()
-        if choice is None or choice.message is None:
-            raise UpstreamFailed("the endpoint's answer is a chat completion without a message")
-        return msgspec.json.encode(self._message(chat, choice, choice.message))
+        chat, choice = read_completion(answer)
+        return msgspec.json.encode(self._message(chat, choice))
 
     def feed(self, events: bytes) -> bytes:
         """Whole events of a chat stream as events of a message."""
@@ -61,52 +48,53 @@ class MessagesAnswer:
         """An error answer in this dialect."""
         return refusal_body(status, answer)
 
-    def _message(self, chat: ChatAnswer, choice: Choice, said: Said) -> dict[str, object]:
-        name = message_id(chat.id)
-        inputs = [_input(call) for call in said.tool_calls or ()]
+    def _message(self, chat: ChatAnswer, choice: Choice) -> dict[str, object]:
+        name = chat.name or self._new_name()
+        inputs = [_input(call) for call in choice.said.calls]
         whole = all(found is not None for found in inputs)
-        reason, sequence = stop_of(choice.finish_reason, choice.matched(), called=bool(inputs), whole=whole)
+        reason, sequence = stop_of(choice.finish_reason, choice.matched, called=bool(inputs), whole=whole)
         counts = Counts()
         counts.add(chat.usage)
         return {
-            "id": name,
+            "id": message_id(name),
             "type": "message",
             "role": "assistant",
             "model": chat.model or self._model,
-            "content": _content(name, said, inputs),
+            "content": _content(name, choice.said, inputs),
             "stop_reason": reason,
             "stop_sequence": sequence,
             "usage": counts.said(),
         }
 
 
-def _content(message: str, said: Said, inputs: Sequence[msgspec.Raw | None]) -> list[dict[str, object]]:
+def _content(name: str, said: Said, inputs: Sequence[msgspec.Raw | None]) -> list[dict[str, object]]:
     """The blocks; one of empty text where nothing was said, since clients look at the first."""
     blocks: list[dict[str, object]] = []
-    if said.thinking():
-        blocks.append({"type": "thinking", "thinking": said.thinking(), "signature": ""})
-    if said.text():
-        blocks.append({"type": "text", "text": said.text()})
-    for number, (call, found) in enumerate(zip(said.tool_calls or (), inputs, strict=True)):
+    if said.reasoning:
+        blocks.append({"type": "thinking", "thinking": said.reasoning, "signature": ""})
+    if said.text or said.refusal:
+        blocks.append({"type": "text", "text": said.text + said.refusal})
+    ids = CallIds()
+    for number, (call, found) in enumerate(zip(said.calls, inputs, strict=True)):
         blocks.append(
             {
                 "type": "tool_use",
-                "id": call.id or call_id(message, number),
-                "name": (call.function.name if call.function is not None else None) or "",
+                "id": ids.take(call.id, call_id(name, number)),
+                "name": call.name,
                 "input": {} if found is None else found,
             }
         )
     return blocks or [{"type": "text", "text": ""}]
 
 
-def _input(call: Call) -> msgspec.Raw | None:
+def _input(call: CallPiece) -> msgspec.Raw | None:
     """The arguments as the JSON that they are, numbers unchanged; None where the answer ended inside them. No text at
     all, and null, are no arguments."""
-    text = call.function.text().strip().encode() if call.function is not None else b""
+    text = call.arguments.strip().encode()
     if text in (b"", b"null"):
         return msgspec.Raw(b"{}")
     try:
-        msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
+        decode(_anything, text)
+    except UNREADABLE:
         return None
-    return msgspec.Raw(text)
+    return msgspec.Raw(without_lone_surrogates(text))

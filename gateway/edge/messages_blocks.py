@@ -10,12 +10,13 @@ only where its arguments are whole JSON, and until then the pieces of others wai
 other, as nearly all do, therefore never make a piece wait. Linear in the pieces; kept are the calls, not their text.
 """
 
-import re
 from typing import Final
 
 import msgspec
 
-from gateway.edge.messages_chat import Call, call_id
+from gateway.edge.call_fragments import CallFragments, CallIds, StreamedCall
+from gateway.edge.chat_answer import CallPiece
+from gateway.edge.messages_chat import call_id
 from gateway.sse import named_event
 
 TEXT: Final = "text"
@@ -36,70 +37,28 @@ _NONE: Final = "null"
 _encode = msgspec.json.Encoder().encode
 
 
-class JsonScan:
-    """Follows JSON text in fragments: is the value whole? Linear, and keeps three numbers."""
+class _CallBlock:
+    """The block of a call; pieces of its arguments are kept until it is told and there are arguments in them."""
 
-    _MARK = re.compile(r'[{}\[\]"\\]')
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-        self._begun = False
-
-    @property
-    def whole(self) -> bool:
-        """An object, a list or a string has begun and ended."""
-        return self._begun and not self.open
-
-    @property
-    def open(self) -> bool:
-        """An object, a list or a string has begun and not ended."""
-        return self._in_string or self._depth > 0
-
-    def add(self, piece: str) -> None:
-        """Take the next fragment."""
-        passed = 1 if self._escaped and piece else 0
-        self._escaped = self._escaped and not piece
-        for found in self._MARK.finditer(piece):
-            at, mark = found.start(), found[0]
-            if at < passed:
-                continue
-            if mark == "\\":
-                passed = at + 2
-                self._escaped = passed > len(piece)
-            elif mark == '"':
-                self._in_string = not self._in_string
-            elif not self._in_string:
-                self._depth += 1 if mark in "{[" else -1
-            self._begun = True
-
-
-class _StreamedCall:
-    """A call of a tool as far as it is known; pieces of its arguments are kept until it has a name
-    and there are arguments in them."""
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.scan = JsonScan()
+    def __init__(self, call: StreamedCall) -> None:
+        self.call = call
         self.kept: list[str] = []
-        self.ready = False
         self.begun = False
         self.closed = False
 
 
 class Blocks:
-    """Writes the events of the blocks of one message; `message` is its id."""
+    """Writes the events of the blocks of one message to `out`; `name` is what the ids of its calls are made of."""
 
-    def __init__(self, message: str) -> None:
-        self._message = message
-        self._events: list[bytes] = []
+    def __init__(self, name: str, out: list[bytes]) -> None:
+        self._name = name
+        self._events = out
         self._begun = 0
         self._open: _Key | None = None
         self._waiting: dict[_Key, list[str]] = {}
-        self._calls: list[_StreamedCall] = []
-        self._number_at: dict[int, int] = {}
+        self._fragments = CallFragments()
+        self._ids = CallIds()
+        self._calls: list[_CallBlock] = []
 
     @property
     def called(self) -> bool:
@@ -109,71 +68,50 @@ class Blocks:
     @property
     def whole(self) -> bool:
         """Whether the arguments of every call are whole; none at all are."""
-        return not any(call.scan.open for call in self._calls)
+        return not any(block.call.scan.open for block in self._calls)
 
     def say(self, key: str, piece: str) -> None:
         """A piece of `TEXT` or `THINKING`."""
         if piece:
+            self._begin(self._fragments.due())
             self._add(key, piece)
 
-    def call(self, call: Call, position: int) -> None:
+    def call(self, piece: CallPiece, position: int) -> None:
         """A fragment of a call; `position` is its place among those of its chunk, for servers that count none."""
-        number = self._number_of(call, position)
-        known, function = self._calls[number], call.function
-        piece = function.text() if function is not None else ""
-        known.id = known.id or call.id or ""
-        known.name = known.name or (function.name if function is not None else None) or ""
-        if piece:
-            known.scan.add(piece)
-            known.kept.append(piece)
-        # An id may come after the name, but hardly after the first of the arguments.
-        known.ready = known.ready or bool(known.name and (known.id or piece))
-        if known.ready:
-            self._pass_call(number)
+        call = self._fragments.take(piece, position)
+        if call.number == len(self._calls):
+            self._calls.append(_CallBlock(call))
+        if piece.arguments:
+            self._calls[call.number].kept.append(piece.arguments)
+        if call.told:
+            self._pass_call(call.number)
+        elif call.ready:
+            self._begin(self._fragments.due(call))
 
     def close(self) -> None:
         """The answer is complete: whatever waits follows, and the last block ends. A message has at least one."""
-        for number, call in enumerate(self._calls):
-            if not call.ready:
-                call.ready = True
-                self._pass_call(number)
+        self._begin(self._fragments.rest())
         while self._waiting:
             self._open_next()
         if not self._begun:
             self._start(TEXT)
         self._stop()
 
-    def taken(self) -> bytes:
-        """The events since the last call."""
-        events = b"".join(self._events)
-        self._events.clear()
-        return events
-
-    def _number_of(self, call: Call, position: int) -> int:
-        index = position if call.index is None else call.index
-        number = self._number_at.get(index)
-        if number is None or self._is_another(self._calls[number], call):
-            # Some servers count every call 0, and tell them apart by their ids.
-            number = self._number_at[index] = len(self._calls)
-            self._calls.append(_StreamedCall())
-        return number
-
-    @staticmethod
-    def _is_another(known: _StreamedCall, call: Call) -> bool:
-        named = call.function is not None and bool(call.function.name)
-        return bool(named and call.id and known.id and known.id != call.id)
+    def _begin(self, calls: list[StreamedCall]) -> None:
+        for call in calls:
+            self._pass_call(call.number)
 
     def _pass_call(self, number: int) -> None:
-        call = self._calls[number]
-        piece = "".join(call.kept)
-        if not call.begun:
+        block = self._calls[number]
+        piece = "".join(block.kept)
+        if not block.begun:
             # Space and null are no arguments, and clients fail over them.
             piece = piece.lstrip()
-            call.begun = not _NONE.startswith(piece.rstrip())
-        call.kept = [] if call.begun else [piece]
-        piece = piece if call.begun else ""
+            block.begun = not _NONE.startswith(piece.rstrip())
+        block.kept = [] if block.begun else [piece]
+        piece = piece if block.begun else ""
         # What follows a whole call that is closed is no part of its arguments: white space, of some servers.
-        if not call.closed:
+        if not block.closed:
             self._add(number, piece)
 
     def _add(self, key: _Key, piece: str) -> None:
@@ -185,7 +123,7 @@ class Blocks:
             self._open_next()
 
     def _may_stop(self) -> bool:
-        return not isinstance(self._open, int) or self._calls[self._open].scan.whole
+        return not isinstance(self._open, int) or self._calls[self._open].call.scan.whole
 
     def _open_next(self) -> None:
         key = next(iter(self._waiting))
@@ -195,9 +133,9 @@ class Blocks:
 
     def _start(self, key: _Key) -> None:
         if isinstance(key, int):
-            call = self._calls[key]
-            name = call.id or call_id(self._message, key)
-            block: dict[str, object] = {"type": "tool_use", "id": name, "name": call.name, "input": {}}
+            call = self._calls[key].call
+            given = self._ids.take(call.id, call_id(self._name, key))
+            block: dict[str, object] = {"type": "tool_use", "id": given, "name": call.name, "input": {}}
         else:
             block = _BEGIN[key]
         event = {"type": "content_block_start", "index": self._begun, "content_block": block}

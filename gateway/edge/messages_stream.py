@@ -11,28 +11,31 @@
 
 Nothing that ends the message is said before `end`, since the usage must be durable first. A stream that breaks off
 before it says why it finished has no end here either: its client sees that it broke off. An error, or an event that
-cannot be read, ends the message as an error.
+cannot be read, ends the message as an error. Comments pass as they are, at their place.
 """
+
+from collections.abc import Callable
 
 import msgspec
 
+from gateway.edge.chat_answer import ChatAnswer, Comment, Done, Said, chat_events, new_name
 from gateway.edge.messages_blocks import TEXT, THINKING, Blocks
-from gateway.edge.messages_chat import UNREADABLE, ChatAnswer, Counts, Said, decode_answer, message_id, stop_of
-from gateway.edge.messages_errors import error_body, event_error_body
-from gateway.sse import event_data, named_event, split_events
-
-_BAD_GATEWAY = 502
+from gateway.edge.messages_chat import Counts, message_id, stop_of
+from gateway.edge.messages_errors import event_error_body
+from gateway.sse import named_event
 
 
 class MessageStream:
-    """One stream; `model` is what the client asked for, in case no chunk names one. Linear in the bytes."""
+    """One stream; `model` is what the client asked for, in case no chunk names one, and `new_name` names the message
+    where none has an id. Linear in the bytes."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, new_name: Callable[[], str] = new_name) -> None:
         self._asked = model
-        self._chat_id: str | None = None
-        self._model: str | None = None
+        self._new_name = new_name
+        self._name = ""
+        self._model = ""
         self._counts = Counts()
-        self._head = b""
+        self._out: list[bytes] = []
         self._blocks: Blocks | None = None
         self._finish: str | None = None
         self._matched: str | None = None
@@ -42,10 +45,15 @@ class MessageStream:
 
     def feed(self, events: bytes) -> bytes:
         """Whole events of the chat; how they are grouped makes no difference."""
-        for event in split_events(events):
-            if self._error is None:
-                self._take(event)
-        return self._said()
+        for said in chat_events(events):
+            match said:
+                case Comment():
+                    self._out.append(said.event)
+                case Done():
+                    self._done = True
+                case ChatAnswer() if self._error is None:
+                    self._take(said)
+        return self._taken()
 
     def end(self, events: bytes) -> bytes:
         """The last events, and the end of the message if they hold it."""
@@ -57,45 +65,25 @@ class MessageStream:
             return said + named_event("error", self._error)
         return said + self._end() if self._done or self._finish is not None else said
 
-    def _take(self, event: bytes) -> None:
-        data = event_data(event)
-        if not data:
-            return
-        if data == b"[DONE]":
-            self._done = True
-            return
-        try:
-            chunk = decode_answer(data)
-        except UNREADABLE:
-            # What does not end with its line was cut off; a whole event that is no chunk may have held content.
-            if event.endswith((b"\n", b"\r")):
-                self._error = error_body(_BAD_GATEWAY, "the server sent an event that is no chunk of a chat")
-            return
+    def _take(self, chunk: ChatAnswer) -> None:
         if chunk.error is not None:
             self._error = event_error_body(chunk.error)
-        elif chunk.object == "error":
-            self._error = event_error_body({"message": chunk.message})
-        else:
-            self._take_chunk(chunk)
-
-    def _take_chunk(self, chunk: ChatAnswer) -> None:
+            return
         self._counts.add(chunk.usage)
-        self._chat_id = self._chat_id or chunk.id
+        self._name = self._name or chunk.name
         self._model = self._model or chunk.model
-        choice = chunk.first()
+        choice = chunk.choice
         if choice is None:
             return
-        blocks = self._started()
-        if choice.delta is not None:
-            _write(blocks, choice.delta)
-        self._finish = choice.finish_reason or self._finish
-        self._matched = choice.matched() or self._matched
+        _write(self._started(), choice.said)
+        self._finish = self._finish or choice.finish_reason
+        self._matched = self._matched or choice.matched
 
     def _started(self) -> Blocks:
         if self._blocks is None:
-            name = message_id(self._chat_id)
+            name = self._name or self._new_name()
             message: dict[str, object] = {
-                "id": name,
+                "id": message_id(name),
                 "type": "message",
                 "role": "assistant",
                 "model": self._model or self._asked,
@@ -106,15 +94,15 @@ class MessageStream:
                 # the cumulative counts of `message_delta`, which replace them.
                 "usage": self._counts.said(),
             }
-            self._head = named_event(
-                "message_start", msgspec.json.encode({"type": "message_start", "message": message})
-            )
-            self._blocks = Blocks(name)
+            begun = msgspec.json.encode({"type": "message_start", "message": message})
+            self._out.append(named_event("message_start", begun))
+            self._blocks = Blocks(name, self._out)
         return self._blocks
 
-    def _said(self) -> bytes:
-        head, self._head = self._head, b""
-        return head + self._blocks.taken() if self._blocks is not None else b""
+    def _taken(self) -> bytes:
+        events = b"".join(self._out)
+        self._out.clear()
+        return events
 
     def _end(self) -> bytes:
         blocks = self._started()
@@ -125,12 +113,14 @@ class MessageStream:
             "delta": {"stop_reason": reason, "stop_sequence": sequence},
             "usage": self._counts.said(),
         }
-        last = named_event("message_stop", b'{"type":"message_stop"}')
-        return self._said() + named_event("message_delta", msgspec.json.encode(delta)) + last
+        self._out.append(named_event("message_delta", msgspec.json.encode(delta)))
+        self._out.append(named_event("message_stop", b'{"type":"message_stop"}'))
+        return self._taken()
 
 
 def _write(blocks: Blocks, said: Said) -> None:
-    blocks.say(THINKING, said.thinking())
-    blocks.say(TEXT, said.text())
-    for position, call in enumerate(said.tool_calls or ()):
+    blocks.say(THINKING, said.reasoning)
+    blocks.say(TEXT, said.text)
+    blocks.say(TEXT, said.refusal)
+    for position, call in enumerate(said.calls):
         blocks.call(call, position)

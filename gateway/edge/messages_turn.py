@@ -22,6 +22,12 @@ _READ: Final = frozenset({"text", "image", "thinking", "tool_use", "tool_result"
 _DROPPED: Final = frozenset({"redacted_thinking", "tool_reference"})
 """Nothing that a template could say; a reference counts only inside the result of a tool."""
 
+_CHATS_OWN: Final = frozenset({"image_url", "input_audio", "audio_url", "video_url"})
+"""Parts of chats, which some clients write into messages as well; they pass as they are."""
+_SAYABLE: Final = _READ | _DROPPED | _CHATS_OWN
+_SAYABLE_BY_SYSTEM: Final = frozenset({"text", "tool_addition", "tool_removal"})
+_SAYABLE_RESULTS: Final = frozenset({"text", "image", "tool_reference"})
+
 _MISSING_FIELD: Final = re.compile(r"Object missing required field `(\w+)`")
 
 _T = TypeVar("_T")
@@ -64,6 +70,30 @@ def system_text(content: str | Iterable[Mapping[str, Any]]) -> str:
     """The text of a system message, or of the blocks of the field `system`, without what differs in every request."""
     texts = [content] if isinstance(content, str) else [_text_of(block) for block in content]
     return "".join(text for text in texts if not text.startswith(_VOLATILE_SYSTEM_TEXT))
+
+
+def unsayable(content: object, role: object, place: str) -> str | None:
+    """The path of the first block that no chat can say: a document or a search result, what a server did by itself, a
+    picture in a store of its own, or a kind that nobody knows. None where there is none. Linear; never raises."""
+    if isinstance(content, list):
+        sayable = _SAYABLE_BY_SYSTEM if role == "system" else _SAYABLE
+        for number, block in enumerate(content):
+            if isinstance(block, dict) and (within := _unsayable_in(block, sayable)) is not None:
+                return f"{place}[{number}].{within}"
+    return None
+
+
+def _unsayable_in(block: Mapping[str, Any], sayable: frozenset[str]) -> str | None:
+    kind, source, content = block.get("type"), block.get("source"), block.get("content")
+    if not isinstance(kind, str) or kind not in sayable:
+        return "type"
+    if kind == "image" and isinstance(source, dict) and source.get("type") == "file":
+        return "source.type"
+    if kind == "tool_result" and isinstance(content, list):
+        for number, item in enumerate(content):
+            if isinstance(item, dict) and (within := _unsayable_in(item, _SAYABLE_RESULTS)) is not None:
+                return f"content[{number}].{within}"
+    return None
 
 
 def turn_messages(role: str, content: str | list[dict[str, Any]], place: str) -> list[dict[str, object]]:

@@ -14,10 +14,10 @@ The form is the one that vLLM makes of a request to its own Responses route, bec
 route will see. The way back is in `responses_answer` (whole) and `responses_stream`.
 """
 
-import secrets
 import time
 from collections.abc import Callable, Mapping
 
+from gateway.edge.chat_answer import new_name
 from gateway.edge.responses_answer import Echo
 from gateway.edge.responses_items import MESSAGE_KINDS, chat_messages, continues_last, kind_of
 from gateway.edge.responses_stream import ResponsesAnswer
@@ -56,8 +56,9 @@ _REPLACED = frozenset(
         "top_logprobs",
     }
 )
-_ANOTHER_ANSWER = frozenset({"function_call", "functions", "messages", "n"})
-"""Fields of chats that would ask for another answer than this dialect has."""
+_ANOTHER_ANSWER = frozenset({"best_of", "function_call", "functions", "messages", "n"})
+"""Fields of chats that would ask for another answer than this dialect has: several, all billed and one seen, or calls
+in a form that is not read."""
 
 _LEFT_OUT = _ONLY_IN_RESPONSES | _REPLACED | _ANOTHER_ANSWER
 _OUTPUT_LOGPROBS = "message.output_text.logprobs"
@@ -66,13 +67,11 @@ KEPT_BY_SERVER = ("previous_response_id", "conversation", "prompt", "previous_in
 
 
 class ResponsesTranslation:
-    """Responses as chats; keeps nothing. `clock` (Unix seconds) and `new_id` serve answers that lack time or id."""
+    """Responses as chats; keeps nothing. `clock` (Unix seconds) and `new_name` serve answers that lack time or id."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.time, new_id: Callable[[], str] = lambda: secrets.token_hex(16)
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, new_name: Callable[[], str] = new_name) -> None:
         self._clock = clock
-        self._new_id = new_id
+        self._new_name = new_name
 
     def chat_form(self, body: Mapping[str, object]) -> dict[str, object]:
         """The chat that asks the same. Raises `BadRequest`, which names the field. Linear in the body."""
@@ -90,9 +89,13 @@ class ResponsesTranslation:
             form["stream_options"] = {"include_usage": True}
         return form
 
+    def untranslatable(self, body: Mapping[str, object]) -> str | None:
+        """The path of what no server of chats can serve; see `untranslatable`."""
+        return untranslatable(body)
+
     def translator(self, body: Mapping[str, object]) -> ResponsesAnswer:
         """For the answer to the request with this body."""
-        return ResponsesAnswer(Echo(body, self._clock, self._new_id))
+        return ResponsesAnswer(Echo(body, self._clock, self._new_name))
 
 
 def untranslatable(body: Mapping[str, object]) -> str | None:

@@ -6,56 +6,49 @@
     delta.content              the reasoning is done; output_item.added, content_part.added, output_text.delta ...
     delta.tool_calls[i]        the text is done; output_item.added, function_call_arguments.delta ...
     finish_reason              whatever is open is done
+    [DONE]                     the same, where no reason came: completed
+    : still here               itself
     end()                      response.completed | response.incomplete | response.failed
 
 One text is open at a time; calls stay open together, since their fragments may come in turns. A call begins when its
-first argument comes, or that of a later call, for until then its name may still grow; a custom tool's text goes out
-when the call is whole, because it stands inside JSON.
+first argument comes, or anything that follows it, for until then its name may still grow; a custom tool's text goes
+out when the call is whole, because it stands inside JSON.
 
 The final object is made of the items as they were closed, so it is what `whole` makes of the same answer said plainly.
-A stream that was cut has no finish reason, and ends without any final event: nothing says that it was whole. Memory:
-the answer, once; each text is joined once. Linear in the stream.
+A stream that was cut has neither finish reason nor end mark, and ends without any final event: nothing says that it was
+whole. Memory: the answer, once; each text is joined once. Linear in the stream.
 """
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from billing import UsageMerger
+from gateway.edge.call_fragments import CallFragments, CallIds, StreamedCall
+from gateway.edge.chat_answer import CallPiece, ChatAnswer, Choice, Comment, Done, chat_events
 from gateway.edge.responses_answer import (
-    ANYTHING,
     RUNNING,
     Call,
-    CallIds,
     Echo,
     Ending,
     Head,
     Json,
-    arguments_text,
     call_item,
     ending_of,
     failure,
-    first_choice,
-    logprobs_of,
     message_item,
     output_text,
+    own_call_id,
     reasoning_item,
-    reasoning_of,
     refusal_body,
     response_object,
     response_usage,
-    text_of,
     whole_response,
 )
 from gateway.edge.responses_tools import ToolNames, custom_text
-from gateway.sse import event_data, named_event, split_events
-from gateway.surrogates import decode
+from gateway.sse import named_event
 
-_COMMENTS: Final = re.compile(rb"(?::[^\r\n]*[\r\n]+)+")
-"""Whole lines and nothing else: what follows half a line would become a part of it, and an event of other fields but no
-data is one that clients try to read."""
 _FINAL: Final = {"completed": "response.completed", "incomplete": "response.incomplete", "failed": "response.failed"}
 
 
@@ -69,6 +62,7 @@ class ResponsesAnswer:
         self._head: Head | None = None
         self._items: _Items | None = None
         self._ending: Ending | None = None
+        self._failed = False
         self._ended = False
 
     def whole(self, answer: bytes) -> bytes:
@@ -81,12 +75,14 @@ class ResponsesAnswer:
 
     def feed(self, events: bytes) -> bytes:
         """Whole events of a chat stream as events of the response, never its last. Comments pass as they are."""
-        for event in split_events(events):
-            data = event_data(event)
-            if data:
-                self._take(data)
-            elif _COMMENTS.fullmatch(event):
-                self._out.pass_through(event)
+        for said in chat_events(events):
+            match said:
+                case Comment():
+                    self._out.pass_through(said.event)
+                case Done():
+                    self._ending = self._ending or ending_of("stop")
+                case ChatAnswer():
+                    self._take(said)
         return self._out.taken()
 
     def end(self, events: bytes) -> bytes:
@@ -95,47 +91,34 @@ class ResponsesAnswer:
         if self._ending is None or self._ended:
             return before
         self._ended = True
-        head, items = self._started({})
+        head, items = self._started(ChatAnswer())
         items.close(self._ending)
         final = response_object(self._echo, head, self._ending, items.done(), response_usage(self._usage))
         self._out.say(_FINAL[self._ending.status], response=final)
         return before + self._out.taken()
 
-    def _take(self, data: bytes) -> None:
-        try:
-            chunk = decode(ANYTHING, data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return  # the end mark, or what no client of a chat could read either
-        if not isinstance(chunk, dict):
-            return
-        if chunk.get("error"):
-            self._ending = failure(chunk)
-            return
-        if isinstance(usage := chunk.get("usage"), dict):
-            self._usage.add(usage)
-        if not isinstance(chunk.get("choices"), list):
-            return
-        _, items = self._started(chunk)
-        choice = first_choice(chunk["choices"])
-        if choice is not None:
-            self._take_choice(items, choice)
+    def _take(self, chunk: ChatAnswer) -> None:
+        if chunk.usage is not None:
+            self._usage.add(chunk.usage)
+        if chunk.error is not None and not self._failed:
+            self._failed = True
+            self._ending = failure(chunk.error)
+        if not self._failed and chunk.choice is not None:
+            _, items = self._started(chunk)
+            self._take_choice(items, chunk.choice)
 
-    def _take_choice(self, items: "_Items", choice: Json) -> None:
-        delta = choice.get("delta")
-        if isinstance(delta, dict):
-            items.text("reasoning", reasoning_of(delta), [])
-            items.text("output_text", text_of(delta.get("content")), logprobs_of(choice))
-            items.text("refusal", text_of(delta.get("refusal")), [])
-            calls = delta.get("tool_calls")
-            for fragment in calls if isinstance(calls, list) else []:
-                if isinstance(fragment, dict):
-                    items.call(fragment)
-        reason = choice.get("finish_reason")
-        if isinstance(reason, str) and reason and self._ending is None:
-            self._ending = ending_of(reason)
+    def _take_choice(self, items: "_Items", choice: Choice) -> None:
+        said = choice.said
+        items.text("reasoning", said.reasoning, [])
+        items.text("output_text", said.text, choice.logprobs)
+        items.text("refusal", said.refusal, [])
+        for position, piece in enumerate(said.calls):
+            items.call(piece, position)
+        if choice.finish_reason is not None and self._ending is None:
+            self._ending = ending_of(choice.finish_reason)
             items.close(self._ending)
 
-    def _started(self, chunk: Json) -> tuple[Head, "_Items"]:
+    def _started(self, chunk: ChatAnswer) -> tuple[Head, "_Items"]:
         if self._head is None or self._items is None:
             self._head = self._echo.head(chunk)
             self._items = _Items(self._out, self._echo.names, self._head)
@@ -196,12 +179,15 @@ class _OpenText:
 
 @dataclass(slots=True)
 class _OpenCall:
-    given_id: str = ""
-    name: str = ""
+    streamed: StreamedCall
     call_id: str = ""
     at: int | None = None
     """Where it stands in the output; None until it begins."""
     pieces: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.streamed.name
 
     def whole(self, arguments: str) -> Call:
         return Call(self.name, self.call_id, arguments)
@@ -214,11 +200,10 @@ class _Items:
         self._out = out
         self._names = names
         self._head = head
-        self._ids = CallIds(head)
+        self._ids = CallIds()
         self._text: _OpenText | None = None
+        self._fragments = CallFragments()
         self._calls: list[_OpenCall] = []
-        self._unopened: list[_OpenCall] = []
-        self._by_index: dict[int | None, _OpenCall] = {}
         self._done: dict[int, Json] = {}
         self._next = 0
 
@@ -226,6 +211,7 @@ class _Items:
         """Take a piece of text; an empty one says nothing."""
         if not piece:
             return
+        self._open_calls(self._fragments.due())
         if self._text is not None and self._text.kind != kind:
             self._close_text("completed")
         if self._text is None:
@@ -237,37 +223,31 @@ class _Items:
             fields["logprobs"] = logprobs
         self._out.say(f"{self._text.stream_name}.delta", **fields)
 
-    def call(self, fragment: Json) -> None:
-        """Take a fragment of a call: index, id, name and arguments, any of them missing."""
+    def call(self, piece: CallPiece, position: int) -> None:
+        """Take a fragment of a call, the one at `position` in its chunk."""
         self._close_text("completed")
-        function = fragment.get("function")
-        said = function if isinstance(function, dict) else {}
-        call = self._call_of(fragment, named=bool(said.get("name")))
-        if not call.given_id:
-            call.given_id = text_of(fragment.get("id"))
-        name = text_of(said.get("name"))
-        if call.at is None and name != call.name:
-            call.name += name
-        piece = arguments_text(said.get("arguments"))
-        if piece:
-            call.pieces.append(piece)
-        if call.at is None:
-            if call.name and call.pieces:
-                self._open_calls_to(call)
-        elif piece and not self._names.is_custom(call.name):
-            self._out.say("response.function_call_arguments.delta", **self._call_place(call), delta=piece)
+        streamed = self._fragments.take(piece, position)
+        if streamed.number == len(self._calls):
+            self._calls.append(_OpenCall(streamed))
+        call = self._calls[streamed.number]
+        if piece.arguments:
+            call.pieces.append(piece.arguments)
+        if not streamed.told:
+            if streamed.ready:
+                self._open_calls(self._fragments.due(streamed))
+        elif piece.arguments and not self._names.is_custom(call.name):
+            place = self._call_place(call)
+            self._out.say("response.function_call_arguments.delta", **place, delta=piece.arguments)
 
     def close(self, ending: Ending) -> None:
         """The answer is over: everything open is done, and the last item as whole as the answer."""
-        for call in self._calls:
-            if call.at is None:
-                self._open_call(call)
+        self._open_calls(self._fragments.rest())
         last = self._next - 1
         if self._text is not None:
             self._close_text(ending.last_item if self._text.at == last else "completed")
         for call in self._calls:
             self._close_call(call, ending.last_item if call.at == last else "completed")
-        self._calls, self._unopened, self._by_index = [], [], {}
+        self._calls, self._fragments = [], CallFragments()
 
     def done(self) -> list[Json]:
         """The items that are done, in order."""
@@ -296,33 +276,14 @@ class _Items:
         self._out.say("response.content_part.done", **text.place(), part=text.part(whole))
         self._item_done(text.at, text.item(whole, status))
 
-    def _call_of(self, fragment: Json, *, named: bool) -> _OpenCall:
-        """The call that a fragment belongs to. Some servers leave the index out, or give all calls the same."""
-        index, given_id = fragment.get("index"), fragment.get("id")
-        key = index if isinstance(index, int) else None
-        call = self._by_index.get(key)
-        if call is not None and named:
-            another_id = bool(given_id) and call.given_id not in ("", given_id)
-            if another_id or (key is None and not given_id and call.pieces):
-                call = None
-        if call is None:
-            call = self._by_index[key] = _OpenCall()
-            self._calls.append(call)
-            self._unopened.append(call)
-        return call
-
-    def _open_calls_to(self, last: _OpenCall) -> None:
-        """Begin a call, and before it those that came before and have no arguments: their places tell their order."""
-        before = self._unopened[: self._unopened.index(last)]
-        for call in before:
-            if call.name:
-                self._open_call(call)
-        self._open_call(last)
-        self._unopened = [call for call in self._unopened if call.at is None]
+    def _open_calls(self, calls: list[StreamedCall]) -> None:
+        for streamed in calls:
+            self._open_call(self._calls[streamed.number])
 
     def _open_call(self, call: _OpenCall) -> None:
         call.at = self._take_place()
-        call.call_id = self._ids.take(call.given_id, call.at)
+        given = call.streamed.id
+        call.call_id = self._ids.take(given, own_call_id(self._head, given, call.at))
         item = call_item(self._names, self._head, call.at, call.whole(""), "in_progress")
         self._out.say("response.output_item.added", output_index=call.at, item=item)
         said = "".join(call.pieces)

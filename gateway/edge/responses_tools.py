@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from gateway.errors import BadRequest
+from gateway.surrogates import UNREADABLE, decode
 
 NAMESPACE_SEPARATOR = "__"
 CUSTOM_INPUT = "input"
@@ -23,6 +24,7 @@ CUSTOM_INPUT = "input"
 _FUNCTION_KEYS = ("description", "parameters", "strict", "defer_loading")
 _NAMED_CHOICES = ("function", "custom")
 _ALLOWED = "tool_choice.tools"
+_anything = msgspec.json.Decoder()
 
 
 def text_field(holder: Mapping[str, object], name: str, path: str) -> str:
@@ -138,8 +140,8 @@ def custom_arguments(text: str) -> str:
 def custom_text(arguments: str) -> str:
     """The text in a custom tool's arguments; a model that wrote something else meant that as the text."""
     try:
-        parsed = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError):
+        parsed = decode(_anything, arguments.encode())
+    except UNREADABLE:
         return arguments
     text = parsed.get(CUSTOM_INPUT) if isinstance(parsed, dict) else None
     return text if isinstance(text, str) else arguments

@@ -1,7 +1,7 @@
 """Dialects that some servers do not speak, spoken for them: requests become chats, chat answers become theirs.
 
     client: messages, responses --chat_form--> chat completions --> a server that speaks nothing else
-    client <-- whole | feed, end | error  <--  its chat answer, plain or as a stream of chunks
+    client <-- whole | feed, end | refusal  <--  its chat answer, plain or as a stream of chunks
 
 A server that speaks the client's dialect gets the client's bytes, and nothing here touches them; but the chat form of
 a request also tells what its prompt is, so it is made of every request, and made as engines make it.
@@ -36,6 +36,13 @@ class Translation(Protocol):
 
         Raises `BadRequest` where the body has a form that no server takes; content that only some servers understand
         passes as it is. Linear in the body.
+        """
+
+    def untranslatable(self, body: Mapping[str, object]) -> str | None:
+        """The path of the first thing in a body that no chat can say, or that must be said to translate it.
+
+        Such a request is served only where its own dialect is spoken. None where there is nothing of the kind. Linear
+        in messages, blocks and tools; never raises, whatever the body holds.
         """
 
     def translator(self, body: Mapping[str, object]) -> AnswerTranslator:

@@ -47,9 +47,11 @@ def call(index: int | None = 0, id: str | None = None, name: str | None = None, 
 
 
 def said(events: bytes) -> list[dict[str, Any]]:
-    """The events of a Messages stream, decoded; each must carry its type as its name."""
+    """The events of a Messages stream, decoded, without comments; each must carry its type as its name."""
     found = []
     for one in split_events(events):
+        if one.startswith(b":"):
+            continue
         data = json.loads(event_data(one))
         assert one.startswith(b"event: " + data["type"].encode() + b"\n")
         found.append(data)

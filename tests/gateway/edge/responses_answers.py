@@ -21,7 +21,7 @@ DONE = b"data: [DONE]\n\n"
 
 def answer_to(**body: object) -> ResponsesAnswer:
     """The translator of the answer to this request, with a clock and ids that stand still."""
-    translation = ResponsesTranslation(clock=lambda: 17.9, new_id=lambda: "made")
+    translation = ResponsesTranslation(clock=lambda: 17.9, new_name=lambda: "made")
     return translation.translator({"model": "asked", "input": "Hi", **body})
 
 

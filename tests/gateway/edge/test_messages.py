@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.edge.messages import MessagesTranslation
+from gateway.edge.messages import MessagesTranslation, untranslatable
 from gateway.errors import BadRequest
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
@@ -75,15 +75,99 @@ def test_a_stream_reports_its_usage() -> None:
 
 
 def test_fields_that_the_dialect_does_not_know_pass() -> None:
-    extensions: dict[str, Any] = {"min_p": 0.1, "seed": 7, "cache_salt": "s", "vllm_xargs": {"a": [1]}, "n": 2}
+    extensions: dict[str, Any] = {"min_p": 0.1, "seed": 7, "cache_salt": "s", "vllm_xargs": {"a": [1]}}
     assert {key: chat_form(asking(**extensions))[key] for key in extensions} == extensions
 
 
 @pytest.mark.parametrize(
-    "field", ["documents", "add_generation_prompt", "chat_template", "reasoning_effort", "service_tier", "mcp_servers"]
+    "field",
+    [
+        "add_generation_prompt",
+        "best_of",
+        "chat_template",
+        "documents",
+        "function_call",
+        "functions",
+        "mcp_servers",
+        "n",
+        "reasoning_effort",
+        "service_tier",
+    ],
 )
 def test_fields_that_mean_nothing_to_a_server_of_messages_or_only_to_anthropic_do_not_pass(field: str) -> None:
     assert field not in chat_form(asking(**{field: "x"}))
+
+
+def test_a_model_need_not_be_named() -> None:
+    body = asking()
+    del body["model"]
+    assert "model" not in chat_form(body)
+    assert chat_form(asking())["model"] == "m"
+
+
+TOOL = {"name": "f", "input_schema": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({}, None),
+        ({"mcp_servers": [], "container": None, "tools": [], "system": "Be brief."}, None),
+        ({"tools": [TOOL, {**TOOL, "type": "custom"}, {"type": "function", "function": {"name": "g"}}]}, None),
+        ({"system": [{"type": "text", "text": "a"}]}, None),
+        ({"tools": [5], "messages": [5, {"role": "user", "content": [5]}], "system": [5]}, None),
+        ({"mcp_servers": [{"type": "url", "url": "u", "name": "n"}]}, "mcp_servers"),
+        ({"container": "c"}, "container"),
+        ({"tools": [TOOL, {"type": "web_search_20250305", "name": "web_search"}]}, "tools[1].type"),
+        ({"tools": [{"type": "computer_20250124", "name": "computer"}]}, "tools[0].type"),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
+        ({"tools": [{"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}]}, "tools[0].type"),
+        ({"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}, "tools[0].type"),
+        ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "n"}]}, "tools[0].type"),
+        ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
+        ({"system": [{"type": "document"}]}, "system[0].type"),
+        ({"max_tokens": None}, "max_tokens"),
+    ],
+)
+def test_what_no_chat_can_ask_for_is_named(fields: dict[str, Any], place: str | None) -> None:
+    assert untranslatable(asking(**fields)) == place
+    assert MessagesTranslation().untranslatable(asking(**fields)) == place
+
+
+@pytest.mark.parametrize(
+    ("block", "place"),
+    [
+        ({"type": "text", "text": "a"}, None),
+        ({"type": "image", "source": {"type": "url", "url": "u"}}, None),
+        ({"type": "image_url", "image_url": {"url": "u"}}, None),
+        ({"type": "thinking", "thinking": "so"}, None),
+        ({"type": "redacted_thinking", "data": "x"}, None),
+        ({"type": "tool_use", "id": "a", "name": "f", "input": {}}, None),
+        ({"type": "tool_result", "tool_use_id": "a", "content": "x"}, None),
+        ({"type": "tool_result", "content": [{"type": "text", "text": "a"}, {"type": "tool_reference"}]}, None),
+        ({"type": "document", "source": {"type": "text", "data": "x"}}, "type"),
+        ({"type": "file", "file": {}}, "type"),
+        ({"type": "search_result", "content": []}, "type"),
+        ({"type": "server_tool_use", "id": "a", "name": "web_search", "input": {}}, "type"),
+        ({"type": "web_search_tool_result", "tool_use_id": "a", "content": []}, "type"),
+        ({"type": "hologram"}, "type"),
+        ({"type": ["text"]}, "type"),
+        ({"type": "image", "source": {"type": "file", "file_id": "f"}}, "source.type"),
+        ({"type": "tool_result", "content": [{"type": "text"}, {"type": "search_result"}]}, "content[1].type"),
+    ],
+)
+def test_what_no_chat_can_say_is_named(block: dict[str, Any], place: str | None) -> None:
+    messages = [{"role": "user", "content": "Hi"}, {"role": "user", "content": [{"type": "text", "text": "b"}, block]}]
+    expected = None if place is None else f"messages[1].content[1].{place}"
+    assert untranslatable(asking(messages=messages)) == expected
+
+
+def test_system_messages_may_change_the_tools() -> None:
+    removal = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}}
+    assert untranslatable(asking(messages=[{"role": "system", "content": [removal]}])) is None
+    picture = {"type": "image", "source": {"type": "url", "url": "u"}}
+    body = asking(messages=[{"role": "system", "content": [removal, picture]}])
+    assert untranslatable(body) == "messages[0].content[1].type"
 
 
 def test_a_choice_among_no_tools_is_left_out() -> None:
@@ -139,7 +223,6 @@ SECRET = "kept-to-itself"
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"messages": []}, "model"),
         ({"model": "m"}, "messages"),
         ({"model": [SECRET], "messages": []}, "model"),
         ({"model": "m", "messages": SECRET}, "messages"),
@@ -218,6 +301,7 @@ def test_whatever_a_body_holds_becomes_a_chat_or_is_refused(
     messages: list[object], system: object, tools: object
 ) -> None:
     body = {"model": "m", "messages": messages, "system": system, "tools": tools}
+    untranslatable(body)
     try:
         form = chat_form(body)
     except BadRequest:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.edge.messages_answer import error_body
+from gateway.edge.messages_errors import error_body
 from gateway.errors import UpstreamFailed
 from tests.gateway.edge.messages_samples import USAGE, Answer, answers, translator
 

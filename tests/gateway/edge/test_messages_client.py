@@ -12,7 +12,7 @@ import pytest
 from anthropic.types import Message
 from hypothesis import given
 
-from gateway.edge.messages_answer import error_body
+from gateway.edge.messages_errors import error_body
 from tests.gateway.edge.messages_samples import Answer, call, chunk, event, streams, translator
 
 ASK: Any = {"model": "asked", "max_tokens": 16, "messages": [{"role": "user", "content": "Hi"}]}

@@ -279,7 +279,6 @@ def test_a_last_event_without_its_blank_line_counts_if_it_is_whole() -> None:
         ({"error": "No."}, "api_error", "No."),
         ({"object": "error", "message": "No."}, "api_error", "No."),
         ({"error": {}}, "api_error", "the server broke off the answer"),
-        ({"choices": 7}, "api_error", "the server sent an event that is no chunk of a chat"),
     ],
 )
 def test_an_error_in_a_stream_ends_it_as_one(sent: object, kind: str, message: str) -> None:

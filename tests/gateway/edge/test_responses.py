@@ -143,7 +143,7 @@ def test_parts_are_said_in_the_chats_words_or_pass_as_they_are(part: object, cha
         ({"include": ["message.output_text.logprobs"], "top_logprobs": 2}, {"logprobs": True, "top_logprobs": 2}),
         ({"include": ["reasoning.encrypted_content"], "top_logprobs": 2}, {}),
         ({"store": True, "truncation": "auto", "max_tool_calls": 3, "context_management": []}, {}),
-        ({"n": 2, "messages": "x", "functions": [], "function_call": "f"}, {}),
+        ({"n": 2, "best_of": 2, "messages": "x", "functions": [], "function_call": "f"}, {}),
         ({"temperature": 0.1, "wild": {"a": [1]}, "top_k": 3}, {"temperature": 0.1, "wild": {"a": [1]}, "top_k": 3}),
         ({"user": "u", "metadata": {"k": "v"}}, {"user": "u", "metadata": {"k": "v"}}),
         ({"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}, {}),
@@ -257,6 +257,7 @@ def test_a_refusal_quotes_nothing() -> None:
 )
 def test_what_a_server_without_a_store_cannot_serve_is_named(body: dict[str, object], field: str | None) -> None:
     assert untranslatable(body) == field
+    assert ResponsesTranslation().untranslatable(body) == field
 
 
 def test_an_item_that_no_chat_has_makes_the_prompt_unknown_and_not_wrong() -> None:

@@ -149,10 +149,12 @@ def test_a_stream_cut_after_the_finish_reason_is_whole_but_for_its_usage() -> No
     assert (final["type"], final["response"]["usage"]) == ("response.completed", None)
 
 
-def test_an_end_mark_without_a_finish_reason_claims_nothing() -> None:
+def test_an_end_mark_without_a_finish_reason_completes_the_response() -> None:
     answer = answer_to()
-    answer.feed(HI[1])
-    assert answer.end(DONE) == b""
+    answer.feed(b"".join(HI[:-1]))
+    told = events_of(answer.end(DONE))
+    assert kinds(told) == [*TEXT_ENDS, "completed"]
+    assert told[-1]["response"] == whole({"content": "Hey"}, usage=None)
 
 
 @pytest.mark.parametrize(
@@ -243,8 +245,6 @@ def test_a_failure_whose_code_is_no_text_is_a_failure_of_the_server(code: str) -
         chunk({"content": 5, "reasoning": [], "tool_calls": 5}),
         chunk({"tool_calls": [5]}),
         event({"usage": 5, "choices": []}),
-        b"data: {\n\n",
-        b"data: \xff\n\n",
         b"\n\n",
     ],
 )
