@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.errors import UpstreamFailed
 from gateway.sse import split_events
@@ -203,6 +204,39 @@ def test_an_event_that_cannot_be_read_makes_no_whole_answer(dialect: Dialect, ev
 def test_what_is_of_another_type_than_expected_says_nothing(dialect: Dialect, odd: bytes) -> None:
     good = [chunk({"reasoning": "so"}), chunk({"content": "H"}), chunk({"content": "i"}), *END]
     assert dialect.stream([part for one in good for part in (one, odd)]) == Told("so", "Hi")
+
+
+odd_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "arguments", "text", "message", "content", "index"]), inner)
+    ),
+    max_leaves=8,
+)
+odd_calls = st.lists(
+    st.fixed_dictionaries({}, optional={"index": odd_values, "id": odd_values, "function": odd_values}), max_size=3
+)
+odd_messages = st.fixed_dictionaries(
+    {}, optional={"content": odd_values, "reasoning": odd_values, "tool_calls": odd_values | odd_calls}
+)
+odd_answers = st.fixed_dictionaries(
+    {"choices": st.tuples(st.fixed_dictionaries({"message": odd_messages, "delta": odd_messages}))},
+    optional={name: odd_values for name in ("id", "created", "model", "usage", "object")},
+)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@given(answers=st.lists(odd_answers | odd_values, min_size=1, max_size=4))
+def test_whatever_a_server_sends_becomes_events_and_never_a_fault_of_ours(
+    dialect: Dialect, answers: list[object]
+) -> None:
+    translator = dialect.translator()
+    said = translator.feed(b"".join(map(event, answers))) + translator.end(DONE)
+    assert decoded_events(said)[-1]["type"] in ("message_stop", "error", "response.completed", "response.failed")
+    for answer in answers:
+        if isinstance(answer, dict) and "choices" in answer:
+            json.loads(dialect.translator().whole(json.dumps(answer).encode()))
 
 
 @each_dialect
