@@ -36,7 +36,7 @@ from gateway.edge.reading import Arrival, read_request
 from gateway.types import KeyId, RequestId, Route, Tenant, TenantId
 from prefix_index import Chain, prompt_root
 from prefix_index.chain_memo import ChainMemo
-from prefix_index.prompt import ModelText, load_model_text
+from prefix_index.prompt import ModelText, load_model_text, renders_long
 
 RUNS = {"2 KB": 400, "33 KB": 150, "400 KB": 30}
 MOST_US = {"33 KB": 500.0, "400 KB": 3_000.0}
@@ -131,7 +131,7 @@ class TokenBench:
         times = [clock()]
         request = read_request(_arrival(), body)
         times.append(clock())
-        text.renders_long(request.prompt)  # the planner asks; here all is done in one thread
+        renders_long(request.prompt)  # the planner asks; here all is done in one thread
         rendered = text.prompt_of(request.prompt)
         times.append(clock())
         encoding = text.begin_prompt(rendered, add_special_tokens=request.prompt.add_special_tokens)

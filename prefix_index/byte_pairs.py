@@ -59,12 +59,15 @@ Json = Mapping[str, Any]
 
 
 class BytePairs:
-    """Ids of texts that hold no added token. Safe to call from several threads."""
+    """Ids of texts that hold no added token. Safe to call from several threads.
+
+    `encoding` is what tiktoken runs: the same tokens under the same ids, none of them special.
+    """
 
     def __init__(
         self, encoding: tiktoken.Encoding, without_token: bytes, normalizer: tokenizers.normalizers.Normalizer | None
     ) -> None:
-        self._encoding = encoding
+        self.encoding = encoding
         self._without_token = without_token
         self._normalizer = normalizer
 
@@ -82,7 +85,7 @@ class BytePairs:
             content = text.encode()
             if len(content.translate(None, self._without_token)) != len(content):
                 return None
-        return pack(array("I", self._encoding.encode_ordinary(text)))
+        return pack(array("I", self.encoding.encode_ordinary(text)))
 
 
 def in_pieces(normalizer: tokenizers.normalizers.Normalizer, text: str) -> str | None:

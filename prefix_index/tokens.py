@@ -14,7 +14,8 @@ Nothing is ever downloaded. Cost: 1 to 2 MB/s for `tokenizers`, 5 to 10 MB/s for
 import binascii
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -96,13 +97,12 @@ class HuggingFaceTokenizer:
         Raises `TokenizerUnavailable`.
         """
         data = _read(path)
-        try:
-            inner = tokenizers.Tokenizer.from_buffer(data)
-        except Exception as error:  # noqa: BLE001 - the library raises bare Exception for every fault of the file
-            raise TokenizerUnavailable(str(path), f"not a tokenizer.json: {error}") from None
         digest = blake2b(data, digest_size=16)
-        digest.update("".join(map(repr, _add_tokens(inner, added_tokens))).encode())
-        return cls(inner, digest.digest(), byte_pairs(data, inner))
+        with _faults_of(path, "tokenizer.json"):
+            inner = tokenizers.Tokenizer.from_buffer(data)
+            digest.update("".join(map(repr, _add_tokens(inner, added_tokens))).encode())
+            inner.encode("")  # tokens around a text that the file does not have show here first
+            return cls(inner, digest.digest(), byte_pairs(data, inner))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """Token ids of `text`."""
@@ -136,12 +136,10 @@ class TiktokenTokenizer:
         if rules is None:
             raise TokenizerUnavailable(str(path), f"unknown encoding {encoding}; known: {', '.join(sorted(ENCODINGS))}")
         data = _read(path)
-        try:
+        with _faults_of(path, ".tiktoken file"):
             inner = tiktoken.Encoding(
                 encoding, pat_str=rules.pattern, mergeable_ranks=_ranks(data), special_tokens=dict(rules.special_tokens)
             )
-        except ValueError as error:
-            raise TokenizerUnavailable(str(path), f"not a .tiktoken file: {error}") from None
         # The rules are code of ours: the name stands for them.
         return cls(inner, blake2b(data, digest_size=16, person=encoding.encode()[:16]).digest())
 
@@ -168,6 +166,17 @@ def utf8(text: str) -> bytes:
 def well_formed(text: str) -> str:
     """`text`, with each lone surrogate replaced by U+FFFD. Returns `text` itself where that costs nothing to see."""
     return text if text.isascii() else utf8(text).decode()
+
+
+@contextmanager
+def _faults_of(path: Path, kind: str) -> Iterator[None]:
+    """The libraries raise bare Exception for faults of a file, and panic over some of them, which is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerUnavailable(str(path), f"not a {kind}: {error}") from None
 
 
 def _read(path: Path) -> bytes:

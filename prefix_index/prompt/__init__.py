@@ -5,14 +5,18 @@ ModelText.for_engine   its variant for one kind of engine
 ModelText.prompt_of    PromptView -> Rendered
 ModelText.begin_prompt Rendered -> Encoding -> TokenIds
 ChatTemplate           one compiled template                    (chat_template)
-media_digest           what a chat shows besides text           (media)
+renders_long           is `prompt_of` work for a thread?        (weight)
+has_media, media_chars what a chat shows besides text           (media)
+given_ids              token ids that the client sent           (as_bytes)
+bytes_as_tokens        what stands for tokens nobody could tell (as_bytes)
 """
 
+from prefix_index.prompt.as_bytes import bytes_as_tokens, given_ids
 from prefix_index.prompt.chat_template import ChatTemplate
-from prefix_index.prompt.media import media_digest
+from prefix_index.prompt.media import has_media, media_chars
 from prefix_index.prompt.model_text import ModelText, load_model_text
-from prefix_index.prompt.render import template_messages
 from prefix_index.prompt.types import ContentFormat, PromptView, Rendered, Renderer, Unsupported
+from prefix_index.prompt.weight import renders_long
 
 __all__ = [
     "ChatTemplate",
@@ -22,7 +26,10 @@ __all__ = [
     "Rendered",
     "Renderer",
     "Unsupported",
+    "bytes_as_tokens",
+    "given_ids",
+    "has_media",
     "load_model_text",
-    "media_digest",
-    "template_messages",
+    "media_chars",
+    "renders_long",
 ]

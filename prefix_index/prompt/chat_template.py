@@ -1,6 +1,6 @@
 """A model's chat template: messages and tools become the text that the engine tokenises.
 
-    messages (messages.py) + variables --compiled template--> text --(continue_final_message)--> text, left open
+    messages + variables --compiled template--> text --(continue_final_message)--> text, left open
 
 Compiled once. Rendering is a pure function of its arguments: no files, no clock (`now` is an argument: a template that
 writes today's date changes every prompt at midnight), no state between calls, and it changes none of its arguments.
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 import jinja2
-from jinja2 import meta
 
 from prefix_index.errors import TemplateFailed
 from prefix_index.prompt.content_format import content_format, content_format_of_names
@@ -39,7 +38,6 @@ class ChatTemplate:
     """One compiled chat template with the special tokens of its model (`bos_token`, `eos_token`, ...).
 
     `content_format` is what it wants in `message.content` (`content_format_of_names` by SGLang's rule);
-    `uses_clock` tells whether it asks for the date;
     `knows_developer` whether it handles that role; `fingerprint` is 16 bytes over source and special tokens.
     `language` is the dialect of Jinja that its engine speaks.
     Immutable, safe to share between threads. Raises `TemplateFailed` when `source` is not a template.
@@ -58,7 +56,6 @@ class ChatTemplate:
             tree = environment.parse(source)
             self.content_format = content_format(tree)
             self.content_format_of_names = content_format_of_names(tree, source)
-            self.uses_clock = "strftime_now" in meta.find_undeclared_variables(tree)
             environment.prepare(tree)
             code = environment.compile(tree)
         except jinja2.TemplateError as error:
@@ -82,7 +79,7 @@ class ChatTemplate:
         continue_final_message: bool = False,
         now: Clock | None = None,
     ) -> str:
-        """The text of `messages`, which are as `template_messages` makes them.
+        """The text of `messages`, which are as an engine gives them to a template.
 
         `variables` holds tools, documents, `add_generation_prompt` and template arguments; they win over special
         tokens of the same name. With `continue_final_message` the text ends where the last message's does. Linear in

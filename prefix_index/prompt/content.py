@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from prefix_index.errors import TemplateFailed, UnsupportedContent
+from prefix_index.errors import TemplateFailed
 from prefix_index.prompt.media import TEXT_FIELDS, Media, MediaMarks, is_text, media_of
 from prefix_index.prompt.types import Json
 
@@ -77,13 +77,13 @@ def parts_of(content: object) -> list[Part]:
     return [part for item in content if (part := _part(item)) is not None]
 
 
-def as_text(parts: Sequence[Part], joining: Joining, marks: MediaMarks | None) -> str:
+def as_text(parts: Sequence[Part], joining: Joining, marks: MediaMarks) -> str:
     """All parts as one text."""
     texts: list[tuple[str, str]] = []
     lead: list[str] = []
     for part in parts:
         if isinstance(part, Media):
-            mark = mark_of(part, marks)
+            mark = marks.mark(part)
             if joining.media_lead:
                 lead.append(mark)
             else:
@@ -96,7 +96,7 @@ def as_text(parts: Sequence[Part], joining: Joining, marks: MediaMarks | None) -
     return "\n".join([*lead, whole] if whole else lead) if lead else whole
 
 
-def as_parts(parts: Sequence[Part], marks: MediaMarks | None, *, with_fields: bool = False) -> list[Json]:
+def as_parts(parts: Sequence[Part], marks: MediaMarks, *, with_fields: bool = False) -> list[Json]:
     """All parts as objects for templates that walk them; in front of media stands its mark, as text.
 
     `with_fields`: what a part has besides what engines know stays with it.
@@ -108,18 +108,11 @@ def as_parts(parts: Sequence[Part], marks: MediaMarks | None, *, with_fields: bo
         elif isinstance(part, str):
             seen.append({"type": "text", "text": part})
         elif isinstance(part, Media):
-            seen.append({"type": "text", "text": mark_of(part, marks)})
+            seen.append({"type": "text", "text": marks.mark(part)})
             seen.append({"type": str(part.kind), **(_further(part.part) if with_fields else {})})
         else:
             seen.append(part)
     return seen
-
-
-def mark_of(media: Media, marks: MediaMarks | None) -> str:
-    """The mark of `media`; raises `UnsupportedContent` where none are wanted."""
-    if marks is None:
-        raise UnsupportedContent(media.kind)
-    return marks.mark(media)
 
 
 def _part(item: object) -> Part | None:

@@ -25,11 +25,11 @@ from datetime import UTC, datetime
 from itertools import dropwhile
 
 from prefix_index.errors import TemplateFailed, UnsupportedContent
+from prefix_index.prompt.chat_fields import arguments_of, function_of, role_of
 from prefix_index.prompt.chat_template import ChatTemplate
 from prefix_index.prompt.content import Joining, Part, as_parts, as_text, parts_of
 from prefix_index.prompt.media import Media, MediaMarks
 from prefix_index.prompt.types import Clock, ContentFormat, Json, PromptView, Unsupported
-from prefix_index.prompt.vllm_chat import function_of, role_of
 
 _JOINING = Joining(keeps_empty=True, media_glue="")
 _CONTINUED = Joining(glue="\n\n", keeps_empty=True, media_glue="\n\n")
@@ -165,8 +165,8 @@ def _tool_call(call: object, abilities: Abilities) -> Json:
 
 def _parsed(arguments: str) -> object:
     try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
+        return arguments_of(arguments)
+    except ValueError:
         raise TemplateFailed("arguments of a tool call are no JSON") from None
 
 

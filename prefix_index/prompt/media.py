@@ -16,7 +16,7 @@ the place the part has among the texts, never outside its message.
 import binascii
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Protocol
@@ -122,34 +122,29 @@ def media_of(part: Json) -> Media:
     return Media(kind, digest.digest(), part)
 
 
-def media_digest(view: PromptView) -> bytes:
-    """One digest (16 bytes) over all media of a chat in order; empty where there are none. O(their content).
-
-    For token ids that come from an engine: the same ids can stand for different pictures, so this belongs in the
-    chain's root. Raises `UnsupportedContent` for parts that are neither text nor media.
-    """
-    found = [media_of(part).digest for part in _parts_but_text(view)]
-    return blake2b(b"".join(found), digest_size=DIGEST_BYTES).digest() if found else b""
-
-
 def media_chars(view: PromptView) -> int:
     """Length of the strings in parts that are not text: what `media_of` will have to read. O(parts)."""
     return sum(_string_chars(part) for part in _parts_but_text(view))
+
+
+def has_media(view: PromptView) -> bool:
+    """Whether a chat has a part that is not text, however much or little is in it. O(parts)."""
+    return any(True for _ in _parts_but_text(view))
 
 
 class _Digest(Protocol):
     def update(self, data: bytes, /) -> None: ...
 
 
-def _parts_but_text(view: PromptView) -> list[Json]:
+def _parts_but_text(view: PromptView) -> Iterator[Json]:
     messages: Sequence[object] = view.messages or ()
-    return [
+    return (
         part
         for message in messages
         if isinstance(message, dict) and isinstance(content := message.get("content"), list)
         for part in content
         if isinstance(part, dict) and not is_text(part)
-    ]
+    )
 
 
 TEXT_FIELDS = {

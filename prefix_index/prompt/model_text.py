@@ -18,7 +18,6 @@ from prefix_index.prompt.chat_template import ChatTemplate
 from prefix_index.prompt.model_directory import read_model_files
 from prefix_index.prompt.render import ChatRenderer, plain_prompt, renderer_of
 from prefix_index.prompt.types import Clock, PromptView, Rendered, Renderer, Unsupported
-from prefix_index.prompt.weight import renders_long
 from prefix_index.segment_cache import SegmentCache
 from prefix_index.segments import Encoding, SegmentedTokenizer
 from prefix_index.tokens import HuggingFaceTokenizer, TiktokenTokenizer, WholeTokenizer
@@ -33,7 +32,7 @@ CACHE_BYTES = 64 * MiB
 class ModelText:
     """Tokenizer and templates of one model.
 
-        prompt_of     render                    any thread; long when `renders_long`
+        prompt_of     render                    any thread; long when `renders_long` (weight.py)
         begin_prompt  cut, look up              the event loop
         Encoding      compute, finish           see segments.py
 
@@ -78,11 +77,6 @@ class ModelText:
             variant._speak(renderer)
         return self._variants[renderer]
 
-    @staticmethod
-    def renders_long(view: PromptView) -> bool:
-        """Whether `prompt_of` may take longer than 2 ms and so belongs in a thread. Under 0.1 ms."""
-        return renders_long(view)
-
     def prompt_of(self, view: PromptView) -> Rendered:
         """What the engine will read. Linear in the request.
 
@@ -99,13 +93,6 @@ class ModelText:
             raise TemplateFailed("the model has no chat template")
         rendered = self._chats[template].render(view, self._now)
         return self._with_first_token(rendered, template) if self._renderer is Renderer.LLAMACPP else rendered
-
-    def text_of(self, view: PromptView) -> str:
-        """The text of a chat without media. Raises as `prompt_of` does, `UnsupportedContent` for media too."""
-        pieces = self.prompt_of(view).pieces
-        if len(pieces) != 1 or not isinstance(pieces[0], str):
-            raise UnsupportedContent(Unsupported.OTHER_PART)
-        return pieces[0]
 
     def begin_prompt(self, prompt: Rendered, *, add_special_tokens: bool) -> Encoding:
         """Look up what is known of a prompt; see `Encoding` for the rest of the way.

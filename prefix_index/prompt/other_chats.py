@@ -7,15 +7,15 @@
 Facts from their serving code.
 """
 
-import json
 from collections.abc import Sequence
 
 from prefix_index.errors import TemplateFailed, UnsupportedContent
+from prefix_index.prompt.chat_fields import arguments_of, function_of, role_of
 from prefix_index.prompt.chat_template import ChatTemplate
 from prefix_index.prompt.content import LINES, Joining, as_parts, as_text, parts_of
 from prefix_index.prompt.media import MediaMarks
 from prefix_index.prompt.types import Clock, ContentFormat, Json, PromptView, Unsupported
-from prefix_index.prompt.vllm_chat import function_of, role_of, vllm_tool
+from prefix_index.prompt.vllm_chat import vllm_tool
 
 _UNSEPARATED = Joining(glue="", media_glue="")
 
@@ -80,12 +80,10 @@ def _trtllm_call(call: object) -> Json:
 def _arguments(arguments: object) -> object:
     if arguments is None:
         return {}
-    if isinstance(arguments, str):
-        try:
-            parsed = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return arguments
-        arguments = parsed
-    if not isinstance(arguments, dict):
+    try:
+        found = arguments_of(arguments)
+    except ValueError:
+        return arguments
+    if not isinstance(found, dict):
         raise TemplateFailed("arguments of a tool call must be an object")
-    return arguments
+    return found

@@ -7,11 +7,11 @@ anything else      ->  as it is
 
 from collections.abc import Sequence
 
+from prefix_index.prompt.chat_fields import function_of, parsed_arguments, role_of
 from prefix_index.prompt.chat_template import ChatTemplate
 from prefix_index.prompt.content import Joining, as_text, parts_of
 from prefix_index.prompt.media import MediaMarks
 from prefix_index.prompt.types import Clock, Json, PromptView
-from prefix_index.prompt.vllm_chat import function_of, parsed_arguments, role_of
 
 _JOINING = Joining()
 
@@ -30,12 +30,12 @@ def plain_text(view: PromptView, template: ChatTemplate, now: Clock | None, mark
     return template.render(messages, variables, continue_final_message=view.continue_final_message, now=now)
 
 
-def plain_messages(messages: Sequence[object], marks: MediaMarks | None) -> list[Json]:
+def plain_messages(messages: Sequence[object], marks: MediaMarks) -> list[Json]:
     """`messages` as the template sees them; raises as `vllm_messages` does."""
     return [_message(message, marks) for message in messages]
 
 
-def _message(message: object, marks: MediaMarks | None) -> Json:
+def _message(message: object, marks: MediaMarks) -> Json:
     message, _ = role_of(message)
     content, calls = message.get("content"), message.get("tool_calls")
     if type(content) is str and not calls:

@@ -9,7 +9,7 @@ never hits. Everything is pure: the clock is an argument, nothing the client sen
 """
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from prefix_index.errors import TemplateFailed, UnsupportedContent
 from prefix_index.prompt.chat_template import ChatTemplate
@@ -17,10 +17,10 @@ from prefix_index.prompt.llamacpp_chat import abilities_of, llamacpp_text
 from prefix_index.prompt.llamacpp_language import LlamaCppEnvironment
 from prefix_index.prompt.media import MediaMarks
 from prefix_index.prompt.other_chats import tgi_text, trtllm_text
-from prefix_index.prompt.plain_chat import plain_messages, plain_text
-from prefix_index.prompt.sglang_chat import sglang_messages, sglang_text
-from prefix_index.prompt.types import Clock, ContentFormat, Json, PromptView, Rendered, Renderer, Unsupported
-from prefix_index.prompt.vllm_chat import vllm_messages, vllm_text
+from prefix_index.prompt.plain_chat import plain_text
+from prefix_index.prompt.sglang_chat import sglang_text
+from prefix_index.prompt.types import Clock, PromptView, Rendered, Renderer, Unsupported
+from prefix_index.prompt.vllm_chat import vllm_text
 from prefix_index.token_bytes import pack
 from prefix_index.types import TokenIds
 
@@ -76,19 +76,6 @@ class ChatRenderer:
             raise TemplateFailed(f"a template argument may not be called {min(reserved)}")
         marks = MediaMarks()
         return marks.cut(self._chat_text(view, self._template, now, marks))
-
-
-def template_messages(messages: Sequence[object], wanted: ContentFormat, renderer: Renderer) -> list[Json]:
-    """`messages` as the template sees them, where they are all text.
-
-    Raises `TemplateFailed` for what no engine accepts (an entry that is not an object or has no role), and
-    `UnsupportedContent` for parts that are not text.
-    """
-    if renderer is Renderer.PLAIN:
-        return plain_messages(messages, None)
-    if renderer is Renderer.SGLANG:
-        return sglang_messages(messages, wanted, None)
-    return vllm_messages(messages, wanted, None)
 
 
 def plain_prompt(view: PromptView) -> str | TokenIds:

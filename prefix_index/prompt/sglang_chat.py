@@ -13,11 +13,11 @@ Facts from its serving code and wire models.
 from collections.abc import Sequence
 
 from prefix_index.errors import TemplateFailed
+from prefix_index.prompt.chat_fields import function_of, parsed_arguments, role_of
 from prefix_index.prompt.chat_template import ChatTemplate
 from prefix_index.prompt.content import Joining, as_parts, as_text, parts_of
 from prefix_index.prompt.media import MediaMarks
 from prefix_index.prompt.types import Clock, ContentFormat, Json, PromptView
-from prefix_index.prompt.vllm_chat import function_of, parsed_arguments, role_of
 
 _JOINING = Joining(glue=" ", keeps_empty=True, media_glue="\n")
 _FIELDS = ("tool_call_id", "name", "reasoning_content", "tool_calls", "tools")
@@ -45,7 +45,7 @@ def sglang_text(view: PromptView, template: ChatTemplate, now: Clock | None, mar
     return template.render(messages, {**variables, "tools": bare}, now=now) + continued
 
 
-def sglang_messages(messages: Sequence[object], wanted: ContentFormat, marks: MediaMarks | None) -> list[Json]:
+def sglang_messages(messages: Sequence[object], wanted: ContentFormat, marks: MediaMarks) -> list[Json]:
     """`messages` as the template sees them; raises as `vllm_messages` does."""
     return [_message(message, wanted, marks) for message in messages]
 
@@ -63,7 +63,7 @@ def sglang_tool(tool: object) -> dict[str, object]:
     return outer if deferred is None else {**outer, "defer_loading": deferred}
 
 
-def _message(message: object, wanted: ContentFormat, marks: MediaMarks | None) -> dict[str, object]:
+def _message(message: object, wanted: ContentFormat, marks: MediaMarks) -> dict[str, object]:
     message, role = role_of(message)
     content = message.get("content")
     seen: dict[str, object] = {"role": role.lower(), "content": "" if content is None else content}

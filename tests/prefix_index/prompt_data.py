@@ -8,7 +8,12 @@ from pathlib import Path
 import tokenizers
 
 from backends.reference.model_files import ensure_model
-from prefix_index.prompt import ModelText, PromptView, load_model_text
+from prefix_index.prompt import ContentFormat, ModelText, PromptView, Renderer, load_model_text
+from prefix_index.prompt.media import MediaMarks
+from prefix_index.prompt.plain_chat import plain_messages
+from prefix_index.prompt.sglang_chat import sglang_messages
+from prefix_index.prompt.types import Json
+from prefix_index.prompt.vllm_chat import vllm_messages
 from prefix_index.token_bytes import unpack
 
 DATA = Path(__file__).parents[1] / "data" / "prompts"
@@ -56,3 +61,19 @@ def ids(text: ModelText, view: PromptView) -> list[int]:
     encoding = text.begin(view)
     encoding.compute()
     return list(unpack(encoding.finish()))
+
+
+def text_of(model: ModelText, view: PromptView) -> str:
+    """The text of a chat without media."""
+    (piece,) = model.prompt_of(view).pieces
+    assert isinstance(piece, str)
+    return piece
+
+
+def template_messages(messages: list[object], wanted: ContentFormat, renderer: Renderer) -> list[Json]:
+    """Messages as the template sees them."""
+    if renderer is Renderer.PLAIN:
+        return plain_messages(messages, MediaMarks())
+    if renderer is Renderer.SGLANG:
+        return sglang_messages(messages, wanted, MediaMarks())
+    return vllm_messages(messages, wanted, MediaMarks())

@@ -124,9 +124,7 @@ def test_a_long_conversation_is_within_the_loop_bound() -> None:
 
 def test_the_date_is_the_clock_given() -> None:
     template = ChatTemplate("{{ strftime_now('%d %B %Y') }}")
-    assert template.uses_clock
     assert template.render(USER, {}, now=lambda: datetime(2026, 7, 26, tzinfo=UTC)) == "26 July 2026"
-    assert not ChatTemplate(CHATML).uses_clock
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefix_index.errors import UnsupportedContent
-from prefix_index.prompt import ModelText, PromptView, Renderer, Unsupported, media_digest
+from prefix_index.prompt import (
+    ModelText,
+    PromptView,
+    Renderer,
+    Unsupported,
+    has_media,
+    media_chars,
+    renders_long,
+)
 from prefix_index.prompt.chat_template import ChatTemplate
 from prefix_index.prompt.media import MediaMarks, media_of
 from prefix_index.prompt.weight import LOOP_SAFE_MEDIA_CHARS
@@ -187,7 +195,7 @@ def test_prompts_with_media_are_equal_exactly_when_their_parts_are(choice: list[
     media = [DIFFERENT[part] for part in choice if isinstance(part, int)]
     pieces = model.prompt_of(view).pieces
     assert [piece for piece in pieces if isinstance(piece, bytes)] == [media_of(part).digest for part in media]
-    assert (media_digest(view) == b"") is (not media)
+    assert has_media(view) is bool(media)
 
 
 @functools.cache
@@ -196,15 +204,19 @@ def _shared_model() -> ModelText:
     return ModelText(whole, {"default": ChatTemplate(PARTS)})
 
 
-def test_one_digest_stands_for_all_media_of_a_chat_in_order() -> None:
-    assert media_digest(said("a", "b")) == b""
-    assert media_digest(PromptView(prompt="a")) == b""
-    both = media_digest(said(image(RED), image(BLUE)))
-    assert len(both) == 16
-    assert both == media_digest(said("text does not count", image(RED), image(BLUE)))
-    assert len({both, media_digest(said(image(BLUE), image(RED))), media_digest(said(image(RED)))}) == 3
-    with pytest.raises(UnsupportedContent):
-        media_digest(said({"type": "hologram"}))
+def test_a_chat_shows_media_where_a_part_is_not_text_however_little_is_in_it() -> None:
+    assert not has_media(PromptView(prompt="a"))
+    assert not has_media(said("a", "b"))
+    shown: tuple[Part, ...] = (
+        image(RED),
+        image(""),
+        {"type": "hologram"},
+        {},
+        {"type": "tool_result", "content": [[[[image(RED)]]]]},
+    )
+    assert all(has_media(said("a", part)) for part in shown)
+    assert media_chars(said("a", image(RED), "b")) == len("image_url") + len(data_url(RED))
+    assert media_chars(said("a")) == 0
 
 
 @pytest.mark.parametrize(
@@ -253,15 +265,10 @@ def test_a_tokenizer_taken_whole_and_one_that_adds_tokens_take_pieces_too(tokeni
     )
 
 
-def test_a_chat_with_media_has_no_text_of_its_own(parts_text: ModelText) -> None:
-    with pytest.raises(UnsupportedContent):
-        parts_text.text_of(said("a", image(RED)))
-
-
-def test_long_media_are_hashed_in_a_thread(parts_text: ModelText) -> None:
+def test_long_media_are_hashed_in_a_thread() -> None:
     big = image(RED * (LOOP_SAFE_MEDIA_CHARS // len(RED)))
-    assert parts_text.renders_long(said(big))
-    assert not parts_text.renders_long(said(image(RED), "x" * LOOP_SAFE_MEDIA_CHARS))
+    assert renders_long(said(big))
+    assert not renders_long(said(image(RED), "x" * LOOP_SAFE_MEDIA_CHARS))
 
 
 @pytest.mark.parametrize(
@@ -279,7 +286,7 @@ def test_media_too_deep_to_read_are_named_and_not_guessed() -> None:
         deep = {"x": deep}
     with pytest.raises(UnsupportedContent):
         media_of({"type": "video", "video": {"url": "https://example.com/v.mp4", "options": deep}})
-    assert _shared_model().renders_long(said({"type": "video", "video": deep}))
+    assert renders_long(said({"type": "video", "video": deep}))
 
 
 def test_options_of_media_count() -> None:

@@ -7,7 +7,7 @@ import pytest
 from prefix_index.errors import TemplateFailed, TokenizerUnavailable, UnsupportedContent
 from prefix_index.prompt import PromptView, Renderer, Unsupported, load_model_text
 from prefix_index.prompt.model_directory import read_model_files
-from tests.prefix_index.prompt_data import ids, model_directory
+from tests.prefix_index.prompt_data import ids, model_directory, text_of
 
 HI = PromptView(messages=[{"role": "user", "content": "Hi"}])
 
@@ -29,7 +29,7 @@ def test_the_template_of_the_configuration_is_used_with_its_special_tokens(direc
         "tokenizer_config.json",
         {"chat_template": "{{ bos_token }}|{{ eos_token }}", "bos_token": "<s>", "eos_token": {"content": "</s>"}},
     )
-    assert load_model_text(directory).text_of(HI) == "<s>|</s>"
+    assert text_of(load_model_text(directory), HI) == "<s>|</s>"
 
 
 def test_older_directories_keep_special_tokens_in_a_file_of_their_own(directory: Path) -> None:
@@ -48,8 +48,8 @@ def test_a_template_file_beside_the_tokenizer_wins_and_a_given_one_wins_over_it(
     put(directory, "tokenizer_config.json", {"chat_template": "config"})
     (directory / "chat_template.jinja").write_text("beside", encoding="utf-8")
     (directory / "mine.jinja").write_text("mine", encoding="utf-8")
-    assert load_model_text(directory).text_of(HI) == "beside"
-    assert load_model_text(directory, directory / "mine.jinja").text_of(HI) == "mine"
+    assert text_of(load_model_text(directory), HI) == "beside"
+    assert text_of(load_model_text(directory, directory / "mine.jinja"), HI) == "mine"
 
 
 def test_a_template_named_for_tools_is_used_when_there_are_tools(directory: Path) -> None:
@@ -57,8 +57,8 @@ def test_a_template_named_for_tools_is_used_when_there_are_tools(directory: Path
     put(directory, "tokenizer_config.json", {"chat_template": named})
     text = load_model_text(directory)
     tool = {"type": "function", "function": {"name": "f"}}
-    assert text.text_of(HI) == "plain"
-    assert text.text_of(PromptView(messages=HI.messages, tools=[tool])) == "tools"
+    assert text_of(text, HI) == "plain"
+    assert text_of(text, PromptView(messages=HI.messages, tools=[tool])) == "tools"
 
 
 def test_a_model_without_template_completes_but_does_not_chat(directory: Path) -> None:
@@ -77,7 +77,7 @@ def test_models_whose_engines_render_by_code_are_known_not_to_be_known(directory
         load_model_text(directory).begin(HI)
     assert caught.value.kind == Unsupported.CUSTOM_ENCODER
     (directory / "own.jinja").write_text("own", encoding="utf-8")
-    assert load_model_text(directory, directory / "own.jinja").text_of(HI) == "own"
+    assert text_of(load_model_text(directory, directory / "own.jinja"), HI) == "own"
 
 
 def test_the_fingerprint_covers_tokenizer_template_and_renderer(directory: Path) -> None:

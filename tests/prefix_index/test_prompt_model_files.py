@@ -12,7 +12,7 @@ from prefix_index.errors import TemplateFailed, TokenizerUnavailable, Unsupporte
 from prefix_index.prompt import PromptView, Rendered, Unsupported, load_model_text
 from prefix_index.prompt.model_directory import read_model_files
 from prefix_index.types import TokenIds
-from tests.prefix_index.prompt_data import DATA, ids, model_directory
+from tests.prefix_index.prompt_data import DATA, ids, model_directory, text_of
 
 HI = PromptView(messages=[{"role": "user", "content": "Hi"}])
 ADDED: dict[str, Any] = json.loads((DATA / "added_tokens_answers.json").read_text(encoding="utf-8"))
@@ -67,15 +67,15 @@ def test_added_tokens_are_part_of_the_fingerprint_and_known_ones_are_not_added(d
 
 def test_templates_may_lie_in_files_of_their_own(directory: Path) -> None:
     put(directory, "chat_template.json", {"chat_template": "processor"})
-    assert load_model_text(directory).text_of(HI) == "processor"
+    assert text_of(load_model_text(directory), HI) == "processor"
     put(directory, "tokenizer_config.json", {"chat_template": "config"})
-    assert load_model_text(directory).text_of(HI) == "config"
+    assert text_of(load_model_text(directory), HI) == "config"
     (directory / "additional_chat_templates").mkdir()
     (directory / "additional_chat_templates" / "tool_use.jinja").write_text("tools", encoding="utf-8")
     tools = PromptView(messages=HI.messages, tools=[{"type": "function", "function": {"name": "f"}}])
     for default in ("config", "beside"):
         text = load_model_text(directory)
-        assert (text.text_of(HI), text.text_of(tools)) == (default, "tools")
+        assert (text_of(text, HI), text_of(text, tools)) == (default, "tools")
         (directory / "chat_template.jinja").write_text("beside", encoding="utf-8")
 
 
@@ -83,7 +83,7 @@ def test_a_tokenizer_file_alone_completes_and_with_a_template_chats(template: Pa
     file = model_directory() / "tokenizer.json"
     alone, with_template = load_model_text(file), load_model_text(file, template)
     assert ids(alone, PromptView(prompt="Hello")) == ids(with_template, PromptView(prompt="Hello")) == [19556]
-    assert with_template.text_of(HI) == "Hi<|endoftext|>"
+    assert text_of(with_template, HI) == "Hi<|endoftext|>"
     with pytest.raises(TemplateFailed, match="no chat template"):
         alone.prompt_of(HI)
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from prefix_index.prompt import ModelText, PromptView, load_model_text
-from prefix_index.prompt.weight import LOOP_SAFE_MESSAGES
-from tests.prefix_index.prompt_data import DATA, Chat, chats, ids, model_directory, oracle, smollm2
+from tests.prefix_index.prompt_data import DATA, Chat, chats, ids, model_directory, oracle, smollm2, text_of
 
 ANSWERS = json.loads((DATA / "engine_answers.json").read_text(encoding="utf-8"))
 
@@ -31,12 +30,12 @@ def test_token_ids_are_those_vllm_gave_for_the_same_request(text: ModelText, ans
 
 @pytest.mark.parametrize("answer", ANSWERS["texts"])
 def test_the_text_is_that_llama_cpp_gave_for_the_same_request(text: ModelText, answer: dict[str, object]) -> None:
-    assert text.text_of(PromptView(messages=answer["messages"])) == answer["text"]  # type: ignore[arg-type]
+    assert text_of(text, PromptView(messages=answer["messages"])) == answer["text"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("chat", chats(), ids=lambda chat: chat.name)
 def test_cutting_and_caching_change_no_id_of_any_chat(any_text: ModelText, chat: Chat) -> None:
-    whole = oracle().encode(any_text.text_of(chat.view), add_special_tokens=False).ids
+    whole = oracle().encode(text_of(any_text, chat.view), add_special_tokens=False).ids
     first, again = ids(any_text, chat.view), ids(any_text, chat.view)
     assert first == again == whole
 
@@ -62,13 +61,6 @@ def test_a_next_turn_keeps_the_ids_of_the_turns_before(text: ModelText) -> None:
     longer = [*first, {"role": "assistant", "content": "two"}, {"role": "user", "content": "三"}]
     before = ids(text, PromptView(messages=first, add_generation_prompt=False))  # type: ignore[arg-type]
     assert ids(text, PromptView(messages=longer))[: len(before)] == before  # type: ignore[arg-type]
-
-
-def test_long_conversations_are_rendered_in_a_thread(text: ModelText) -> None:
-    message: dict[str, object] = {"role": "user", "content": "x"}
-    assert text.renders_long(PromptView(messages=[message] * (LOOP_SAFE_MESSAGES + 1)))
-    assert not text.renders_long(PromptView(messages=[message]))
-    assert not text.renders_long(PromptView(prompt="x"))
 
 
 def test_lone_surrogates_count_as_replacement_characters(text: ModelText) -> None:

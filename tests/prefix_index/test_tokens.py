@@ -79,6 +79,43 @@ def test_a_broken_tokenizer_file_is_named(tmp_path: Path, content: str) -> None:
     assert caught.value.path == str(path)
 
 
+PANICS = {
+    "a table of characters that is none": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
+    "a token around texts that is none": {
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "missing", "type_id": 0}}],
+            "pair": [],
+            "special_tokens": {},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("change", PANICS.values(), ids=PANICS)
+def test_a_file_that_the_library_panics_over_is_named(tmp_path: Path, change: dict[str, object]) -> None:
+    data = json.loads((model_directory() / "tokenizer.json").read_text(encoding="utf-8"))
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(data | change), encoding="utf-8")
+    with pytest.raises(TokenizerUnavailable, match=r"not a tokenizer\.json"):
+        HuggingFaceTokenizer.from_file(path)
+
+
+def test_two_tokens_of_one_number_are_named(bpe_file: Path) -> None:
+    bpe_file.write_bytes(bpe_file.read_bytes() + base64.b64encode(b"hello") + b" 1\n")
+    with pytest.raises(TokenizerUnavailable, match=r"not a \.tiktoken file"):
+        TiktokenTokenizer.from_file(bpe_file, "cl100k_base")
+
+
+def test_an_interruption_is_no_fault_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(data: bytes) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("prefix_index.tokens.tokenizers.Tokenizer.from_buffer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        HuggingFaceTokenizer.from_file(model_directory() / "tokenizer.json")
+
+
 @pytest.mark.parametrize(
     "load", [HuggingFaceTokenizer.from_file, lambda p: TiktokenTokenizer.from_file(p, "o200k_base")]
 )
