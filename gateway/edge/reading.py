@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.edge.control_fields import ADAPTER_FIELDS, ALTERING_FIELDS
 from gateway.edge.messages import MessagesTranslation
-from gateway.edge.responses import KEPT_BY_SERVER, ResponsesTranslation, untranslatable
+from gateway.edge.responses import KEPT_BY_SERVER, ResponsesTranslation
 from gateway.edge.translation import Translation
 from gateway.errors import BadRequest
 from gateway.surrogates import decode
@@ -148,18 +148,19 @@ def _read(arrival: Arrival, body: bytes) -> InferenceRequest:
 
 def _read_foreign(arrival: Arrival, body: bytes) -> InferenceRequest:
     decoded = decode(_object, body)
-    form = TRANSLATIONS[arrival.route].chat_form(decoded)
+    translation = TRANSLATIONS[arrival.route]
+    form = translation.chat_form(decoded)
     view = msgspec.convert(_raw_where_needed(form), _Chat)
+    unsayable = translation.untranslatable(decoded)
     if arrival.route is Route.MESSAGES:
-        unsaid = None if "max_tokens" in decoded else "max_tokens"
-        return _request(arrival, body, view, _chat_prompt(view), foreign=ForeignForm(decoded, form, unsaid))
+        return _request(arrival, body, view, _chat_prompt(view), foreign=ForeignForm(decoded, form, unsayable))
     refused = _refused(decoded)
     if refused is not None:
         raise BadRequest(_WHY_REFUSED, param=refused)
     previous = decoded.get("previous_response_id")
     if previous is not None and not isinstance(previous, str):
         raise BadRequest("Expected `str | null`", param="previous_response_id")
-    foreign = ForeignForm(decoded, form, untranslatable(decoded), previous)
+    foreign = ForeignForm(decoded, form, unsayable, previous)
     continued = any(decoded.get(name) is not None for name in KEPT_BY_SERVER)
     blind = Reason.PREVIOUS_RESPONSE if continued else None
     return _request(arrival, body, view, _chat_prompt(view), foreign=foreign, blind=blind)
