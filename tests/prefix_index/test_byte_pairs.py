@@ -161,6 +161,12 @@ def unlisted_pair(file: dict[str, Any]) -> None:
     file["model"]["ignore_merges"] = True
 
 
+def not_bytes(file: dict[str, Any]) -> None:
+    """A character that stands for no byte."""
+    file["model"]["vocab"] |= {"日": 300, "a日": 301}
+    file["model"]["merges"].append(["a", "日"])
+
+
 def descending(file: dict[str, Any]) -> None:
     file["model"]["vocab"] |= {"ab": 258, "cd": 256}
 
@@ -171,6 +177,7 @@ def descending(file: dict[str, Any]) -> None:
         unreachable,
         unlisted_pair,
         descending,
+        not_bytes,
         lambda file: file["model"]["vocab"].update({"zz": 300}) or file["model"].update(ignore_merges=True),
         lambda file: file["model"].update(continuing_subword_prefix="##", merges=[], vocab={"a": 0}),
         lambda file: file.update(normalizer={"type": "NFKC"}),

@@ -68,6 +68,7 @@ def test_what_may_be_long_is_for_a_thread(view: PromptView) -> None:
         PromptView(messages=[{"role": "user", "content": "x" * 1_000_000}] * LOOP_SAFE_MESSAGES, tools=[TOOL] * 40),
         said({"type": "text", "text": "x" * 1_000_000}, picture()),
         said(TEXT, tool_calls=[called("{}")] * 40),
+        said({**TEXT, "index": 1}, number=5),
         PromptView(messages=["odd", 5, None]),  # type: ignore[list-item]
     ],
 )
