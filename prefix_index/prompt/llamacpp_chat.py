@@ -12,8 +12,8 @@ Templates are tried out with small chats, and what they do not take is put in a 
     last: assistant     ->  continued: its text follows the prompt of what was before (not known where models think)
     tools               ->  name, description ("" for none), parameters
 
-Variables besides: `enable_thinking` (true where the template can), `date_string` and `datetime`. Absent ones are
-undefined, not null.
+How values are written: llamacpp_language.py. Variables besides: `enable_thinking` (true where the template can),
+`date_string` and `datetime`. Absent ones are undefined, not null.
 Facts from its `common/chat.cpp`, `common/jinja/caps.cpp` and server. Special handlers it has for single families of
 models are not followed.
 """

@@ -37,8 +37,8 @@ class Renderer(StrEnum):
     SGLANG = "sglang"
     """SGLang (0.5): text parts are joined with a space; a last answer is spoken by the user, or continued as it is."""
     LLAMACPP = "llamacpp"
-    """llama.cpp: the template is tried out for what it takes; a last answer is continued; the tokenizer's own first
-    token replaces the template's."""
+    """llama.cpp: the template is tried out for what it takes; numbers are written as C++ does; a last answer is
+    continued; the tokenizer's own first token replaces the template's."""
     TGI = "tgi"
     """TGI (3): parts are joined without anything between; tools are written in its own words, so not known here."""
     TRTLLM = "trtllm"
