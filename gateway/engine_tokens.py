@@ -22,8 +22,7 @@ from backends import (
 )
 from gateway.surrogates import UNREADABLE, decode
 from prefix_index import SegmentCache, TokenIds, pack
-from prefix_index.prompt import PromptView
-from prefix_index.prompt.media import media_chars
+from prefix_index.prompt import PromptView, has_media
 
 DEADLINE_S: Final = 1.0
 KiB: Final = 1024
@@ -111,7 +110,7 @@ def _question(model: str, prompt: PromptView) -> bytes | None:
     """The body of /tokenize (vLLM's and SGLang's form), or None for prompts it does not take: it knows no documents,
     and pictures it would fetch and compute."""
     if prompt.messages is not None:
-        if prompt.documents or media_chars(prompt):
+        if prompt.documents or has_media(prompt):
             return None
         content: dict[str, object] = {
             "model": model,

@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-import msgspec
-
 from backends import EndpointSnapshot
 from gateway.parity import ParityBook, shape_of
 from gateway.types import InferenceRequest, Plan, Reason, TokenSource
@@ -30,10 +28,7 @@ from prefix_index import (
     chain_of,
     prompt_root,
 )
-from prefix_index.prompt import ModelText, PromptView, Unsupported
-from prefix_index.prompt.media import is_text, media_of
-from prefix_index.prompt.render import plain_prompt
-from prefix_index.prompt.weight import renders_long
+from prefix_index.prompt import ModelText, PromptView, Unsupported, bytes_as_tokens, given_ids, renders_long
 from prefix_index.segments import Encoding
 
 P = ParamSpec("P")
@@ -121,7 +116,7 @@ class Planner:
         local = None if text is None else await _local_tokens(text, request)
         if local is not None and believed:
             return local
-        given = await _off_loop(request, _given_ids, request.prompt)
+        given = await _off_loop(request, given_ids, request.prompt)
         asked = given or await self._engine.tokens_of(request.model, request.prompt, endpoints)
         counted = len(local.ids) // TOKEN_BYTES if local is not None and local.exact else None
         if asked is not None:
@@ -154,33 +149,6 @@ def _root(request: InferenceRequest, endpoints: list[EndpointSnapshot], fingerpr
         block_size=block_size,
         salt=request.tenant.salt.encode(),
     )
-
-
-def bytes_as_tokens(prompt: PromptView) -> TokenIds:
-    """The canonical serialisation of a prompt, padded to whole "tokens" of four bytes, in the order of rendering."""
-    messages = None if prompt.messages is None else [_with_digests(message) for message in prompt.messages]
-    data = msgspec.json.encode((prompt.tools, prompt.documents, messages, prompt.prompt))
-    return TokenIds(data + b" " * (-len(data) % TOKEN_BYTES))
-
-
-def _given_ids(prompt: PromptView) -> TokenIds | None:
-    """The prompt itself, where the client sent token ids."""
-    if prompt.messages is not None or not isinstance(prompt.prompt, list):
-        return None
-    try:
-        found = plain_prompt(prompt)
-    except UnsupportedContent:
-        return None
-    return found if isinstance(found, bytes) else None
-
-
-def _with_digests(message: Mapping[str, object]) -> Mapping[str, object]:
-    """A message whose pictures and files are digests of themselves, which weigh no more than a line of text."""
-    content = message.get("content")
-    if not isinstance(content, list) or all(not isinstance(part, dict) or is_text(part) for part in content):
-        return message
-    shown = [media_of(part).digest.hex() if isinstance(part, dict) and not is_text(part) else part for part in content]
-    return {**message, "content": shown}
 
 
 async def _local_tokens(text: ModelText, request: InferenceRequest) -> _Tokens | None:
