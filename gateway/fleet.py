@@ -52,12 +52,18 @@ class _Slots:
 class Seat:
     """Work reserved at one endpoint; give it back exactly once with `release` (more often is harmless)."""
 
-    __slots__ = ("_endpoint_id", "_fleet", "_reservation")
+    __slots__ = ("_chain", "_endpoint_id", "_fleet", "_reservation")
 
     def __init__(self, fleet: "Fleet", endpoint_id: EndpointId, reservation: Reservation) -> None:
         self._fleet = fleet
         self._endpoint_id = endpoint_id
         self._reservation = reservation
+        self._chain: Chain | None = None
+
+    def take(self, chain: Chain) -> str:
+        """The prompt is sent: the endpoint holds it from now on, as far as is known. Returns the holder."""
+        self._chain = chain
+        return self._fleet.dispatch(self._endpoint_id, chain)
 
     def first_token(self) -> None:
         """The prompt is computed: its tokens no longer make others wait."""
@@ -67,6 +73,9 @@ class Seat:
     def release(self) -> None:
         """The work has ended, however."""
         self._reservation.release()
+        if self._chain is not None:
+            self._fleet.freed(self._endpoint_id, self._chain)
+            self._chain = None
         self._fleet.publish_load(self._endpoint_id)
 
 
@@ -137,6 +146,12 @@ class Fleet:
             self._index.forget(holder, *lost)
         self._index.observe(holder, chain, Evidence.SPECULATIVE)
         return holder
+
+    def freed(self, endpoint_id: str, chain: Chain) -> None:
+        """The work on a prompt has ended: in an engine of slots another may overwrite it."""
+        slots = self._slots.get(endpoint_id)
+        if slots is not None:
+            slots.book.free(chain)
 
     def contradicted(self, endpoint_id: str, holder: str) -> None:
         """An engine reported less than was expected. One of slots does overwrite them: only they are believed now."""

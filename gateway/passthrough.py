@@ -172,7 +172,7 @@ def _looked_into(body: bytes) -> tuple[str | None, bytes]:
     try:
         fields = decode(_object, body)
         model = decode(_any, bytes(fields["model"])) if "model" in fields else None
+        passed = cut_fields(body, ENGINE_CONTROL_FIELDS) if fields.keys() & ENGINE_CONTROL_FIELDS else body
     except UNREADABLE:
-        raise BadRequest("the request body is not a JSON object, or is nested too deeply") from None
-    passed = cut_fields(body, ENGINE_CONTROL_FIELDS) if fields.keys() & ENGINE_CONTROL_FIELDS else body
+        raise BadRequest("the request body is not a JSON object in UTF-8, or is nested too deeply") from None
     return model if isinstance(model, str) else None, passed

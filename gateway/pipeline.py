@@ -162,7 +162,7 @@ class Pipeline:
         exchange.decision = decision
         parts.decisions.keep(request, exchange.plan, decision)
         exchange.attempt_begins(parts.clocks.wall())
-        exchange.holder = parts.fleet.dispatch(decision.endpoint_id, exchange.plan.chain)
+        exchange.holder = exchange.seat.take(exchange.plan.chain)
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
         parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)

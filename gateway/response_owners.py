@@ -53,29 +53,33 @@ class ResponseOwners:
         known = self._owners.get(response_id)
         if len(response_id) > LONGEST_ID_CHARS or known == given:
             return
-        if known is None and self._redis is not None:
-            known = await self._first(response_id, given)
-        owner = _nobody(holder) if known is not None and known.holder == holder and known != given else given
+        self._keep(response_id, _of_both(known, given))
+        if self._redis is not None:
+            await _in_time(self._share(self._redis, response_id, given))
+
+    async def holder_of(self, response_id: str, tenant_id: TenantId) -> str | None:
+        """Who holds the response; None where it is not known, or not this tenant's. As patient as `remember`.
+
+        What Redis says counts: another replica may have seen the id given to somebody else since.
+        """
+        owner = self._owners.get(response_id)
+        if self._redis is not None and len(response_id) <= LONGEST_ID_CHARS:
+            owner = _read(await _in_time(self._redis.get(self._key(response_id)))) or owner
+        return owner.holder if owner is not None and owner.tenant_id == tenant_id else None
+
+    def _keep(self, response_id: str, owner: _Owner) -> None:
         self._owners[response_id] = owner
         if len(self._owners) > self._most:
             del self._owners[next(iter(self._owners))]
-        if known is not None and known != owner and self._redis is not None:
-            await _in_time(self._redis.set(self._key(response_id), _written(owner), ex=KEPT_S))
 
-    async def holder_of(self, response_id: str, tenant_id: TenantId) -> str | None:
-        """Who holds the response; None where it is not known, or not this tenant's. As patient as `remember`."""
-        owner = self._owners.get(response_id)
-        if owner is None and self._redis is not None and len(response_id) <= LONGEST_ID_CHARS:
-            owner = _read(await _in_time(self._redis.get(self._key(response_id))))
-        return owner.holder if owner is not None and owner.tenant_id == tenant_id else None
-
-    async def _first(self, response_id: str, given: _Owner) -> _Owner | None:
-        """Write an owner where there is none; who was there before, if anybody."""
-        assert self._redis is not None
+    async def _share(self, redis: RedisClient, response_id: str, given: _Owner) -> None:
+        """Tell Redis of an owner, and learn of one it knows already."""
         key = self._key(response_id)
-        if await _in_time(self._redis.set(key, _written(given), nx=True, ex=KEPT_S)):
-            return None
-        return _read(await _in_time(self._redis.get(key)))
+        if await redis.set(key, _written(given), nx=True, ex=KEPT_S):
+            return
+        owner = _of_both(_read(await redis.get(key)), given)
+        self._keep(response_id, owner)
+        await redis.set(key, _written(owner), ex=KEPT_S)
 
     def _key(self, response_id: str) -> bytes:
         return self._prefix + blake2b(response_id.encode("utf-8", "replace"), digest_size=16).digest()
@@ -90,8 +94,11 @@ async def _in_time(question: Awaitable[object]) -> object:
         return None
 
 
-def _nobody(holder: str) -> _Owner:
-    return _Owner(TenantId(""), holder)
+def _of_both(known: _Owner | None, given: _Owner) -> _Owner:
+    """Whose an id is that `known` had and that `given` got: the later one's, but nobody's within one generation."""
+    if known is None or known == given or known.holder != given.holder:
+        return given
+    return _Owner(TenantId(""), given.holder)
 
 
 def _written(owner: _Owner) -> bytes:

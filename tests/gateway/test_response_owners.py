@@ -71,6 +71,16 @@ async def test_replicas_agree_that_an_id_given_twice_is_nobodys(url: str) -> Non
         assert await fresh.holder_of("resp_1", TWO) is None
 
 
+async def test_a_replica_learns_that_an_id_of_its_own_has_become_nobodys_elsewhere(url: str) -> None:
+    async with connect(url) as redis:
+        first, second = ResponseOwners(redis), ResponseOwners(redis)
+        await first.remember("resp_1", ONE, "e0@1")
+        await second.remember("resp_1", TWO, "e0@1")
+        for replica in (first, second):
+            assert await replica.holder_of("resp_1", ONE) is None
+            assert await replica.holder_of("resp_1", TWO) is None
+
+
 async def test_redis_holds_no_id_and_forgets_in_time(url: str) -> None:
     async with connect(url) as redis:
         await ResponseOwners(redis).remember("resp_secret", ONE, "e0@1")

@@ -27,9 +27,16 @@ async def test_control_fields_are_taken_out_of_free_paths_behind_a_byte_order_ma
     assert json.loads(engine.bodies[0]) == MESSAGES
 
 
-@pytest.mark.parametrize(
-    "body", [b'{"model":"m","x":NaN,"priority":9}', '{"priority":9}'.encode("utf-16"), b"[1]", b"x"]
-)
+UNREADABLE = [
+    b'{"model":"m","x":NaN,"priority":9}',
+    b'{"model":"m","x":"\xff","priority":9}',
+    '{"priority":9}'.encode("utf-16"),
+    b"[1]",
+    b"x",
+]
+
+
+@pytest.mark.parametrize("body", UNREADABLE)
 async def test_what_cannot_be_read_here_reaches_no_engine_on_a_free_path(
     start_gateway: StartGateway, client: httpx.AsyncClient, body: bytes
 ) -> None:
