@@ -24,7 +24,7 @@ from typing import Final
 
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Route, TokenSource
-from prefix_index.prompt import PromptView
+from prefix_index.prompt import PromptView, has_media
 
 WINDOW: Final = 256
 """Comparisons of one model and shape that its ratio looks back on."""
@@ -36,7 +36,6 @@ _DIALECTS: Final = {
     Route.RESPONSES.value: "responses",
 }
 _FLAGS: Final = ("tools", "media", "multi_turn")
-_TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
 _ANSWERING_ROLES: Final = frozenset({"assistant", "tool"})
 
 
@@ -50,7 +49,7 @@ def shape_of(route: str, prompt: PromptView) -> str:
     dialect = _DIALECTS.get(route) or ("completions" if prompt.messages is None else "chat")
     answers = (
         bool(prompt.tools),
-        any(_has_media(message.get("content")) for message in messages),
+        has_media(prompt),
         any(_is_answer(message.get("role")) for message in messages),
     )
     return _shape(dialect, answers)
@@ -64,13 +63,6 @@ SHAPES: Final = frozenset(
     _shape(dialect, answers) for dialect in _DIALECTS.values() for answers in product((False, True), repeat=len(_FLAGS))
 )
 """Every shape there is."""
-
-
-def _has_media(content: object) -> bool:
-    return isinstance(content, list) and any(
-        isinstance(part, dict) and not (isinstance(kind := part.get("type"), str) and kind in _TEXT_PARTS)
-        for part in content
-    )
 
 
 def _is_answer(role: object) -> bool:
