@@ -36,13 +36,21 @@ class Chain:
         return len(self.hashes) // HASH_BYTES
 
 
-class Evidence(StrEnum):
-    """Why the index believes that a holder has a block."""
+class Claim(StrEnum):
+    """What a holder is said to have of a chain: each claim is a leading run of its own, and a new one each to write."""
 
     SPECULATIVE = "speculative"
-    """A prompt was routed there; the engine has not said anything yet."""
+    """A prompt was sent there; the engine has not said anything yet. Short-lived."""
     CONFIRMED = "confirmed"
-    """The engine reported it: usage of an answer, or a KV event."""
+    """The engine said so, by an answer or a KV event: it lies in the memory that it computes from."""
+    HOST = "host"
+    """Reachable once blocks are fetched from the host's memory too; includes what is confirmed."""
+    DISK = "disk"
+    """Reachable once blocks are fetched from disks or other servers too; includes what the host has."""
+
+
+Evidence = Claim
+"""The older name of `Claim`."""
 
 
 class DegradedReason(StrEnum):
@@ -81,8 +89,10 @@ H = TypeVar("H", bound=Hashable)
 class Match(Generic[H]):
     """What the index knows of one chain.
 
-    `blocks` maps each holder with at least one leading block to the length of its **leading run**, in blocks; a
-    holder that is absent holds nothing as far as is known. `loads` are the fresh loads of all endpoints of the pool.
+    `blocks` maps each holder with at least one confirmed leading block to the length of its **leading run**, in blocks;
+    a holder that is absent holds nothing as far as is known. `speculative`, `host` and `disk` are the same for the
+    other claims. `ages_s` says, for the holders in `blocks`, how long ago the end of that run was last used by
+    anybody; a holder is absent where that is not known. `loads` are the fresh loads of all endpoints of the pool.
     `walked_blocks` is how far the walk came: less than `len(chain)` either because nobody holds more or because the
     cap on nodes was reached (`truncated`).
     """
@@ -91,3 +101,7 @@ class Match(Generic[H]):
     loads: Mapping[H, Load] = field(default_factory=dict)
     walked_blocks: int = 0
     truncated: bool = False
+    speculative: Mapping[H, int] = field(default_factory=dict)
+    host: Mapping[H, int] = field(default_factory=dict)
+    disk: Mapping[H, int] = field(default_factory=dict)
+    ages_s: Mapping[H, float] = field(default_factory=dict)
