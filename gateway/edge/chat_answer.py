@@ -129,8 +129,8 @@ def chat_events(events: bytes) -> Iterator[ChatAnswer | Comment | Done]:
                 # What does not end with its line was cut off.
                 if event.endswith((b"\n", b"\r")):
                     yield ChatAnswer(error=_UNREADABLE_EVENT)
-        elif _COMMENTS.fullmatch(event):
-            yield Comment(event)
+        elif _COMMENTS.fullmatch(comment := event.lstrip(b"\r\n")):  # a blank line before it is no event of its own
+            yield Comment(comment)
 
 
 def _read(chat: object, said_in: str) -> ChatAnswer:

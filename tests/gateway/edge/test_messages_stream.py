@@ -350,3 +350,7 @@ def test_space_and_null_are_no_arguments_as_in_a_plain_answer(pieces: list[str])
         ("f", ""),
         ("g", "{}"),
     ]
+
+
+def test_a_blank_line_before_a_comment_neither_passes_nor_keeps_it_back() -> None:
+    assert translator().feed(b"\r\n: still here\n\n") == b": still here\n\n"
