@@ -147,6 +147,7 @@ async def run_demo(options: DemoOptions, console: Console, on_outcome: Callable[
                 await gateways.aclose()
                 gateway, result = await _run(policy, stage, gateways, progress)
                 runs.append(result)
+                _stop_if_told()
         bill, total = read_bill(gateway.ledger)
         on_outcome(DemoOutcome(options.seed, options.model, CONCURRENCY, sizes, kv_blocks, tuple(runs), bill, total))
         if options.keep:
@@ -204,6 +205,14 @@ def _cancel_on_term() -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+
+def _stop_if_told() -> None:
+    """Raises `CancelledError` where a cancellation was lost on its way: in Python 3.11, what waits with a time limit may
+    swallow one that comes in the same turn of the loop as its result."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _environment() -> dict[str, str]:
