@@ -208,8 +208,8 @@ def _cancel_on_term() -> None:
 
 
 def _stop_if_told() -> None:
-    """Raises `CancelledError` where a cancellation was lost on its way: in Python 3.11, what waits with a time limit may
-    swallow one that comes in the same turn of the loop as its result."""
+    """Raises `CancelledError` where a cancellation was lost on its way: in Python 3.11, what waits with a time limit
+    may swallow one that comes in the same turn of the loop as its result."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
