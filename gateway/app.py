@@ -101,7 +101,9 @@ class Gateway:
             parity = ParityBook(self.telemetry)
             registry.subscribe(fleet.new_generation)
             registry.subscribe(lambda endpoint_id, _: _trust_again(parity, fleet, endpoint_id))
-            planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity)
+            planner = Planner(
+                local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt"
+            )
             decisions, responses = DecisionLog(), ResponseOwners(redis, config.index.pool)
             settler = Settler(SettlerParts(ledger, index, fleet, planner, parity, self.telemetry, clocks))
             options = _pipeline_options(config)

@@ -17,6 +17,7 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 
 from backends import EndpointSnapshot
 from gateway.parity import ParityBook, shape_of
+from gateway.roots import base_of, root_of_request
 from gateway.types import InferenceRequest, Plan, Reason, TokenSource
 from prefix_index import (
     TOKEN_BYTES,
@@ -26,7 +27,6 @@ from prefix_index import (
     TokenIds,
     UnsupportedContent,
     chain_of,
-    prompt_root,
 )
 from prefix_index.prompt import ModelText, PromptView, Unsupported, bytes_as_tokens, given_ids, renders_long
 from prefix_index.segments import Encoding
@@ -34,8 +34,6 @@ from prefix_index.segments import Encoding
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ENGINE_FINGERPRINT: Final = b"engine"
-_BYTES_FINGERPRINT: Final = b"bytes"
 _ENGINE_KNOWS: Final = frozenset({Unsupported.CUSTOM_ENCODER, Unsupported.NO_TOKENIZER, Unsupported.TOOLS})
 _TEXT_BYTES_PER_TOKEN: Final = 4
 """Of English text, roughly."""
@@ -58,16 +56,19 @@ class _Tokens:
 
     ids: TokenIds
     source: TokenSource
-    fingerprint: bytes
     exact: bool = True
     local_tokens: int | None = None
 
 
 class Planner:
-    """Prompts to plans. `local` holds the tokenizer and template of each model that has them here."""
+    """Prompts to plans. `local` holds the tokenizer and template of each model that has them here; `salted` says
+    whether engines are given the salts of share groups."""
 
-    def __init__(self, local: Mapping[str, ModelText], engine: EngineTokenizer, parity: ParityBook) -> None:
+    def __init__(
+        self, local: Mapping[str, ModelText], engine: EngineTokenizer, parity: ParityBook, *, salted: bool = True
+    ) -> None:
         self._local = local
+        self._salted = salted
         self._engine = engine
         self._parity = parity
         self._memo = ChainMemo()
@@ -83,9 +84,13 @@ class Planner:
             return _without_tokens(request, block_size, Reason.UNSUPPORTED_CONTENT)
         except TemplateFailed:
             return _without_tokens(request, block_size, Reason.NOT_TOKENIZED)
-        chain = await self._chain(tokens, _root(request, endpoints, tokens.fingerprint, block_size), block_size)
+        salt = request.tenant.salt if self._salted else ""
+        root = root_of_request(request, endpoints, tokens.source, block_size, salt)
+        chain = await self._chain(tokens, root, block_size)
         short = None if len(chain) else Reason.SHORT_PROMPT
-        return Plan(chain, tokens.source, short, exact=tokens.exact, shape=shape, local_tokens=tokens.local_tokens)
+        return Plan(
+            chain, tokens.source, short, exact=tokens.exact, shape=shape, local_tokens=tokens.local_tokens, root=root
+        )
 
     def is_exact(self, model: str, endpoints: list[EndpointSnapshot]) -> bool:
         """Whether the prompts of a model are tokenised as its engine does."""
@@ -103,7 +108,7 @@ class Planner:
 
     def _text_of(self, model: str, endpoints: list[EndpointSnapshot]) -> ModelText | None:
         """Tokenizer and template of a model, or of the base of an adapter, in the way of the engine that serves it."""
-        text = self._local.get(model) or self._local.get(_base_of(model, endpoints) or "")
+        text = self._local.get(model) or self._local.get(base_of(model, endpoints) or "")
         if text is None or not endpoints:
             return text
         facts = endpoints[0].facts
@@ -120,35 +125,16 @@ class Planner:
         asked = given or await self._engine.tokens_of(request.model, request.prompt, endpoints)
         counted = len(local.ids) // TOKEN_BYTES if local is not None and local.exact else None
         if asked is not None:
-            return _Tokens(asked, TokenSource.ENGINE, _ENGINE_FINGERPRINT, local_tokens=counted)
+            return _Tokens(asked, TokenSource.ENGINE, local_tokens=counted)
         if local is not None:
             return replace(local, exact=False, local_tokens=counted)
         ids = await _off_loop(request, bytes_as_tokens, request.prompt)
-        return _Tokens(ids, TokenSource.BYTES, _BYTES_FINGERPRINT, exact=False)
+        return _Tokens(ids, TokenSource.BYTES, exact=False)
 
     async def _chain(self, tokens: _Tokens, root: bytes, block_size: int) -> Chain:
         if len(tokens.ids) > LOOP_SAFE_TOKENS_BYTES:  # the memo belongs to the loop
             return await asyncio.to_thread(chain_of, tokens.ids, root, block_size)
         return self._memo.chain_of(tokens.ids, root, block_size)
-
-
-def _base_of(model: str, endpoints: list[EndpointSnapshot]) -> str | None:
-    """The model that an adapter of this name belongs to."""
-    served = (one for endpoint in endpoints if endpoint.facts is not None for one in endpoint.facts.models)
-    return next((one.parent for one in served if one.id == model and one.parent is not None), None)
-
-
-def _root(request: InferenceRequest, endpoints: list[EndpointSnapshot], fingerprint: bytes, block_size: int) -> bytes:
-    base = _base_of(request.model, endpoints)
-    named = [] if base is None else [request.model]
-    adapters = named if request.adapter is None else [*named, request.adapter]
-    return prompt_root(
-        model=base or request.model,
-        adapter="\n".join(adapters) if adapters else None,
-        fingerprint=fingerprint,
-        block_size=block_size,
-        salt=request.tenant.salt.encode(),
-    )
 
 
 async def _local_tokens(text: ModelText, request: InferenceRequest) -> _Tokens | None:
@@ -161,7 +147,7 @@ async def _local_tokens(text: ModelText, request: InferenceRequest) -> _Tokens |
             await asyncio.to_thread(encoding.compute)
         else:
             encoding.compute()
-        return _Tokens(encoding.finish(), TokenSource.LOCAL, text.fingerprint, exact)
+        return _Tokens(encoding.finish(), TokenSource.LOCAL, exact)
     except UnsupportedContent as error:
         if error.kind in _ENGINE_KNOWS:
             return None
@@ -171,7 +157,7 @@ async def _local_tokens(text: ModelText, request: InferenceRequest) -> _Tokens |
 def _rendered_here(text: ModelText, prompt: PromptView) -> _Tokens:
     encoding, exact = _begun(text, prompt)
     encoding.compute()
-    return _Tokens(encoding.finish(), TokenSource.LOCAL, text.fingerprint, exact)
+    return _Tokens(encoding.finish(), TokenSource.LOCAL, exact)
 
 
 def _begun(text: ModelText, prompt: PromptView) -> tuple[Encoding, bool]:

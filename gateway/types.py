@@ -157,6 +157,7 @@ class Plan:
     exact: bool = True
     shape: str = ""
     local_tokens: int | None = None
+    root: bytes = b""
 
     @property
     def counted(self) -> tuple[TokenSource, int] | None:
