@@ -1,6 +1,6 @@
 """Asking one endpoint how it is: the control plane's side of an endpoint.
 
-    detect:  /v1/models ──> dialect ──> metrics page, information page, routes ──> EndpointFacts
+    detect:  /v1/models ──> dialect ──> metrics page, information page, event sources, routes ──> EndpointFacts
     poll:    health path (200?) ──> metrics page ──> LoadSample
 
 Both raise `ProbeFailed` with a short reason, and nothing else, whatever the endpoint does. A metrics or information
@@ -16,18 +16,20 @@ import asyncio
 import json
 import re
 import ssl
+from urllib.parse import urlsplit
 
 import httpx
 
 from backends.dialects import Dialect, Info, facts, load, names_read, recognise, scan
 from backends.errors import ProbeFailed
-from backends.types import EndpointConfig, EndpointFacts, LoadSample
+from backends.types import EndpointConfig, EndpointFacts, EventSourceFacts, LoadSample
 
 MODELS_PATH = "/v1/models"
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 """Longest page read: a hundred times a busy vLLM's metrics."""
 ROUTE_PATIENCE_S = 1.0
-"""For the routes of an endpoint together: one that swallows what it does not know shall not look as if it were down."""
+"""For the routes of an endpoint together, and for its event sources: one that swallows what it does not know shall not
+look as if it were down."""
 SAME_START_S = 0.05
 """Two start times this close are one: an engine writes down its own once, to hundredths of a second."""
 _OK, _NOT_FOUND = 200, 404
@@ -64,10 +66,12 @@ class Probe:
     def __init__(self, config: EndpointConfig, http: httpx.AsyncClient) -> None:
         self._id = config.id
         self._http = http
+        self._host = urlsplit(config.url).hostname or ""
         self._spoken: dict[str, bool] = {}
+        self._sources: object = None
 
     async def detect(self) -> tuple[Dialect, EndpointFacts]:
-        """Which engine answers and what it says of itself; three or four requests, then one a route, all at once."""
+        """Which engine answers and what it says of itself; three to five requests, then one a route, all at once."""
         models = await self._models()
         dialect = recognise(models)
         if dialect.metric_prefix is None and not dialect.owned_by:
@@ -75,7 +79,8 @@ class Probe:
         metrics = await self._page(dialect.metrics_path)
         samples = scan(metrics or "", names_read(dialect))
         info = await self._info(dialect)
-        return dialect, facts(dialect, models, samples, info, await self._routes(dialect))
+        sources = await self._event_sources(dialect, info)
+        return dialect, facts(dialect, models, samples, info, await self._routes(dialect), sources)
 
     async def poll(self, dialect: Dialect, now_s: float) -> LoadSample | None:
         """The endpoint's load at `now_s`, None where it has no metrics page; raises `ProbeFailed` when unhealthy."""
@@ -108,6 +113,17 @@ class Probe:
                 info = _json(body)
                 return info if isinstance(info, dict) else {}
         return {}
+
+    async def _event_sources(self, dialect: Dialect, info: Info) -> tuple[EventSourceFacts, ...]:
+        """Where events of its cache come from. What cannot be told now stays as it was, at first: nowhere."""
+        if dialect.event_sources_path is not None:
+            try:
+                async with asyncio.timeout(ROUTE_PATIENCE_S):
+                    status, body = await self._get(dialect.event_sources_path)
+                self._sources = _json(body) if status == _OK else None
+            except (TimeoutError, ProbeFailed):
+                pass
+        return dialect.event_sources(self._sources, info, self._host)
 
     async def _routes(self, dialect: Dialect) -> list[str]:
         """The uncertain routes that it speaks. What cannot be told now stays as it was, at first: not spoken."""

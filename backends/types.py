@@ -103,6 +103,36 @@ class Metering(StrEnum):
     """It runs the model."""
 
 
+class EventSourceKind(StrEnum):
+    """How the events of a KV cache are got."""
+
+    ZMQ = "zmq"
+    """Published on a ZeroMQ socket; what was missed may be replayed."""
+    POLL = "poll"
+    """Fetched over HTTP, by one reader alone: reading takes them away."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSourceFacts:
+    """Where one data-parallel rank of an endpoint tells what enters and leaves its KV cache.
+
+    `url` as seen from here: one with a `*` for a host is to be bound, since the engine connects to it; to any other we
+    connect. To `replay_url` we always connect; None where nothing can be replayed. `topic` is the first frame of the
+    rank's messages. For `POLL` the `url` is the path's, to be posted to.
+    """
+
+    rank: int
+    url: str
+    replay_url: str | None = None
+    topic: str = ""
+    kind: EventSourceKind = EventSourceKind.ZMQ
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is we who bind the address, and the engine that connects."""
+        return "//*" in self.url
+
+
 @dataclass(frozen=True, slots=True)
 class EndpointFacts:
     """What an endpoint says about itself.
@@ -114,7 +144,7 @@ class EndpointFacts:
     yet; `cached_tokens_flag` is the flag to mention then. `has_tokenize`: it can be asked for the token ids of a chat
     or a text at `/tokenize`, as vLLM can. `routes` are the inference paths it speaks, `salted_routes` those on which it
     keeps share groups apart by a salt; `open_paths` what else a tenant may reach there, `"POST /path"` to who pays:
-    everything not in it is shut.
+    everything not in it is shut. `event_sources`: where it tells of its cache, by rank; empty where it does not say.
     """
 
     engine: str
@@ -130,6 +160,7 @@ class EndpointFacts:
     routes: frozenset[str] = frozenset()
     salted_routes: frozenset[str] = frozenset()
     open_paths: Mapping[str, Metering] = field(default_factory=dict, hash=False)
+    event_sources: tuple[EventSourceFacts, ...] = ()
 
     @property
     def supports_cache_salt(self) -> bool:
@@ -142,7 +173,8 @@ class LoadSample:
     """Load as the engine reported it, at `fetched_at_s` of the registry's clock.
 
     `running` and `waiting` count requests, `kv_use` is a share from 0 to 1, `prefix_hits` and `prefix_queries` are
-    counters in tokens since the engine started. `started_at_s` is the engine's own wall clock at its start (Unix
+    counters in tokens since the engine started, `evicted_tokens` another: what left the cache for want of room.
+    `started_at_s` is the engine's own wall clock at its start (Unix
     seconds). What the engine does not report is None.
     """
 
@@ -152,6 +184,7 @@ class LoadSample:
     kv_use: float | None = None
     prefix_hits: float | None = None
     prefix_queries: float | None = None
+    evicted_tokens: float | None = None
     started_at_s: float | None = None
 
 

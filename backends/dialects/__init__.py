@@ -10,7 +10,7 @@ from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
 from backends.dialects.types import MESSAGES, RESPONSES, CacheShape, Dialect, Info, Samples
 from backends.dialects.vllm import REFERENCE, VLLM
-from backends.types import EndpointFacts, ServedModel
+from backends.types import EndpointFacts, EventSourceFacts, ServedModel
 
 __all__ = [
     "DIALECTS",
@@ -60,7 +60,12 @@ def served_models(models_page: object, max_model_len: int | None = None) -> tupl
 
 
 def facts(
-    dialect: Dialect, models_page: object, samples: Samples, info: Info, spoken: Collection[str] = ()
+    dialect: Dialect,
+    models_page: object,
+    samples: Samples,
+    info: Info,
+    spoken: Collection[str] = (),
+    event_sources: tuple[EventSourceFacts, ...] = (),
 ) -> EndpointFacts:
     """Everything an endpoint said about itself; what it did not say stays None. `spoken`: routes it answered on."""
     shape = dialect.shape(samples, info)
@@ -83,6 +88,7 @@ def facts(
         routes=dialect.routes.union(spoken),
         salted_routes=_salted(dialect, version, dialect.routes.union(spoken)),
         open_paths=dialect.open_paths,
+        event_sources=event_sources,
     )
 
 

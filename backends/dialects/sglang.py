@@ -4,9 +4,11 @@ Sources: SGLang 0.4.6 to 0.5.23. Metrics exist only with `--enable-metrics`. Ser
 (`dp_rank`), which is summed, and by ranks of other parallelism, of which only rank 0 counts. Cached tokens in `usage`
 need `--enable-cache-report`; the server's information page repeats its arguments, so the flag can be seen there.
 `/health` runs a token through the GPU and takes a second; `/ready`, where known, is cheap. `/v1/messages` came with
-0.5.9. `/generate` and `/encode` stay shut: they take adapters and sessions, and name no model.
+0.5.9, `kv_events` on the information page with 0.5.16. `/generate` and `/encode` stay shut: they take adapters and
+sessions, and name no model.
 """
 
+from backends.dialects.event_sources import from_base_ports
 from backends.dialects.metrics import labels, total, whole_number
 from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples, Series
 from backends.types import Metering
@@ -55,6 +57,7 @@ SGLANG = Dialect(
         kv_use=("sglang:token_usage",),
         prefix_hits=(_CACHED,),
         prefix_queries=("sglang:prompt_tokens_total",),
+        evicted_tokens=("sglang:evicted_tokens_total",),
         also=(_PAGE_SIZE, _MAX_TOKENS, _CONFIG),
     ),
     health_paths=("/ready", "/health"),
@@ -65,6 +68,7 @@ SGLANG = Dialect(
     cached_tokens_info_key="enable_cache_report",
     supports_cache_salt=True,
     has_tokenize=True,
+    event_sources=lambda page, info, host: from_base_ports(info.get("kv_events"), host),
     open_paths={
         "POST /tokenize": Metering.FREE,
         "POST /v1/tokenize": Metering.FREE,

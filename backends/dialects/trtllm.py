@@ -3,7 +3,8 @@
 Sources: 1.2.1 and the 1.4 development line. Prometheus metrics stand at `/prometheus/metrics` and need
 `return_perf_metrics: true`, the cache and queue gauges also `enable_iter_perf_stats: true`; `/metrics` is JSON whose
 reading empties it, so it is never asked. Cached tokens are always in `usage`. Of its further paths none is for
-tenants: they drain statistics and events, or steer the cache and the weights.
+tenants: they drain statistics and events, or steer the cache and the weights. `/kv_cache_events` empties itself for
+whoever reads it, and no page says whether it holds anything: that it may be polled can only be configured.
 """
 
 from backends.dialects.metrics import total, whole_number

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from backends.types import Metering
+from backends.types import EventSourceFacts, Metering
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
@@ -45,6 +45,7 @@ class MetricNames:
     kv_use: tuple[str, ...] = ()
     prefix_hits: tuple[str, ...] = ()
     prefix_queries: tuple[str, ...] = ()
+    evicted_tokens: tuple[str, ...] = ()
     started: tuple[str, ...] = ("process_start_time_seconds",)
     also: tuple[str, ...] = ()
 
@@ -66,6 +67,11 @@ def no_shape(samples: Samples, info: Info) -> CacheShape:
     return CacheShape()
 
 
+def no_event_sources(page: object, info: Info, host: str) -> tuple[EventSourceFacts, ...]:
+    """For engines that publish no events of their cache, or do not say where."""
+    return ()
+
+
 def as_they_are(samples: Samples) -> Samples:
     """For engines whose series need no preparation."""
     return samples
@@ -83,6 +89,9 @@ class Dialect:
 
     `supports_cache_salt`: chat completions and completions heed `cache_salt`; `salted_everywhere_since` is the first
     version known to heed it on every route it speaks, None where none is. A version that is not told counts as old.
+
+    `event_sources` reads where events of the cache come from, given the page at `event_sources_path` (None where there
+    is none), the information page, and the host of the endpoint's URL.
 
     `routes` are the inference paths that every version has, `uncertain_routes` those to be asked. `open_paths` are
     further paths a tenant may reach, `"METHOD /path"` to who pays: paths that only read are free, and metered are those
@@ -106,6 +115,8 @@ class Dialect:
     supports_cache_salt: bool = False
     salted_everywhere_since: tuple[int, ...] | None = None
     has_tokenize: bool = False
+    event_sources_path: str | None = None
+    event_sources: Callable[[object, Info, str], tuple[EventSourceFacts, ...]] = no_event_sources
     routes: frozenset[str] = frozenset({CHAT, COMPLETIONS})
     uncertain_routes: tuple[str, ...] = NEWER_ROUTES
     open_paths: Mapping[str, Metering] = field(default_factory=dict, hash=False)

@@ -2,13 +2,14 @@
 
 Sources: vLLM 0.8.5 to 0.33.0. Metrics are labelled by data-parallel rank (`engine`). The cache's shape stands in the
 labels of `vllm:cache_config_info`; any of them may read "None". `usage` carries cached tokens only behind a flag.
-`/v1/messages` came with 0.11; embeddings, scores and ranks depend on the model. Left shut beside what controls the
-engine: `/inference/v1/generate` and batches of chats, whose bodies hold what only the gateway may set; audio, whose
-forms do not name the model in JSON.
+`/v1/messages` came with 0.11, `/kv_event_sources` with 0.31; embeddings, scores and ranks depend on the model. No
+metric counts evictions. Left shut beside what controls the engine: `/inference/v1/generate` and batches of chats, whose
+bodies hold what only the gateway may set; audio, whose forms do not name the model in JSON.
 """
 
 from dataclasses import replace
 
+from backends.dialects.event_sources import by_rank
 from backends.dialects.metrics import labels, whole_number
 from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples
 from backends.types import Metering
@@ -51,6 +52,8 @@ VLLM = Dialect(
     supports_cache_salt=True,
     salted_everywhere_since=(0, 32),
     has_tokenize=True,
+    event_sources_path="/kv_event_sources",
+    event_sources=lambda page, info, host: by_rank(page, host),
     open_paths={
         "POST /tokenize": Metering.FREE,
         "POST /detokenize": Metering.FREE,
