@@ -5,6 +5,8 @@ PrefixIndexError
 |- TemplateFailed         the chat template refused the messages (the client's fault) or is broken
 |- UnsupportedContent     the prompt holds something whose tokens are not known here
 |- IndexUnavailable       Redis is away, too slow, or answered nonsense
+|- MalformedBatch         what an engine sent as KV events is none
+|- RedisAddressInvalid    a Redis URL that cannot be used
 `- EmbeddedServerFailed   the private server could not be started
 """
 
@@ -47,6 +49,18 @@ class IndexUnavailable(PrefixIndexError):
         super().__init__(f"shared prefix index unavailable: {why}")
         self.why = why
         self.reason = reason
+
+
+class RedisAddressInvalid(PrefixIndexError, ValueError):
+    """The address of Redis cannot be used; the text says why, and never holds a user or a password."""
+
+
+class MalformedBatch(PrefixIndexError):
+    """A message of an engine is no batch of KV events; `why` says what is wrong with it, and never holds any of it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"not a batch of KV events: {why}")
+        self.why = why
 
 
 class EmbeddedServerFailed(PrefixIndexError):
