@@ -47,6 +47,24 @@ class Listen(_Section):
     port: int = Field(8080, ge=0, le=65535, description="Port to bind; 0 takes a free one and prints it.")
 
 
+class KvEvents(_Section):
+    """Where one endpoint publishes what its KV cache gains and loses."""
+
+    mode: Literal["auto", "off"] = Field(
+        "auto", description="`auto` follows the events at `url`, else where the engine says it publishes; `off` never."
+    )
+    url: str | None = Field(
+        None,
+        pattern=r"^(tcp|ipc)://.+$",
+        description="ZMQ address (tcp:// or ipc://). With `*` the gateway binds and the engine connects.",
+    )
+    replay_url: str | None = Field(
+        None, pattern=r"^(tcp|ipc)://.+$", description="ZMQ address at which the engine repeats its latest events."
+    )
+    topic: str = Field("", description="Events whose topic begins with this; all where it is empty.")
+    ranks: PositiveInt = Field(1, description="Data-parallel ranks; each has the port after the one before.")
+
+
 class Backend(_Section):
     """One endpoint: a model server with one KV cache of its own."""
 
@@ -64,6 +82,7 @@ class Backend(_Section):
     prefill_tokens_per_s: PositiveFloat | None = Field(
         None, description="Prior for the prefill speed of this server, tokens a second."
     )
+    kv_events: KvEvents = Field(KvEvents(), description="Where the server publishes the events of its KV cache.")
 
     @property
     def name(self) -> str:
