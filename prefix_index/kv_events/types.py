@@ -22,13 +22,13 @@ END_OF_REPLAY = 2**64 - 1
 class Stored:
     """Blocks of one prompt, in order, entered a cache.
 
-    `hashes` are the engine's names of the blocks, unsigned 64 bits; `parent` is the block before the first of them, None
-    where that is the first of a prompt. `tokens` are the token ids of all blocks, `block_size` each. `adapter` is the LoRA
-    adapter (`#3` where the engine gives its number alone), `salt` what the request isolated its cache with: told with the
-    first block of a prompt only. `has_media` says of each block whether it holds something that is not text; None where
-    none does. `group` is the group of layers, `full` whether those layers need every block before the one that they
-    compute (full and MLA attention, and where nothing is said): other groups (sliding window, Mamba) are no evidence of
-    a hit.
+    `hashes` are the engine's names of the blocks, unsigned 64 bits; `parent` is the block before the first of them,
+    None where that is the first of a prompt. `tokens` are the token ids of all blocks, `block_size` each. `adapter`
+    is the LoRA adapter (`#3` where the engine gives its number alone), `salt` what the request isolated its cache
+    with: told with the first block of a prompt only. `has_media` says of each block whether it holds something that
+    is not text; None where none does. `group` is the group of layers, `full` whether those layers need every block
+    before the one that they compute (full and MLA attention, and where nothing is said): other groups (sliding
+    window, Mamba) are no evidence of a hit.
     """
 
     hashes: tuple[int, ...]
@@ -45,10 +45,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """One copy of each of these blocks left the memory that `claim` stands for."""
+    """One copy of each of these blocks left the memory that `claim` stands for; None: they left all memories."""
 
     hashes: tuple[int, ...]
-    claim: Claim = Claim.CONFIRMED
+    claim: Claim | None = Claim.CONFIRMED
     group: int | None = None
 
 
@@ -96,7 +96,7 @@ class PolledBatch:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of an engine's publisher: `sequence` counts from 0 in each process, `payload` is for `decode_batch`."""
+    """One message of a publisher: `sequence` counts from 0 in each process, `payload` is for `decode_batch`."""
 
     topic: bytes
     sequence: int
