@@ -6,17 +6,20 @@ Importing this package loads neither torch nor a model. `embedded.run_engine` se
 
 from backends.reference.errors import (
     EngineStopped,
+    EventsUnavailable,
     ModelUnavailable,
     ModelUnsupported,
     ReferenceEngineError,
     RequestRefused,
 )
 from backends.reference.model_files import ensure_model
-from backends.reference.types import EngineConfig
+from backends.reference.types import EngineConfig, KvEventsConfig
 
 __all__ = [
     "EngineConfig",
     "EngineStopped",
+    "EventsUnavailable",
+    "KvEventsConfig",
     "ModelUnavailable",
     "ModelUnsupported",
     "ReferenceEngineError",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backends.reference.errors import ReferenceEngineError
-from backends.reference.types import TINY, EngineConfig
+from backends.reference.types import TINY, EngineConfig, KvEventsConfig
 
 _EXTRA = frozenset({"torch", "gguf", "safetensors", "numpy"})
 _INSTALL = (
@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             max_batched_tokens=options.max_batched_tokens,
             threads=options.threads,
             chat_template=options.chat_template,
+            kv_events=_kv_events(options),
             api_key=options.api_key or os.environ.get("PREFIXGATE_REFERENCE_API_KEY"),
         )
         asyncio.run(serve(config, options.host, options.port, _announce))
@@ -114,9 +115,24 @@ def _parser() -> argparse.ArgumentParser:
     add("--threads", type=int, help="torch threads (default: torch's own choice)")
     add("--cpu-affinity", type=_processors, help="processors to run on: 0 or 0,1 or 0-3 (default: all)")
     add("--chat-template", type=Path, metavar="FILE", help="Jinja template to use instead of the model's")
+    add(
+        "--kv-events",
+        metavar="URL",
+        help="publish what enters and leaves the cache here, as vLLM does (default: nowhere)",
+    )
+    add("--kv-events-replay", metavar="URL", help="serve what was published again here")
+    add("--kv-events-topic", metavar="TOPIC", default="", help="first frame of what is published (default: empty)")
     add("--api-key", help="key required on /v1 paths; better given as $PREFIXGATE_REFERENCE_API_KEY")
     add("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
     return parser
+
+
+def _kv_events(options: argparse.Namespace) -> KvEventsConfig | None:
+    if options.kv_events is None:
+        if options.kv_events_replay or options.kv_events_topic:
+            raise ValueError("--kv-events-replay and --kv-events-topic need --kv-events")
+        return None
+    return KvEventsConfig(options.kv_events, options.kv_events_replay, options.kv_events_topic)
 
 
 def _processors(text: str) -> set[int]:

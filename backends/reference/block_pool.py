@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from struct import pack
 
-from backends.reference.types import BlockHash, BlockId
+from backends.reference.types import BlockHash, BlockId, CacheListener
 
 HASH_ALGORITHM = "blake2b-128"
 HASH_BYTES = 16
@@ -42,6 +42,17 @@ def block_hash(parent: BlockHash, tokens: Sequence[int]) -> BlockHash:
     return BlockHash(blake2b(parent + pack(f"<{len(tokens)}I", *tokens), digest_size=HASH_BYTES).digest())
 
 
+class Unheard:
+    """A listener for a cache that nobody follows."""
+
+    def stored(self, names: Sequence[BlockHash], parent: BlockHash | None, tokens: Sequence[int], salt: str) -> None:
+        """Does nothing, as the others."""
+
+    def removed(self, name: BlockHash) -> None: ...
+
+    def cleared(self) -> None: ...
+
+
 @dataclass(slots=True)
 class _Block:
     holders: int = 0
@@ -49,9 +60,14 @@ class _Block:
 
 
 class BlockPool:
-    """Reference-counted blocks with a prefix cache in the free ones."""
+    """Reference-counted blocks with a prefix cache in the free ones.
 
-    def __init__(self, total_blocks: int) -> None:
+    `listener` hears of evictions and of an emptied cache; of what is stored the scheduler tells it, which knows the
+    tokens.
+    """
+
+    def __init__(self, total_blocks: int, listener: CacheListener | None = None) -> None:
+        self.listener = listener or Unheard()
         self._blocks = [_Block() for _ in range(total_blocks)]
         self._free: OrderedDict[BlockId, None] = OrderedDict.fromkeys(BlockId(i) for i in range(total_blocks))
         self._by_hash: dict[BlockHash, BlockId] = {}
@@ -104,6 +120,7 @@ class BlockPool:
         record = self._blocks[block]
         if record.hash is not None:
             del self._by_hash[record.hash]
+            self.listener.removed(record.hash)
             record.hash = None
             self.evicted_blocks += 1
         record.holders = 1
@@ -141,4 +158,5 @@ class BlockPool:
         for block in self._by_hash.values():
             self._blocks[block].hash = None
         self._by_hash.clear()
+        self.listener.cleared()
         return True

@@ -21,7 +21,9 @@ import torch
 from backends.reference.block_pool import HASH_ALGORITHM, BlockPool
 from backends.reference.decoder import Chunk, PagedDecoder
 from backends.reference.errors import EngineStopped
+from backends.reference.event_publisher import EventPublisher
 from backends.reference.generation import Ending, Generation, new_generation
+from backends.reference.kv_events import EventLog
 from backends.reference.metrics import EngineGauges, EngineMetrics
 from backends.reference.sampling import sample
 from backends.reference.scheduler import Scheduler, Slice
@@ -60,7 +62,9 @@ class Engine:
         capacity_tokens = config.kv_blocks * config.block_size
         self.max_model_len = min(weights.shape.max_positions, capacity_tokens, config.max_model_len or capacity_tokens)
         self._tokenizer = tokenizer
-        self._pool = BlockPool(config.kv_blocks)
+        self.events = None if config.kv_events is None else EventPublisher(config.kv_events)
+        self._log = None if self.events is None else EventLog(config.block_size, self.events.publish, time.time)
+        self._pool = BlockPool(config.kv_blocks, self._log)
         self._scheduler = Scheduler(
             self._pool,
             block_size=config.block_size,
@@ -83,7 +87,9 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="reference-engine", daemon=True)
 
     def start(self) -> None:
-        """Begin stepping."""
+        """Begin stepping. Raises `EventsUnavailable` when it shall publish events and cannot."""
+        if self.events is not None:
+            self.events.start()
         self._thread.start()
 
     def begin_stop(self) -> None:
@@ -95,6 +101,8 @@ class Engine:
         """`begin_stop`, and wait until the thread has ended."""
         self.begin_stop()
         self._thread.join()
+        if self.events is not None:
+            self.events.stop()
 
     @property
     def ended(self) -> str | None:
@@ -119,7 +127,7 @@ class Engine:
     def reset_prefix_cache(self) -> "Future[bool]":
         """Empty the prefix cache between two steps; the result is False when some request held blocks."""
         done: Future[bool] = Future()
-        self._post(lambda: done.set_result(self._pool.forget()))
+        self._post(lambda: done.set_result(self._forget()))
         return done
 
     def stats(self) -> "Future[EngineStats]":
@@ -167,6 +175,7 @@ class Engine:
         self._computed_tokens += sum(one.count for one in slices)
         self._steps += 1
         self._scheduler.commit(slices)
+        self._tell()
         complete = [self._by_sequence[one.sequence] for one in slices if one.is_complete]
         with torch.inference_mode():
             tokens = [
@@ -175,6 +184,15 @@ class Engine:
             ]
         for generation, token in zip(complete, tokens, strict=True):
             self._deliver(generation, token)
+
+    def _forget(self) -> bool:
+        forgot = self._pool.forget()
+        self._tell()
+        return forgot
+
+    def _tell(self) -> None:
+        if self._log is not None:
+            self._log.flush()
 
     def _deliver(self, generation: Generation, token: int) -> None:
         delta = generation.accept(token, self.shape.eos_token_ids)

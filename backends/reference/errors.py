@@ -3,6 +3,7 @@
 ReferenceEngineError
 |- ModelUnavailable     the weights are not installed, or a directory lacks a file
 |- ModelUnsupported     the files are there, but describe an architecture this engine does not compute
+|- EventsUnavailable    an address to publish cache events at cannot be used
 |- EngineStopped        the engine was stopped, or its step failed; every open request ends with this
 `- RequestRefused       the client's fault; carries the HTTP status and the OpenAI error fields
 """
@@ -28,6 +29,15 @@ class ModelUnsupported(ReferenceEngineError):
         super().__init__(f"this engine computes plain Llama decoders only; config.json has {field}={value!r}")
         self.field = field
         self.value = value
+
+
+class EventsUnavailable(ReferenceEngineError):
+    """Events of the cache cannot be published at `url`: it is taken, or not an address."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"cannot publish cache events at {url}: {reason}")
+        self.url = url
+        self.reason = reason
 
 
 class EngineStopped(ReferenceEngineError):

@@ -139,16 +139,25 @@ class Scheduler:
         sequence.computed_tokens = 0
 
     def _publish(self, sequence: Sequence) -> None:
-        for index in range(sequence.published_blocks, sequence.computed_tokens // self._block_size):
+        start, end = sequence.published_blocks, sequence.computed_tokens // self._block_size
+        for index in range(start, end):
             block = sequence.blocks[index]
             sequence.blocks[index] = self._pool.publish(block, sequence.hash_of(index))
-            is_new, is_prompt = (
-                sequence.blocks[index] == block,
-                (index + 1) * self._block_size <= sequence.prompt_tokens,
-            )
-            if is_new and is_prompt and sequence.preemptions == 0:
+            if sequence.blocks[index] != block:
+                self._tell(sequence, start, index)
+                start = index + 1
+            elif (index + 1) * self._block_size <= sequence.prompt_tokens and sequence.preemptions == 0:
                 sequence.created_cache_tokens += self._block_size
-        sequence.published_blocks = sequence.computed_tokens // self._block_size
+        self._tell(sequence, start, end)
+        sequence.published_blocks = end
+
+    def _tell(self, sequence: Sequence, start: int, end: int) -> None:
+        """The blocks `start` to `end` are new in the cache."""
+        if start < end:
+            names = [sequence.hash_of(index) for index in range(start, end)]
+            parent = sequence.hash_of(start - 1) if start else None
+            tokens = sequence.tokens[start * self._block_size : end * self._block_size]
+            self._pool.listener.stored(names, parent, tokens, sequence.request.cache_salt)
 
     def _blocks_for(self, tokens: int) -> int:
         return -(-tokens // self._block_size)

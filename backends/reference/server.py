@@ -34,6 +34,7 @@ def create_app(service: Service) -> Starlette:
             Route("/health", _health),
             Route("/version", _version),
             Route("/metrics", _metrics),
+            Route("/kv_event_sources", _kv_event_sources),
             Route("/tokenize", _tokenize, methods=["POST"]),
             Route("/detokenize", _detokenize, methods=["POST"]),
             Route("/reset_prefix_cache", _reset_prefix_cache, methods=["POST"]),
@@ -95,6 +96,12 @@ async def _version(request: Request) -> Response:
 async def _metrics(request: Request) -> Response:
     service: Service = request.app.state.service
     return Response(service.engine.metrics.exposition(), media_type="text/plain; version=0.0.4")
+
+
+async def _kv_event_sources(request: Request) -> Response:
+    service: Service = request.app.state.service
+    events = service.engine.events
+    return json_response({} if events is None else events.sources())
 
 
 async def _tokenize(request: Request) -> Response:

@@ -3,11 +3,11 @@
 HTTP body --wire--> GenerationRequest --engine--> Delta, Delta, ... (the last one has a finish reason)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import NewType
+from typing import NewType, Protocol
 
 RequestId = NewType("RequestId", str)
 """Names one generation inside one engine."""
@@ -23,12 +23,32 @@ TINY = "tiny"
 
 
 @dataclass(frozen=True, slots=True)
+class KvEventsConfig:
+    """Where an engine publishes what enters and leaves its cache, as ZeroMQ addresses.
+
+    `url` is bound when its host is `*` or `::` or when it is an `ipc://` one, else connected to. `replay_url`, always
+    bound, serves the last `buffer_batches` batches again. Port 0 takes a free one. `topic` is each message's first
+    frame.
+    """
+
+    url: str
+    replay_url: str | None = None
+    topic: str = ""
+    buffer_batches: int = 10_000
+
+    def __post_init__(self) -> None:
+        if self.buffer_batches < 1:
+            raise ValueError(f"buffer_batches must be at least 1, not {self.buffer_batches}")
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConfig:
     """How one engine is set up. Everything has a default that runs on a laptop.
 
     `kv_blocks` × `block_size` is the capacity of the KV cache in tokens; a request longer than that is refused.
     `max_batched_tokens` bounds the tokens computed in one step: smaller means smoother decoding beside a long
     prefill, larger means faster prefill. `threads` is torch's thread count for the whole process, `None` leaves it.
+    `kv_events`: where to tell of the cache; None tells nobody.
     """
 
     model: str = TINY
@@ -41,6 +61,7 @@ class EngineConfig:
     threads: int | None = None
     chat_template: Path | None = None
     api_key: str | None = field(default=None, repr=False)
+    kv_events: KvEventsConfig | None = None
 
     def __post_init__(self) -> None:
         for name in ("block_size", "kv_blocks", "max_num_seqs", "max_batched_tokens"):
@@ -115,3 +136,16 @@ class Delta:
 
 Listener = Callable[[Delta], None]
 """Called on the engine's thread for each delta; must not block."""
+
+
+class CacheListener(Protocol):
+    """Hears what enters and leaves the prefix cache, on the engine's thread, as it happens; must not block."""
+
+    def stored(self, names: Sequence[BlockHash], parent: BlockHash | None, tokens: Sequence[int], salt: str) -> None:
+        """Consecutive blocks became findable behind `parent` (None: the start); `tokens` are those of all of them."""
+
+    def removed(self, name: BlockHash) -> None:
+        """A block was evicted."""
+
+    def cleared(self) -> None:
+        """All blocks were forgotten."""

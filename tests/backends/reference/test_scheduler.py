@@ -1,15 +1,16 @@
 """The scheduler with a pretended model: what a request reads from the cache is what it would have computed itself."""
 
 from collections.abc import Iterator
+from collections.abc import Sequence as Run
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.reference.block_pool import BlockPool
+from backends.reference.block_pool import BlockPool, block_hash, root_hash
 from backends.reference.scheduler import Scheduler, Slice
 from backends.reference.sequence import Sequence
-from backends.reference.types import BlockId, GenerationRequest, RequestId, SamplingParams
+from backends.reference.types import BlockHash, BlockId, GenerationRequest, RequestId, SamplingParams
 
 BLOCK = 2
 names = iter(range(10**9))
@@ -22,11 +23,37 @@ def new_sequence(prompt: list[int], *, outputs: int = 1, salt: str = "") -> Sequ
     return Sequence(request, BLOCK)
 
 
+class Follower:
+    """Knows the cache by what it hears, and believes nothing that does not fit."""
+
+    def __init__(self) -> None:
+        self.held: dict[BlockHash, BlockHash | None] = {}
+
+    def stored(self, names: Run[BlockHash], parent: BlockHash | None, tokens: Run[int], salt: str) -> None:
+        assert names
+        assert len(tokens) == len(names) * BLOCK
+        assert parent is None or parent in self.held
+        for index, name in enumerate(names):
+            above = parent or root_hash(salt)
+            assert block_hash(above, tokens[index * BLOCK : (index + 1) * BLOCK]) == name
+            assert name not in self.held
+            self.held[name] = parent
+            parent = name
+
+    def removed(self, name: BlockHash) -> None:
+        del self.held[name]
+        assert name not in self.held.values(), "a head died before its tail"
+
+    def cleared(self) -> None:
+        self.held.clear()
+
+
 class Pretend:
     """A "model" whose keys and values are the prefix itself: any wrong, stale or foreign block shows at once."""
 
     def __init__(self, *, blocks: int, max_num_seqs: int = 4, max_batched_tokens: int = 5) -> None:
-        self.pool = BlockPool(blocks)
+        self.follower = Follower()
+        self.pool = BlockPool(blocks, self.follower)
         self.max_batched_tokens = max_batched_tokens
         self.max_num_seqs = max_num_seqs
         self.scheduler = Scheduler(
@@ -55,7 +82,12 @@ class Pretend:
                     self.finished.append(sequence)
         held = {block for one in self.scheduler.running for block in one.blocks}
         assert self.pool.held_blocks == len(held)
+        self.check_what_was_told()
         return slices
+
+    def check_what_was_told(self) -> None:
+        assert len(self.follower.held) == self.pool.cached_blocks
+        assert all(self.pool.match([name]) for name in self.follower.held)
 
     def run(self, one: Slice) -> Iterator[tuple[BlockId, int]]:
         sequence = one.sequence
@@ -112,6 +144,8 @@ def test_every_request_finishes_with_what_it_would_have_computed_alone(
     pretend.run_to_the_end()
     assert {*pretend.finished, *aborted} == {*added}
     assert pretend.pool.free_blocks == blocks
+    assert pretend.pool.forget()
+    pretend.check_what_was_told()
     for sequence in pretend.finished:
         assert sequence.cached_tokens is not None
         assert sequence.cached_tokens % BLOCK == 0
