@@ -10,250 +10,239 @@ Each hash names its block and all before it, so **a node is found by the hash of
 walk, look up `chain[i]`, compare the edge, go on at `chain[i + len(edge)]`. Edges are packed bytes, 8 a block; no
 Python object per block exists.
 
+Each claim of a holder (`Claim`) is a *seat* of its own: a leading run, an order of use, a count. The tree knows seats,
+not claims; only speculation is special, as it counts for a short while (`speculative_s`).
+
 Invariants (`check` walks all of them):
   - who holds a node holds all of its edge, and holds its parent: a match is a leading run by construction;
   - every node has a holder; a node's parent ends exactly where the node starts;
-  - in each holder's order of use a child is older than its parent, so the oldest hold is always a tail.
-An edge is split where chains, or the coverages of two holders, part. A leaf of one holder grows and shrinks in place,
-so that a chat that grows turn by turn stays one node.
+  - in each seat's order of use a child is older than its parent, so the oldest hold is always a tail.
+An edge is split where chains, or the coverages of two seats, part, and joined again where that is over. A leaf of one
+seat grows and shrinks in place. So a chat that grows turn by turn, speculated and then confirmed, stays one node.
 
-A *generation* (`Seat`) makes `clear` and `raise_generation` O(1): the old seat stops counting at once, and later
-writes give its nodes back a few at a time.
+`clear` is O(1): the old seat stops counting at once, and later writes give its nodes back a few at a time. What is
+held in all is bounded (`max_holds`): beyond, the largest seats lose their oldest tails.
 
 Costs, for n nodes on the path (at most `MAX_NODES`): match and observe O(n log edge), independent of how many holders
 share the path except where their coverage ends; a split O(holders of that node). What a call reclaims is bounded too.
-The shared index in Redis is the same structure; this one is its stand-in, the simulator's index, and pure: no clock, no
-dice, no I/O. Recency is the order of calls.
+The shared index in Redis is the same structure; this one is its stand-in, the simulator's index, and pure: its clock is
+an argument, and where there is none, recency is the order of calls.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic
 
 from prefix_index.radix_check import broken_invariants
-from prefix_index.radix_nodes import Hold, Node, Seat
-from prefix_index.types import HASH_BYTES, Chain, Evidence, H, Match
+from prefix_index.radix_nodes import Node, Seat
+from prefix_index.radix_tree import MAX_NODES, Tree
+from prefix_index.types import Chain, Claim, H, Match
 
-MAX_NODES = 512
-"""Nodes walked per call. Only a chain that parts from another at nearly every block needs more: an attack."""
+__all__ = [
+    "DEFAULT_CAPACITY_BLOCKS",
+    "IN_ENGINE_MEMORY",
+    "MAX_FORGOTTEN_NODES",
+    "MAX_NODES",
+    "SPECULATIVE_S",
+    "RadixIndex",
+]
 
 MAX_FORGOTTEN_NODES = 512
-"""Nodes visited by one `forget`; a holder that lost a block with more than this below it starts anew instead."""
+"""Nodes visited by one `forget`; a seat that lost a block with more than this below it starts anew instead."""
 
 DEFAULT_CAPACITY_BLOCKS = 1 << 20
 """Capacity of a holder that nobody described: 16 M tokens in blocks of 16."""
 
+DEFAULT_MAX_HOLDS = 1 << 17
+"""Holds in all, about 1 KB each where prompts share nothing."""
+
+IN_ENGINE_MEMORY = (Claim.SPECULATIVE, Claim.CONFIRMED)
+"""Claims on the memory that a holder computes from, whose capacity is known; the others have the default capacity."""
+
+SPECULATIVE_S = 60.0
+"""How long a speculation counts that nobody renews: by then an answer has come, or none will."""
+
 _RECLAIMED_NODES = 64
+_KEPT_CAPACITIES = 4096
 
 
 class RadixIndex(Generic[H]):
-    """Leading runs per holder, in process. Plain calls on one thread; each leaves all invariants whole."""
+    """Leading runs per holder and claim, in process. Plain calls on one thread; each leaves all invariants whole.
 
-    def __init__(self, *, capacity_blocks: int = DEFAULT_CAPACITY_BLOCKS) -> None:
+    `clock` gives seconds; without it ages are unknown and speculation does not expire.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity_blocks: int = DEFAULT_CAPACITY_BLOCKS,
+        clock: Callable[[], float] | None = None,
+        speculative_s: float = SPECULATIVE_S,
+        max_holds: int = DEFAULT_MAX_HOLDS,
+    ) -> None:
         self._default_capacity_blocks = capacity_blocks
         self._capacity_blocks: dict[H, int] = {}
-        self._generations: dict[H, int] = {}
-        self._nodes: dict[bytes, Node[H]] = {}
-        self._seats: dict[H, Seat[H]] = {}
+        self._clock = clock
+        self._speculative_s = speculative_s
+        self._max_holds = max_holds
+        self._tree: Tree[H] = Tree()
+        self._seats: dict[tuple[H, Claim], Seat[H]] = {}
+        self._short_lived: deque[Seat[H]] = deque()
         self._retired: deque[Seat[H]] = deque()
 
     def match(self, chain: Chain) -> Match[H]:
         """The leading run of `chain` at each holder that has one. Reads only; `loads` stay empty."""
-        path, walked, truncated = self._walk(chain.hashes)
-        blocks: dict[H, int] = {}
-        seen = 0
-        end = walked
+        path, walked, truncated = self._tree.walk(chain.hashes)
+        runs: dict[Claim, dict[H, int]] = {claim: {} for claim in Claim}
+        ages_s: dict[H, float] = {}
+        now_s = self._now_s()
+        seen, end = 0, walked
         for node in reversed(path):
-            # Holders only grow towards the root, so an equal count means the same holders: nothing to look at.
+            # Seats only grow towards the root, so an equal count means the same seats: nothing to look at.
             if len(node.holds) > seen:
                 seen = len(node.holds)
-                for seat in node.holds:
-                    if seat.live:
-                        blocks.setdefault(seat.holder, end)
+                for seat, hold in node.holds.items():
+                    if not seat.live:
+                        continue
+                    if seat.claim is Claim.SPECULATIVE and self._has_expired(hold.used_s, now_s):
+                        seen -= 1  # it may be younger further up
+                    elif seat.holder not in runs[seat.claim]:
+                        runs[seat.claim][seat.holder] = end
+                        if seat.claim is Claim.CONFIRMED:
+                            ages_s[seat.holder] = now_s - node.used_s
             end = node.start
-        return Match(blocks=blocks, walked_blocks=walked, truncated=truncated)
+        return Match(
+            blocks=runs[Claim.CONFIRMED],
+            speculative=runs[Claim.SPECULATIVE],
+            host=runs[Claim.HOST],
+            disk=runs[Claim.DISK],
+            ages_s={} if self._clock is None else ages_s,
+            walked_blocks=walked,
+            truncated=truncated,
+        )
 
-    def observe(self, holder: H, chain: Chain, evidence: Evidence = Evidence.CONFIRMED) -> int:
-        """Record that `holder` has all of `chain`, and how recently. Returns the blocks that were new.
+    def observe(self, holder: H, chain: Chain, claim: Claim = Claim.CONFIRMED) -> int:
+        """Record that `holder` has all of `chain`, and how recently. Returns the blocks that were new to this claim.
 
-        Both kinds of evidence count as coverage for now. Beyond the holder's capacity its least recently used tails
-        go, to 1/64 below the capacity so that not every call has to evict; the work of one call is bounded, so a
-        holder may stand above its capacity for a few calls.
+        Beyond the holder's capacity the least recently used tails of the claim go, to 1/64 below the capacity so that
+        not every call has to evict; the work of one call is bounded, so a holder may stand above its capacity for a
+        few calls.
         """
-        del evidence
         self._reclaim()
-        hashes = chain.hashes
-        if not hashes:
+        if not chain.hashes:
             return 0
-        seat = self._seat(holder)
+        seat = self._seat(holder, claim)
+        if claim is Claim.SPECULATIVE:
+            self._expire(seat)
         before = seat.blocks
-        path = self._cover(seat, hashes)
+        path = self._tree.cover(seat, chain.hashes)
+        now_s = self._now_s()
         for node in reversed(path):
-            seat.touch(node.holds[seat])
+            seat.touch(node.holds[seat], now_s)
+        self._tree.join_up(path)
         added = seat.blocks - before
-        capacity = self.capacity_of(holder)
+        budget = _RECLAIMED_NODES + 2 * len(path)
+        capacity = self.capacity_of(holder) if claim in IN_ENGINE_MEMORY else self._default_capacity_blocks
         if seat.blocks > capacity:
-            self._shed(seat, capacity - capacity // 64, _RECLAIMED_NODES + 2 * len(path))
+            self._shed(seat, capacity - capacity // 64, budget)
+        if self._tree.holds > self._max_holds:
+            self._shed(max(self._seats.values(), key=lambda other: other.blocks), 0, budget)
         return added
 
-    def forget(self, holder: H, chain: Chain, from_block: int) -> int:
+    def forget(self, holder: H, chain: Chain, from_block: int, claim: Claim | None = None) -> int:
         """`holder` lost `chain[from_block]`, and with it all that comes after, on every branch. Returns blocks lost.
 
-        Nothing happens where the holder was not known to have that block. O(nodes lost), bounded: a holder that lost
-        a block with more than `MAX_FORGOTTEN_NODES` nodes below it has lost next to everything, and starts anew.
+        `claim` None means all of them, their losses summed. Nothing happens where the holder was not known to have
+        that block. O(nodes lost), bounded: a claim that lost a block with more than `MAX_FORGOTTEN_NODES` nodes below
+        it has lost next to everything, and starts anew.
         """
         self._reclaim()
-        seat = self._seats.get(holder)
-        lost = self._holding(seat, chain, from_block)
-        if seat is None or lost is None:
+        return sum(self._lose(seat, chain, from_block) for seat in self._seats_of(holder, claim))
+
+    def evict(self, holder: H, to_blocks: int, claim: Claim = Claim.CONFIRMED) -> int:
+        """Take tails from `holder`, least recently used first, until it has `to_blocks`. Returns what it has then."""
+        self._reclaim()
+        seat = self._seats.get((holder, claim))
+        if seat is None:
+            return 0
+        self._shed(seat, to_blocks, self._tree.holds)
+        return seat.blocks
+
+    def clear(self, holder: H, claim: Claim | None = None) -> None:
+        """`holder` has nothing any more, or nothing of one claim. O(1) now, the rest with later writes."""
+        self._reclaim()
+        for seat in self._seats_of(holder, claim):
+            self._retire(seat)
+
+    def set_capacity(self, holder: H, blocks: int) -> None:
+        """Set how many blocks `holder` can keep in the memory it computes from; the next `observe` enforces it.
+
+        Kept over `clear`. What it has in the host's memory and on disk is bounded by the default capacity alone.
+        """
+        self._capacity_blocks.pop(holder, None)
+        self._capacity_blocks[holder] = blocks
+        if len(self._capacity_blocks) > _KEPT_CAPACITIES:  # holders that left long ago
+            del self._capacity_blocks[next(iter(self._capacity_blocks))]
+
+    def capacity_of(self, holder: H) -> int:
+        """How many blocks `holder` can keep in the memory it computes from."""
+        return self._capacity_blocks.get(holder, self._default_capacity_blocks)
+
+    def blocks_of(self, holder: H, claim: Claim = Claim.CONFIRMED) -> int:
+        """How many blocks `holder` is known to have, expired speculation included until it is given back. O(1)."""
+        seat = self._seats.get((holder, claim))
+        return 0 if seat is None else seat.blocks
+
+    def holders(self) -> Iterable[H]:
+        """Everyone who is known to have, or to have had, a block since it was last cleared."""
+        return dict.fromkeys(holder for holder, _ in self._seats)
+
+    def check(self) -> list[str]:
+        """Every broken invariant, in words; empty when sound. O(nodes × holders): for tests and audits."""
+        return broken_invariants(self._tree, [*self._seats.values(), *self._retired])
+
+    def _now_s(self) -> float:
+        return 0.0 if self._clock is None else self._clock()
+
+    def _has_expired(self, used_s: float, now_s: float) -> bool:
+        return self._clock is not None and used_s < now_s - self._speculative_s
+
+    def _seat(self, holder: H, claim: Claim) -> Seat[H]:
+        seat = self._seats.get((holder, claim))
+        if seat is None:
+            seat = self._seats[holder, claim] = Seat(holder, claim)
+            if claim is Claim.SPECULATIVE and self._clock is not None:
+                self._short_lived.append(seat)
+        return seat
+
+    def _seats_of(self, holder: H, claim: Claim | None) -> Iterator[Seat[H]]:
+        for each in Claim if claim is None else [claim]:
+            seat = self._seats.get((holder, each))
+            if seat is not None:
+                yield seat
+
+    def _lose(self, seat: Seat[H], chain: Chain, block: int) -> int:
+        lost = self._holding(seat, chain, block)
+        if lost is None:
             return 0
         before = seat.blocks
-        if from_block > lost.start:
+        if block > lost.start:
             if lost.only_holder_is(seat) and not lost.children:
-                self._cut(lost, from_block - lost.start)
+                self._tree.cut(lost, block - lost.start)
                 return before - seat.blocks
-            self._split(lost, from_block - lost.start)
+            self._tree.split(lost, block - lost.start)
         below = self._below(seat, lost)
         if below is None:
             self._retire(seat)
             return before
         for node in reversed(below):
-            self._drop(node.holds[seat])
+            self._tree.drop(node.holds[seat])
         return before - seat.blocks
 
-    def evict(self, holder: H, to_blocks: int) -> int:
-        """Take tails from `holder`, least recently used first, until it has `to_blocks`. Returns what it has then."""
-        self._reclaim()
-        seat = self._seats.get(holder)
-        if seat is None:
-            return 0
-        self._shed(seat, to_blocks, len(self._nodes))
-        return seat.blocks
-
-    def clear(self, holder: H) -> None:
-        """`holder` has nothing any more. O(1) now, the rest with later writes."""
-        self._reclaim()
-        seat = self._seats.get(holder)
-        if seat is not None:
-            self._retire(seat)
-
-    def raise_generation(self, holder: H) -> int:
-        """`holder` was restarted: what it had is gone. Returns its new generation, counted from 0."""
-        self.clear(holder)
-        self._generations[holder] = self._generations.get(holder, 0) + 1
-        return self._generations[holder]
-
-    def set_capacity(self, holder: H, blocks: int) -> None:
-        """Set how many blocks `holder` can keep; the next `observe` enforces it."""
-        self._capacity_blocks[holder] = blocks
-
-    def capacity_of(self, holder: H) -> int:
-        """How many blocks `holder` can keep."""
-        return self._capacity_blocks.get(holder, self._default_capacity_blocks)
-
-    def blocks_of(self, holder: H) -> int:
-        """How many blocks `holder` is known to have. O(1)."""
-        seat = self._seats.get(holder)
-        return 0 if seat is None else seat.blocks
-
-    def holders(self) -> Iterable[H]:
-        """Everyone who is known to have, or to have had, a block in the present generation."""
-        return self._seats.keys()
-
-    def _seat(self, holder: H) -> Seat[H]:
-        seat = self._seats.get(holder)
-        if seat is None:
-            seat = self._seats[holder] = Seat(holder)
-        return seat
-
-    def _walk(self, hashes: bytes) -> tuple[list[Node[H]], int, bool]:
-        """The nodes along a chain, how many blocks they share with it, and whether the cap cut the walk."""
-        path: list[Node[H]] = []
-        position, total = 0, len(hashes) // HASH_BYTES
-        while position < total:
-            node = self._nodes.get(_hash_at(hashes, position))
-            if node is None:
-                break
-            if len(path) == MAX_NODES:
-                return path, position, True
-            path.append(node)
-            taken = node.common(hashes)
-            position += taken
-            if taken < len(node):
-                break
-        return path, position, False
-
-    def _cover(self, seat: Seat[H], hashes: bytes) -> list[Node[H]]:
-        """Give `seat` every node along the chain, making what is missing; returns the path."""
-        path, position, truncated = self._walk(hashes)
-        total = len(hashes) // HASH_BYTES
-        if path:
-            last = path[-1]
-            taken = position - last.start
-            # A chain that ends inside an edge its holder has already needs no split.
-            if taken < len(last) and (position < total or seat not in last.holds):
-                path[-1] = self._split(last, taken)
-        for node in path:
-            self._take(seat, node)
-        if position == total or truncated:
-            return path
-        rest = hashes[position * HASH_BYTES :]
-        parent = path[-1] if path else None
-        if parent is not None and parent.only_holder_is(seat) and not parent.children:
-            parent.edge += rest
-            seat.blocks += len(rest) // HASH_BYTES
-            return path
-        leaf = Node(rest, position, parent)
-        self._nodes[leaf.name] = leaf
-        if parent is not None:
-            parent.children.add(leaf)
-        self._take(seat, leaf)
-        path.append(leaf)
-        return path
-
-    def _take(self, seat: Seat[H], node: Node[H]) -> None:
-        if seat not in node.holds:
-            node.holds[seat] = Hold(node, seat)
-            seat.blocks += len(node)
-
-    def _split(self, node: Node[H], at: int) -> Node[H]:
-        """Part an edge after `at` blocks. `node` stays the tail, so its children need no change; returns the head."""
-        head = Node(node.edge[: at * HASH_BYTES], node.start, node.parent)
-        if node.parent is not None:
-            node.parent.children.remove(node)
-            node.parent.children.add(head)
-        node.edge = node.edge[at * HASH_BYTES :]
-        node.start += at
-        node.parent = head
-        head.children.add(node)
-        self._nodes[head.name] = head
-        self._nodes[node.name] = node
-        for seat, hold in node.holds.items():
-            upper = head.holds[seat] = Hold(head, seat)
-            upper.link_after(hold)
-        return head
-
-    def _cut(self, leaf: Node[H], keep: int) -> None:
-        """Shorten a leaf that one seat alone holds."""
-        (seat,) = leaf.holds
-        seat.blocks -= len(leaf) - keep
-        leaf.edge = leaf.edge[: keep * HASH_BYTES]
-
-    def _drop(self, hold: Hold[H]) -> None:
-        """End one hold of a node under which its seat holds nothing."""
-        node = hold.node
-        hold.unlink()
-        hold.seat.blocks -= len(node)
-        del node.holds[hold.seat]
-        if not node.holds:
-            del self._nodes[node.name]
-            if node.parent is not None:
-                node.parent.children.remove(node)
-
-    def _holding(self, seat: Seat[H] | None, chain: Chain, block: int) -> Node[H] | None:
+    def _holding(self, seat: Seat[H], chain: Chain, block: int) -> Node[H] | None:
         """The node in which `seat` holds `chain[block]`."""
-        path, walked, _ = self._walk(chain.hashes)
-        if seat is None or not 0 <= block < walked:
+        path, walked, _ = self._tree.walk(chain.hashes)
+        if not 0 <= block < walked:
             return None
         node = next(node for node in path if node.start + len(node) > block)
         return node if seat in node.holds else None
@@ -277,30 +266,37 @@ class RadixIndex(Generic[H]):
             node, excess = hold.node, seat.blocks - to_blocks
             if len(node) > excess:
                 if node.only_holder_is(seat):
-                    self._cut(node, len(node) - excess)
+                    self._tree.cut(node, len(node) - excess)
                     return
-                self._split(node, len(node) - excess)
-            self._drop(node.holds[seat])
+                self._tree.split(node, len(node) - excess)
+            self._tree.drop(node.holds[seat])
+
+    def _expire(self, seat: Seat[H]) -> None:
+        now_s = self._now_s()
+        for _ in range(_RECLAIMED_NODES):
+            hold = seat.oldest()
+            if hold is None or not self._has_expired(hold.used_s, now_s):
+                return
+            self._tree.drop(hold)
 
     def _retire(self, seat: Seat[H]) -> None:
         seat.live = False
-        del self._seats[seat.holder]
+        del self._seats[seat.holder, seat.claim]
         if seat.blocks:
             self._retired.append(seat)
 
     def _reclaim(self) -> None:
-        """Give back a few nodes of a generation that ended."""
-        if not self._retired:
-            return
-        seat = self._retired[0]
-        self._shed(seat, 0, _RECLAIMED_NODES)
-        if not seat.blocks:
-            self._retired.popleft()
-
-    def check(self) -> list[str]:
-        """Every broken invariant, in words; empty when sound. O(nodes × holders): for tests and audits."""
-        return broken_invariants(self._nodes, [*self._seats.values(), *self._retired])
-
-
-def _hash_at(hashes: bytes, position: int) -> bytes:
-    return hashes[position * HASH_BYTES : (position + 1) * HASH_BYTES]
+        """Give back a few nodes of a seat that was cleared, and of the next one whose speculation expires."""
+        if self._retired:
+            seat = self._retired[0]
+            self._shed(seat, 0, _RECLAIMED_NODES)
+            if not seat.blocks:
+                self._retired.popleft()
+        if self._short_lived:
+            seat = self._short_lived.popleft()
+            if seat.live:
+                self._expire(seat)
+                if seat.blocks:
+                    self._short_lived.append(seat)
+                else:
+                    self._retire(seat)

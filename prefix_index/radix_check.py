@@ -3,15 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from prefix_index.radix_nodes import Node, Seat
+from prefix_index.radix_tree import Tree
 from prefix_index.types import H
 
 
-def broken_invariants(nodes: Mapping[bytes, Node[H]], seats: Sequence[Seat[H]]) -> list[str]:
-    """What is wrong, in words; empty when sound. `seats` are all generations that still hold something.
+def broken_invariants(tree: Tree[H], seats: Sequence[Seat[H]]) -> list[str]:
+    """What is wrong, in words; empty when sound. `seats` are all that still hold something, cleared ones included.
 
     O(nodes × holders).
     """
-    return [*_broken_nodes(nodes), *_broken_counts(nodes, seats), *_broken_orders(nodes, seats)]
+    nodes = tree.nodes
+    holds = sum(len(node.holds) for node in nodes.values())
+    miscounted = [] if holds == tree.holds else [f"{tree.holds} holds are counted, and there are {holds}"]
+    return [*miscounted, *_broken_nodes(nodes), *_broken_counts(nodes, seats), *_broken_orders(nodes, seats)]
 
 
 def _broken_nodes(nodes: Mapping[bytes, Node[H]]) -> Iterable[str]:
@@ -42,10 +46,10 @@ def _broken_counts(nodes: Mapping[bytes, Node[H]], seats: Sequence[Seat[H]]) -> 
         for seat in node.holds:
             held[seat] = held.get(seat, 0) + len(node)
     if not held.keys() <= set(seats):
-        yield "a node is held by a generation that nobody will reclaim"
+        yield "a node is held by a seat that nobody will reclaim"
     for seat in seats:
         if seat.blocks != held.get(seat, 0):
-            yield f"holder {seat.holder!r} counts {seat.blocks} blocks and holds {held.get(seat, 0)}"
+            yield f"holder {seat.holder!r} ({seat.claim}) counts {seat.blocks} blocks and holds {held.get(seat, 0)}"
 
 
 def _broken_orders(nodes: Mapping[bytes, Node[H]], seats: Sequence[Seat[H]]) -> Iterable[str]:

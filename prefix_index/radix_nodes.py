@@ -1,6 +1,6 @@
 """Nodes of the radix index and the order in which a holder would lose them.
 
-    Node  one edge of the tree and who holds it        Seat  one generation of one holder
+    Node  one edge of the tree and who holds it        Seat  one claim of one holder, until it is cleared
     Hold  "this seat holds this node": a link in the seat's list from oldest to newest
 
     seat.ends <-> oldest <-> ... <-> newest <-> seat.ends          (a ring with one sentinel)
@@ -11,16 +11,17 @@ here is O(1) in the number of nodes; a split is O(holders of the node).
 
 from typing import Generic
 
-from prefix_index.types import HASH_BYTES, H
+from prefix_index.types import HASH_BYTES, Claim, H
 
 
 class Seat(Generic[H]):
-    """One generation of one holder: how many blocks it holds, and in which order it would lose them."""
+    """One claim of one holder: how many blocks it holds, and in which order it would lose them."""
 
-    __slots__ = ("blocks", "ends", "holder", "live")
+    __slots__ = ("blocks", "claim", "ends", "holder", "live")
 
-    def __init__(self, holder: H) -> None:
+    def __init__(self, holder: H, claim: Claim) -> None:
         self.holder = holder
+        self.claim = claim
         self.live = True
         self.blocks = 0
         self.ends: Hold[H] = Hold(Node(b"", 0, None), self)
@@ -31,8 +32,9 @@ class Seat(Generic[H]):
         first = self.ends.newer
         return None if first is self.ends else first
 
-    def touch(self, hold: "Hold[H]") -> None:
-        """Make a hold the newest of this seat."""
+    def touch(self, hold: "Hold[H]", now_s: float) -> None:
+        """Make a hold the newest of this seat, and its node used by somebody just now."""
+        hold.used_s = hold.node.used_s = now_s
         hold.unlink()
         hold.link_after(self.ends.older)
 
@@ -40,11 +42,12 @@ class Seat(Generic[H]):
 class Hold(Generic[H]):
     """One seat's hold of one node, linked into the seat's order of use."""
 
-    __slots__ = ("newer", "node", "older", "seat")
+    __slots__ = ("newer", "node", "older", "seat", "used_s")
 
     def __init__(self, node: "Node[H]", seat: Seat[H]) -> None:
         self.node = node
         self.seat = seat
+        self.used_s = 0.0
         self.older: Hold[H] = self
         self.newer: Hold[H] = self
 
@@ -61,14 +64,18 @@ class Hold(Generic[H]):
 
 
 class Node(Generic[H]):
-    """One edge: `edge` holds the hashes of its blocks, `start` is the position of the first in the chain."""
+    """One edge: `edge` holds the hashes of its blocks, `start` is the position of the first in the chain.
 
-    __slots__ = ("children", "edge", "holds", "parent", "start")
+    `used_s` is when anybody used it last, by the clock of the index.
+    """
+
+    __slots__ = ("children", "edge", "holds", "parent", "start", "used_s")
 
     def __init__(self, edge: bytes, start: int, parent: "Node[H] | None") -> None:
         self.edge = edge
         self.start = start
         self.parent = parent
+        self.used_s = 0.0
         self.children: set[Node[H]] = set()
         self.holds: dict[Seat[H], Hold[H]] = {}
 

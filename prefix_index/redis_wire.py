@@ -5,15 +5,27 @@ Each call carries the version its caller knew, and its reply is read with *that*
 replies may overtake each other.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from prefix_index.types import Chain, Load, Match
+from prefix_index.types import HASH_BYTES, Chain, Claim, Load, Match
 
-KEY_VERSION = 1
+KEY_VERSION = 2
 """Layout of the keys and what their hashes mean; another layout lives beside it under another number."""
+
+LRU_SPAN = 1 << 42
+"""Scores in the order of use are slot × this + tick."""
+
+TICKS_PER_S = 10_000
+TICK_EPOCH_S = 1_767_225_600
+"""Ticks count from the start of 2026, UTC."""
+
+_LETTERS = {claim: claim.value[0] for claim in Claim}
+_CLAIMS = {letter: claim for claim, letter in _LETTERS.items()}
+_NODE_HEAD = struct.Struct(">8sIBB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +39,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Which slot is which generation of which holder, at one version; `born` changes when Redis lost everything."""
+    """Which slot is which claim of which holder, at one version; `born` changes when Redis lost everything.
+
+    A holder's generation is the same for all its claims; a holder that is absent has nothing.
+    """
 
     version: bytes = b""
     born: bytes = b""
-    slots: Mapping[int, str] = field(default_factory=dict)
+    slots: Mapping[int, tuple[Claim, str]] = field(default_factory=dict)
     generations: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -44,6 +59,32 @@ class MatchReply:
     now_us: int
     news: Sequence[tuple[str, int, Mapping[str, Load]]]
     """Replica, time of its beat in µs, its loads: those that the caller had not heard of."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNode:
+    """One node as Redis keeps it: `prev` is the hash before it (zeros for a root), `edge` all its hashes, packed."""
+
+    name: bytes
+    prev: bytes
+    used_s: int
+    """Unix time in seconds of its last use by anybody, up to 8 s too old."""
+    slots: frozenset[int]
+    edge: bytes
+
+    def __len__(self) -> int:
+        """Blocks on the edge."""
+        return len(self.edge) // HASH_BYTES
+
+    @property
+    def parent_end(self) -> bytes | None:
+        """The last hash of its parent; None for a root."""
+        return self.prev if any(self.prev) else None
+
+
+def letters(claims: Iterable[Claim]) -> str:
+    """How the functions call these claims."""
+    return "".join(_LETTERS[claim] for claim in claims)
 
 
 def pool_tag(pool: str) -> str:
@@ -76,43 +117,74 @@ def pack_loads(loads: Mapping[str, Load]) -> bytes:
 def read_match(reply: object, known: Registry) -> MatchReply:
     """Read a reply to a call that carried the version of `known`. O(holders + nodes).
 
-    Raises ValueError, TypeError, LookupError or msgspec.MsgspecError where it is not such a reply.
+    Raises ValueError, TypeError, LookupError, struct.error or msgspec.MsgspecError where it is not such a reply.
     """
     version, born, names, now_us, path, walked, cut, news = _as_list(reply)
     registry = known if version == known.version else _read_registry(_as_bytes(version), _as_bytes(born), names)
-    match = Match(
-        blocks=_read_path(_as_list(path), registry.slots),
-        walked_blocks=_as_int(walked),
-        truncated=cut == 1,
-    )
-    return MatchReply(match, registry, int(_as_bytes(now_us)), _read_news(_as_list(news)))
+    at_us = int(_as_bytes(now_us))
+    runs = _read_path(_as_list(path), registry.slots, at_us / 1_000_000)
+    match = replace(runs, walked_blocks=_as_int(walked), truncated=cut == 1)
+    return MatchReply(match, registry, at_us, _read_news(_as_list(news)))
+
+
+def read_seat(entry: bytes) -> tuple[int, Claim, str]:
+    """Generation, claim and holder of one entry of `who`. Raises ValueError or LookupError for nonsense."""
+    generation, _, name = entry.decode().partition(":")
+    return int(generation), _CLAIMS[name[0]], name[1:]
+
+
+def read_node(name: bytes, value: bytes) -> StoredNode:
+    """Read a field of `nodes`. O(bytes). Raises struct.error or ValueError for nonsense."""
+    prev, used_s, skipped, size = _NODE_HEAD.unpack_from(value)
+    head = _NODE_HEAD.size + size + 1
+    bits = int.from_bytes(value[_NODE_HEAD.size : head], "little") << 8 * skipped
+    return StoredNode(name, prev, used_s, frozenset(_set_bits(bits)), name + value[head:])
 
 
 def _read_registry(version: bytes, born: bytes, names: object) -> Registry:
-    slots: dict[int, str] = {}
+    slots: dict[int, tuple[Claim, str]] = {}
     generations: dict[str, int] = {}
     for slot, entry in _pairs(_as_list(names)):
-        generation, _, holder = _as_bytes(entry).decode().partition(":")
-        slots[int(_as_bytes(slot))] = holder
-        generations[holder] = int(generation)
+        generation, claim, holder = read_seat(_as_bytes(entry))
+        slots[int(_as_bytes(slot))] = (claim, holder)
+        generations[holder] = generation
     return Registry(version, born, slots, generations)
 
 
-def _read_path(path: Sequence[object], slots: Mapping[int, str]) -> dict[str, int]:
-    """Bitmaps along the path, each with the block where it ends; deepest first, so each holder is met once."""
-    blocks: dict[str, int] = {}
+def _read_path(path: Sequence[object], slots: Mapping[int, tuple[Claim, str]], now_s: float) -> Match[str]:
+    """Bitmaps along the path, each with the block where it ends and its last use; deepest first, so that each seat is
+    met once."""
+    runs: dict[Claim, dict[str, int]] = {claim: {} for claim in Claim}
+    ages_s: dict[str, float] = {}
     seen = 0
-    for bits, end in reversed(list(_pairs(path))):
-        present = int.from_bytes(_as_bytes(bits), "little")
+    for at in range(len(path) - 3, -1, -3):
+        bits, end = _as_bytes(path[at]), _as_int(path[at + 1])
+        (used_s,) = struct.unpack(">I", _as_bytes(path[at + 2]))
+        present = int.from_bytes(bits[2:], "little") << 8 * bits[0]
         fresh = present & ~seen
         seen |= present
-        while fresh:
-            lowest = fresh & -fresh
-            holder = slots.get(lowest.bit_length() - 1)
-            if holder is not None:
-                blocks[holder] = _as_int(end)
-            fresh ^= lowest
-    return blocks
+        for slot in _set_bits(fresh):
+            seat = slots.get(slot)
+            if seat is None:
+                continue
+            claim, holder = seat
+            runs[claim][holder] = end
+            if claim is Claim.CONFIRMED:
+                ages_s[holder] = max(0.0, now_s - used_s)
+    return Match(
+        blocks=runs[Claim.CONFIRMED],
+        speculative=runs[Claim.SPECULATIVE],
+        host=runs[Claim.HOST],
+        disk=runs[Claim.DISK],
+        ages_s=ages_s,
+    )
+
+
+def _set_bits(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
 def _read_news(news: Sequence[object]) -> list[tuple[str, int, Mapping[str, Load]]]:

@@ -4,57 +4,71 @@ The loader puts `#!lua name=LIB` and `local LIB = '...'` in front of this file a
 the name: two versions of the gateway can share a server, each with the functions it was tested with. This file is the
 structure, radix.lua is what can be called.
 
-Picture. A holds a b c d e, B holds a b x y; slots: A = 0, B = 1; hash names its block and all before it.
+Picture. A holds a b c d e, B holds a b x y; slots: A = 0, B = 1; a hash names its block and all before it.
 
     nodes  a -> prev -, bits 11, rest b       kids  b|c   lru  A: [c d e], then [a b]      (oldest first)
            c -> prev b, bits 01, rest d e           b|x        B: [x y],   then [a b]
            x -> prev b, bits 10, rest y
 
 KEYS, always all seven, always in this order, all with one hash tag (one slot of a cluster):
-  1 nodes  hash  name (hash of the edge's first block) -> prev(8) | length of bits(2, big-endian) | bits | rest of the edge
-  2 lru    zset  slot(2) | 2^32-1-start(4) | name(8)  scored  slot * 2^43 + tick
+  1 nodes  hash  name (hash of the edge's first block) ->
+                 prev(8) | second of last use(4, big-endian) | zero bytes skipped(1) | length of bits - 1 (1) | bits | rest of the edge
+  2 lru    zset  slot(2) | 2^32-1-start(4) | name(8)  scored  slot * 2^42 + tick
   3 kids   zset  prev | name, all scored 0: the nodes that start right after block `prev`; roots are not listed
-  4 reg    hash  v version, born, t last tick, b last beat, next, free, dead, cursor;
-                 h:<holder> slot, g:<holder> generation, c:<holder> capacity in blocks, n:<slot> blocks held
-  5 who    hash  slot -> generation:holder, living holders only
+  4 reg    hash  v version, born, t last tick, b last beat, blocks stored, next, free, dead, cursor;
+                 h:<holder> its generation and seats, as in 81234:c3s7; n:<slot> blocks held
+  5 who    hash  slot -> generation:claim holder, living seats only
   6 beats  hash  replica -> time of its last loads, in microseconds
   7 loads  hash  replica -> its loads, opaque here
 Every write renews the time to live of the keys it needs, all of them at once, so they never expire apart.
 
 Why these encodings. A bitmap and one edge per node make a match one read a node, however many holders there are; 500 of
 them are 63 bytes. (One field per holder with its coverage would save splits where holders differ only in depth, but then
-every match reads every holder of every node.) The bitmap has variable length: one byte for the usual leaf. Nodes are
-fields of one hash, not keys: 20 to 30 bytes less each, and they cannot expire or be evicted one by one, which would leave
-orphans. One zset for the order of all holders expires with the rest, and needs no key per holder.
+every match reads every holder of every node.) The bitmap leaves out zero bytes on both sides: one byte for the usual
+leaf, whatever its slot. Nodes are fields of one hash, not keys: 20 to 30 bytes less each, and they cannot expire or be
+evicted one by one, which would leave orphans. One zset for the order of all seats expires with the rest.
 
-Numbers here are doubles, 53 bits: slot(10) and tick(43) share a score exactly. A tick is 0.1 ms since 2026, which lasts
-until 2053; ticks never repeat or go back, so that two calls in one tick keep their order and a clock that jumps cannot
-put a parent before its child. Depth is in the member, not in the score: of equal scores the deeper sorts first.
+Seats. Each claim of a holder (a letter: c confirmed, s speculative, h host, d disk) sits on a slot of its own, so the
+structure knows no claims, only slots; but `s` is short-lived. The generation of a holder is the tick at which its first
+seat was taken; it ends with the last one, and nothing of a holder outlives its seats. Retired slots keep their bits,
+which nobody looks up any more, until later writes have cleared them; then the slot is free again.
 
-Invariants: who holds a node holds its parent; in a holder's order a child comes before its parent; a node without
-holders is deleted at once. A leaf of one holder grows and shrinks in place.
+Numbers here are doubles, 53 bits: slot(11) and tick(42) share a score exactly. A tick is 0.1 ms since 2026, which lasts
+until December 2039; ticks never repeat or go back, so that two calls in one tick keep their order and a clock that
+jumps cannot put a parent before its child. Depth is in the member, not in the score: of equal scores the deeper sorts
+first. Equal ticks mean the same call.
 
-A holder's slot is one generation of it. Retired slots keep their bits, which nobody looks up any more, until later
-writes have cleared them; then the slot is free again.
+Invariants: who holds a node holds its parent; in a seat's order a child comes before its parent; a node without holders
+is deleted at once. A leaf of one holder grows and shrinks in place; a node and its only child become one again when the
+same seats hold both and used both in the same calls, so a chat that grows turn by turn stays one node.
 
-Bounded: 512 nodes walked, 512 visited by forget, 128 taken by evict, 64 + 2 per node of the path by observe, 32
-reclaimed per write; about 1 microsecond each to read, 10 to take away. A split costs O(holders of the node).
+Bounded. Work: 512 nodes walked, 512 visited by forget, 128 taken by evict, 64 + 2 per node of the path by observe, 32
+given back by each write, 64 by each beat; about 1 microsecond each to read, 10 to take away (long edges count for more).
+A split costs O(holders of the node). Bytes: above the caller's limit each write takes from the largest of a few seats.
 ]]
 
-local WALKED, VISITED, SHED, EVICTED, RECLAIMED, EXPIRED, AGED = 512, 512, 64, 128, 32, 8, 8
-local SLOTS = 1024
+local WALKED, VISITED, SHED, EVICTED, RECLAIMED, EXPIRED, AGED, SWEPT = 512, 512, 64, 128, 32, 8, 8, 16
+local JOINED, JOINED_HOLDERS = 4, 8
+local SLOTS = 2048
 local EPOCH_US = 1767225600000000
 local SILENT_US = 60 * 1000000
+local FRESH_S = 8
+local SHORT = 's'
 local NO_PREV = '\0\0\0\0\0\0\0\0'
 local LAST_NAME = '\255\255\255\255\255\255\255\255'
-local SPAN = 8796093022208 -- 2^43
+local SPAN = 4398046511104 -- 2^42
+-- Bytes of memory besides the edges, as measured: a field of `nodes`, an entry of `kids`, an entry of `lru`.
+local NODE_BYTES, KID_BYTES, HOLD_BYTES = 96, 120, 120
 
-local byte, char, sub, floor, min, max
+local byte, char, sub, rep, find, floor, min, max
 local nodes, lru, kids, reg, who, beats, loads
+local ttl_ms, short_ms, max_bytes -- what every write carries first
+local tick, second, blocks -- of this write: its tick, its second as stored, the blocks stored
 
 -- Also finds the library functions, which Valkey does not show while it loads a library.
 local function open(keys)
-  byte, char, sub, floor, min, max = string.byte, string.char, string.sub, math.floor, math.min, math.max
+  byte, char, sub, rep, find = string.byte, string.char, string.sub, string.rep, string.find
+  floor, min, max = math.floor, math.min, math.max
   nodes, lru, kids, reg, who, beats, loads = unpack(keys)
 end
 
@@ -76,7 +90,7 @@ end
 
 local function with(bits, slot)
   local at = floor(slot / 8) + 1
-  if #bits < at then bits = bits .. string.rep('\0', at - #bits) end
+  if #bits < at then bits = bits .. rep('\0', at - #bits) end
   return sub(bits, 1, at - 1) .. char(byte(bits, at) + 2 ^ (slot % 8)) .. sub(bits, at + 1)
 end
 
@@ -88,31 +102,58 @@ local function without(bits, slot)
   return sub(bits, 1, last)
 end
 
--- Nodes: {name, start, prev, bits, rest}; the edge is name .. rest.
+-- Nodes: {name, start, blocks, prev, used, bits} and the rest of the edge, which is cut out of `value` when asked for.
 
 local function get(name, start)
   local value = redis.call('HGET', nodes, name)
   if not value then return nil end
-  local high, low = byte(value, 9, 10)
-  local head = 10 + high * 256 + low
-  return { name = name, start = start, prev = sub(value, 1, 8), bits = sub(value, 11, head), rest = sub(value, head + 1) }
+  local skipped, size = byte(value, 13, 14)
+  local head = 15 + size
+  return {
+    name = name, start = start, blocks = 1 + (#value - head) / 8, prev = sub(value, 1, 8), used = sub(value, 9, 12),
+    bits = rep('\0', skipped) .. sub(value, 15, head), value = value, head = head,
+  }
+end
+
+local function rest(node)
+  if not node.rest then node.rest = sub(node.value, node.head + 1) end
+  return node.rest
 end
 
 local function put(node)
-  local size = #node.bits
-  redis.call('HSET', nodes, node.name, node.prev .. char(floor(size / 256), size % 256) .. node.bits .. node.rest)
+  local first = find(node.bits, '[^%z]')
+  local head = node.prev .. node.used .. char(first - 1, #node.bits - first) .. sub(node.bits, first)
+  redis.call('HSET', nodes, node.name, head .. rest(node))
 end
 
-local function length(node)
-  return 1 + #node.rest / 8
+-- Change how long the edge is: `text` is all of it after its name.
+local function set_rest(node, text)
+  node.rest, node.blocks = text, 1 + #text / 8
 end
 
 local function last(node)
-  return node.rest == '' and node.name or sub(node.rest, -8)
+  return node.blocks == 1 and node.name or sub(node.rest or node.value, -8)
 end
 
-local function member(slot, start, name)
-  return struct.pack('>I2I4', slot, 4294967295 - start) .. name
+local function member(slot, node)
+  return struct.pack('>I2I4', slot, 4294967295 - node.start) .. node.name
+end
+
+-- What all holders of a node have it under in the order of use, and, on demand, when they used it.
+local function members(node)
+  local found = {}
+  for at = 1, #node.bits do
+    local b, slot = byte(node.bits, at), at * 8 - 8
+    while b > 0 do
+      if b % 2 == 1 then found[#found + 1] = member(slot, node) end
+      b, slot = floor(b / 2), slot + 1
+    end
+  end
+  return found
+end
+
+local function scores(of)
+  return redis.call('ZMSCORE', lru, unpack(of))
 end
 
 local function children(node, limit)
@@ -136,40 +177,61 @@ end
 
 -- Part an edge after `keep` blocks: `node` becomes the head, the tail is returned. Nothing is lost or gained.
 local function split(node, keep)
-  local cut = (keep - 1) * 8
-  local tail = { name = sub(node.rest, cut + 1, cut + 8), start = node.start + keep, bits = node.bits }
-  tail.rest = sub(node.rest, cut + 9)
-  node.rest = sub(node.rest, 1, cut)
+  local text, cut = rest(node), (keep - 1) * 8
+  local tail = { name = sub(text, cut + 1, cut + 8), start = node.start + keep, bits = node.bits, used = node.used }
+  set_rest(tail, sub(text, cut + 9))
+  set_rest(node, sub(text, 1, cut))
   tail.prev = last(node)
   put(node)
   put(tail)
   redis.call('ZADD', kids, 0, tail.prev .. tail.name)
-  local order = {}
-  for at = 1, #node.bits do
-    for slot = at * 8 - 8, at * 8 - 1 do
-      if has(node.bits, slot) then
-        order[#order + 1] = redis.call('ZSCORE', lru, member(slot, node.start, node.name))
-        order[#order + 1] = member(slot, tail.start, tail.name)
-      end
-    end
+  local order, below = {}, members(tail)
+  for at, score in ipairs(scores(members(node))) do
+    order[at * 2 - 1], order[at * 2] = score, below[at]
   end
   redis.call('ZADD', lru, unpack(order))
   return tail
 end
 
+-- Make a node and its only child one, where that loses nothing: the same seats, of each the same calls. Whether it did.
+local function join(node, child)
+  if node.bits ~= child.bits then return false end
+  local above, below = members(node), members(child)
+  if #above > JOINED_HOLDERS or #children(node, 2) ~= 1 then return false end
+  local mine = scores(above)
+  for at, tail in ipairs(scores(below)) do
+    if mine[at] % SPAN ~= tail % SPAN then return false end
+  end
+  redis.call('ZREM', kids, child.prev .. child.name)
+  redis.call('ZREM', lru, unpack(below))
+  redis.call('HDEL', nodes, child.name)
+  set_rest(node, rest(node) .. child.name .. rest(child))
+  node.used = child.used
+  put(node)
+  return true
+end
+
 -- End one slot's hold of a node under which it holds nothing.
 local function drop(slot, node)
-  redis.call('ZREM', lru, member(slot, node.start, node.name))
+  redis.call('ZREM', lru, member(slot, node))
   node.bits = without(node.bits, slot)
   if node.bits ~= '' then
     put(node)
   else
     redis.call('HDEL', nodes, node.name)
+    blocks = blocks - node.blocks
     if node.start > 0 then redis.call('ZREM', kids, node.prev .. node.name) end
   end
 end
 
--- Slots and holders.
+-- Shorten a leaf that one slot alone holds.
+local function trim(node, keep)
+  blocks = blocks - node.blocks + keep
+  set_rest(node, sub(rest(node), 1, (keep - 1) * 8))
+  put(node)
+end
+
+-- Seats, slots and holders.
 
 local function bump()
   local now = now_us()
@@ -177,16 +239,28 @@ local function bump()
   redis.call('HSET', reg, 'v', whole(max(now, (redis.call('HGET', reg, 'v') or 0) + 1)))
 end
 
-local function slot_of(holder)
-  return tonumber(redis.call('HGET', reg, 'h:' .. holder) or nil)
+-- The generation of a holder, nil where it has no seat, and its slots by claim.
+local function seats(holder)
+  local record = redis.call('HGET', reg, 'h:' .. holder)
+  local slots = {}
+  if not record then return nil, slots end
+  for claim, slot in string.gmatch(record, '(%a)(%d+)') do slots[claim] = tonumber(slot) end
+  return string.match(record, '^%d+'), slots
+end
+
+local function set_seats(holder, generation, slots)
+  local record = ''
+  for claim, slot in pairs(slots) do record = record .. claim .. slot end
+  if record == '' then
+    redis.call('HDEL', reg, 'h:' .. holder)
+  else
+    redis.call('HSET', reg, 'h:' .. holder, generation .. ':' .. record)
+  end
+  bump()
 end
 
 local function held(slot)
   return tonumber(redis.call('HGET', reg, 'n:' .. slot) or 0)
-end
-
-local function generation(holder)
-  return redis.call('HGET', reg, 'g:' .. holder) or '0'
 end
 
 -- Lists of slots are strings of two bytes each.
@@ -198,49 +272,60 @@ local function append(field, slot)
   redis.call('HSET', reg, field, list(field) .. struct.pack('>I2', slot))
 end
 
-local function seat(holder)
-  local slot = slot_of(holder)
-  if slot then return slot end
-  local free = list('free')
+-- The slot of a claim, taken now if need be; nil where a generation is asked for that is not the present one, or where
+-- all slots are taken, which the second result says.
+local function seat(holder, claim, fence)
+  local generation, slots = seats(holder)
+  if fence ~= '' and fence ~= generation then return nil end
+  if slots[claim] then return slots[claim] end
+  local free, slot = list('free'), nil
   if free ~= '' then
     slot = struct.unpack('>I2', sub(free, -2))
     redis.call('HSET', reg, 'free', sub(free, 1, -3))
   else
     slot = tonumber(redis.call('HGET', reg, 'next') or 0)
-    if slot == SLOTS then return nil end
+    if slot == SLOTS then return nil, true end
     redis.call('HSET', reg, 'next', slot + 1)
   end
-  redis.call('HSET', reg, 'h:' .. holder, slot)
-  redis.call('HSET', who, slot, generation(holder) .. ':' .. holder)
-  bump()
+  slots[claim] = slot
+  generation = generation or whole(tick)
+  redis.call('HSET', who, slot, generation .. ':' .. claim .. holder)
+  set_seats(holder, generation, slots)
   return slot
 end
 
-local function retire(holder, slot)
-  redis.call('HDEL', reg, 'h:' .. holder)
+local function retire(holder, claim)
+  local generation, slots = seats(holder)
+  local slot = slots[claim]
+  slots[claim] = nil
   redis.call('HDEL', who, slot)
   append(held(slot) > 0 and 'dead' or 'free', slot)
-  bump()
+  set_seats(holder, generation, slots)
 end
 
--- Take tails from a slot, least recently used first, down to `to` blocks; returns what it has then. `keep_tick` spares
--- what was used at or after that tick.
-local function shed(slot, to, budget, keep_tick)
+local function stored_bytes()
+  local holds, tails = redis.call('ZCARD', lru), redis.call('ZCARD', kids)
+  return blocks * 8 + redis.call('HLEN', nodes) * NODE_BYTES + tails * KID_BYTES + holds * HOLD_BYTES
+end
+
+-- Take tails from a slot, least recently used first, down to `to` blocks or, where given, to `to_bytes` of the whole
+-- pool. Spares what was used at or after `since`. Returns what the slot has then, and what is left of the budget.
+local function shed(slot, to, budget, since, to_bytes)
   local count = held(slot)
-  if count <= to then return count end
+  if count <= to then return count, budget end
   local before = count
-  local low, high = whole(slot * SPAN), whole(slot * SPAN + (keep_tick or SPAN) - 1)
-  local oldest = redis.call('ZRANGEBYSCORE', lru, low, high, 'LIMIT', 0, budget)
+  local low, high = whole(slot * SPAN), whole(slot * SPAN + (since or SPAN) - 1)
+  local oldest = redis.call('ZRANGEBYSCORE', lru, low, high, 'LIMIT', 0, max(0, floor(budget)))
   -- Keys that a server short of memory evicted took their nodes along, but not the count.
-  if #oldest == 0 and not keep_tick then count = to end
+  if #oldest == 0 and budget >= 1 and not since then count = to end
   for _, entry in ipairs(oldest) do
-    if count <= to then break end
+    if count <= to or budget <= 0 or (to_bytes and stored_bytes() <= to_bytes) then break end
     local node = get(sub(entry, 7), 4294967295 - struct.unpack('>I4', sub(entry, 3, 6)))
-    local excess = min(count - to, length(node))
-    local keep = length(node) - excess
+    budget = budget - 1 - node.blocks / 1024
+    local excess = min(count - to, node.blocks)
+    local keep = node.blocks - excess
     if keep > 0 and node.bits == with('', slot) then
-      node.rest = sub(node.rest, 1, (keep - 1) * 8)
-      put(node)
+      trim(node, keep)
     else
       if keep > 0 then node = split(node, keep) end
       drop(slot, node)
@@ -248,45 +333,88 @@ local function shed(slot, to, budget, keep_tick)
     count = count - excess
   end
   redis.call('HINCRBY', reg, 'n:' .. slot, count - before)
-  return count
+  return count, budget
 end
 
--- Give back a little of a generation that ended; else, now and then, let the next slot lose what is older than the time
--- to live.
-local function reclaim(tick, dead, slots, ttl_ms)
-  if dead ~= '' then
-    local slot = struct.unpack('>I2', dead)
-    if shed(slot, 0, RECLAIMED) == 0 then
-      redis.call('HSET', reg, 'dead', sub(dead, 3))
-      append('free', slot)
-    end
-  elseif tick % AGED == 0 and slots > 0 then
-    local slot = redis.call('HINCRBY', reg, 'cursor', 1) % slots
-    if held(slot) > 0 and shed(slot, 0, EXPIRED, max(0, tick - ttl_ms * 10)) == 0 then
-      local name = redis.call('HGET', who, slot)
-      retire(sub(name, string.find(name, ':', 1, true) + 1), slot)
-    end
+-- Let a seat lose what outlived its time. One with nothing left goes, but a short-lived one not before the others of its
+-- holder: it would soon be back. Returns what is left of the budget.
+local function age(slot, budget)
+  local name = redis.call('HGET', who, slot)
+  if not name then return budget end
+  local at = find(name, ':', 1, true)
+  local claim, holder, count = sub(name, at + 1, at + 1), sub(name, at + 2), nil
+  count, budget = shed(slot, 0, budget, max(0, tick - (claim == SHORT and short_ms or ttl_ms) * 10))
+  if count == 0 then
+    local _, slots = seats(holder)
+    local others = next(slots, next(slots))
+    if claim ~= SHORT or not others then retire(holder, claim) end
+  end
+  return budget
+end
+
+-- Let the next few seats lose what outlived its time, but not `spared`, which is being written.
+local function sweep(slots, budget, spared)
+  local total = tonumber(redis.call('HGET', reg, 'next') or 0)
+  slots = min(slots, total)
+  if slots == 0 then return end
+  local cursor = redis.call('HINCRBY', reg, 'cursor', slots)
+  for at = cursor - slots, cursor - 1 do
+    if at % total ~= spared and budget >= 1 then budget = age(at % total, budget) end
   end
 end
 
--- Every write starts here: whole keys, a new tick, old things reclaimed. Returns the tick.
-local function begin(keys, ttl_ms)
+-- Give back a little of seats that ended. Returns what is left of the budget.
+local function reclaim(budget)
+  local dead = list('dead')
+  local ended = dead
+  while dead ~= '' and budget >= 1 do
+    local slot, count = struct.unpack('>I2', dead), nil
+    count, budget = shed(slot, 0, budget)
+    if count > 0 then break end
+    dead, budget = sub(dead, 3), budget - 1
+    append('free', slot)
+  end
+  if dead ~= ended then redis.call('HSET', reg, 'dead', dead) end
+end
+
+-- Above the limit of bytes: take from the largest of a few seats, the one just written among them.
+local function relieve(slot, budget)
+  if max_bytes == 0 or stored_bytes() <= max_bytes then return end
+  local total = tonumber(redis.call('HGET', reg, 'next') or 0)
+  if total == 0 then return end
+  local cursor = redis.call('HINCRBY', reg, 'cursor', 3)
+  local largest, most = slot, slot and held(slot) or 0
+  for at = cursor, cursor + 2 do
+    local blocks_there = held(at % total)
+    if blocks_there > most then largest, most = at % total, blocks_there end
+  end
+  if largest then shed(largest, 0, budget, nil, max_bytes) end
+end
+
+-- Every write starts here: whole keys, a new tick.
+local function begin(keys, args)
   open(keys)
+  ttl_ms, short_ms, max_bytes = tonumber(args[1]), tonumber(args[2]), tonumber(args[3])
   local there = redis.call('EXISTS', nodes, lru)
-  local state = redis.call('HMGET', reg, 'born', 't', 'dead', 'next')
+  local state = redis.call('HMGET', reg, 'born', 't', 'blocks')
   -- A server short of memory may evict single keys; what is left of the index then is not an index.
   if there == 1 or (there == 2 and not state[1]) then
     redis.call('UNLINK', nodes, lru, kids, reg, who)
-    state = {}
+    state, there = {}, 0
   elseif there == 0 then
     redis.call('UNLINK', kids)
   end
-  local tick = max(floor((now_us() - EPOCH_US) / 100), (state[2] or 0) + 1)
-  redis.call('HSET', reg, 't', whole(tick))
-  reclaim(tick, state[3] or '', tonumber(state[4] or 0), ttl_ms)
-  return tick
+  local now = now_us()
+  tick = max(floor((now - EPOCH_US) / 100), (state[2] or 0) + 1)
+  second = floor(now / 1000000)
+  blocks = there == 0 and 0 or tonumber(state[3] or 0)
 end
 
-local function finish(ttl_ms)
+-- Every write ends here, `slot` being the one it wrote to: old things go, and what is kept is kept for a while.
+local function finish(slot, budget)
+  reclaim(RECLAIMED)
+  if tick % AGED == 0 then sweep(1, EXPIRED, slot) end
+  relieve(slot, budget or SHED)
+  redis.call('HSET', reg, 't', whole(tick), 'blocks', whole(blocks))
   for _, key in ipairs({ nodes, lru, kids, reg, who }) do redis.call('PEXPIRE', key, ttl_ms) end
 end

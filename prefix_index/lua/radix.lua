@@ -1,24 +1,28 @@
 -- The functions of the library. What they work on, and KEYS, which are the same for all, is explained in nodes.lua.
+-- ARGV of every write begins with LIMITS: ttl_ms, speculative_ms, max_bytes (0: none).
+-- Claims are letters; where a call may name several, they stand side by side.
 
 -- ARGV chain, version the caller knows, beat the caller knows
--- Returns {version, born, slot and generation:holder pairs if the version differs, now in us, bits and end pairs along the
--- path, blocks walked, 1 if cut by the cap, replica and beat and loads triples newer than the caller's}
+-- Returns {version, born, slot and generation:claim holder pairs if the version differs, now in us, bits and end and second
+-- of last use triples along the path, blocks walked, 1 if cut by the cap, replica and beat and loads triples newer than
+-- the caller's}
 local function match(keys, args)
   open(keys)
   local chain, version, beat = args[1], args[2], tonumber(args[3])
   local at, total, hops, cut = 0, #chain / 8, 0, 0
-  local path, previous = {}, nil
+  local path, size, previous = {}, 0, nil
   while at < total do
     local value = redis.call('HGET', nodes, sub(chain, at * 8 + 1, at * 8 + 8))
     if not value then break end
     if hops == WALKED then cut = 1 break end
     hops = hops + 1
-    local high, low = byte(value, 9, 10)
-    local head = 10 + high * 256 + low
+    local head = 15 + byte(value, 14)
     local taken = common(value, head, chain, at)
     at = at + taken
-    local bits = sub(value, 11, head)
-    if bits ~= previous then path[#path + 1] = bits path[#path + 1] = at previous = bits else path[#path] = at end
+    local bits = sub(value, 13, head)
+    if bits ~= previous then path[size + 1] = bits size = size + 3 previous = bits end
+    path[size - 1] = at
+    path[size] = sub(value, 9, 12)
     if taken < 1 + (#value - head) / 8 then break end
   end
   local known = redis.call('HMGET', reg, 'v', 'born')
@@ -36,54 +40,86 @@ local function match(keys, args)
   return { current, born, names, whole(now), path, at, cut, news }
 end
 
--- ARGV ttl_ms, holder, chain, generation or '' for any, capacity in blocks where none is set
--- Returns blocks that were new; 0 for a generation that has passed
-local function observe(keys, args)
-  local ttl_ms, holder, chain = tonumber(args[1]), args[2], args[3]
-  local tick = begin(keys, ttl_ms)
-  local total = #chain / 8
-  if total == 0 or (args[4] ~= '' and args[4] ~= generation(holder)) then finish(ttl_ms) return 0 end
-  local slot = seat(holder)
-  if not slot then return redis.error_reply('PGFULL all slots of holders are taken') end
-  local mine, score = with('', slot), whole(slot * SPAN + tick)
-  local at, added, parent, order = 0, 0, nil, {}
-  while at < total do
-    local name = sub(chain, at * 8 + 1, at * 8 + 8)
-    local node = get(name, at)
+-- Give a slot the rest of a chain from block `at` on, under `parent`; nothing of it is stored. Returns the node it is in
+-- now: the parent, where that is a leaf of this slot alone.
+local function grow(slot, parent, chain, at, used)
+  local name, text = sub(chain, at * 8 + 1, at * 8 + 8), sub(chain, at * 8 + 9)
+  local mine = with('', slot)
+  blocks = blocks + #chain / 8 - at
+  if parent and parent.bits == mine and #children(parent, 1) == 0 then
+    set_rest(parent, rest(parent) .. name .. text)
+    put(parent)
+    return parent
+  end
+  local node = { name = name, start = at, prev = parent and last(parent) or NO_PREV, used = used, bits = mine }
+  set_rest(node, text)
+  put(node)
+  if parent then redis.call('ZADD', kids, 0, node.prev .. name) end
+  return node
+end
+
+-- Whether a node was used long enough ago to say so anew: one that is hot is not rewritten each time.
+local function is_stale(node)
+  local age_s = second - struct.unpack('>I4', node.used)
+  return age_s >= FRESH_S or age_s < 0
+end
+
+-- Give a slot every node along a chain, making what is missing. Returns the path, parents first, and blocks new.
+local function cover(slot, chain)
+  local at, total, added, path = 0, #chain / 8, 0, {}
+  local used = struct.pack('>I4', second)
+  while at < total and #path < WALKED do
+    local node = get(sub(chain, at * 8 + 1, at * 8 + 8), at)
     if not node then
-      local rest = sub(chain, at * 8 + 9)
-      if parent and parent.bits == mine and #children(parent, 1) == 0 then
-        parent.rest = parent.rest .. name .. rest
-        put(parent)
-      else
-        put({ name = name, prev = parent and last(parent) or NO_PREV, bits = mine, rest = rest })
-        if parent then redis.call('ZADD', kids, 0, last(parent) .. name) end
-        order[#order + 1] = score
-        order[#order + 1] = member(slot, at, name)
-      end
+      node = grow(slot, path[#path], chain, at, used)
       added = added + total - at
+      if node ~= path[#path] then path[#path + 1] = node end
       break
     end
-    if #order == WALKED * 2 then break end
-    local taken = common(name .. node.rest, 8, chain, at)
-    local mine_already = has(node.bits, slot)
+    local taken = common(node.value, node.head, chain, at)
+    local mine_already, stale = has(node.bits, slot), is_stale(node)
     -- A chain that ends inside an edge its holder has already needs no split.
-    if taken < length(node) and (at + taken < total or not mine_already) then split(node, taken) end
+    if taken < node.blocks and (at + taken < total or not mine_already) then split(node, taken) end
     if not mine_already then
       node.bits = with(node.bits, slot)
-      put(node)
       added = added + taken
     end
-    order[#order + 1] = score
-    order[#order + 1] = member(slot, at, name)
+    if stale then node.used = used end
+    if stale or not mine_already then put(node) end
     at = at + taken
-    parent = node
+    path[#path + 1] = node
   end
+  return path, added
+end
+
+-- Make the seat's path the newest it has, and one node of what needs no two.
+local function touch(slot, path)
+  local order, score = {}, whole(slot * SPAN + tick)
+  for at, node in ipairs(path) do order[at * 2 - 1], order[at * 2] = score, member(slot, node) end
   redis.call('ZADD', lru, unpack(order))
+  for at = #path, max(2, #path - JOINED + 1), -1 do
+    if not join(path[at - 1], path[at]) then break end
+  end
+end
+
+-- ARGV LIMITS, holder, claim, chain, generation or '' for any, capacity in blocks
+-- Returns blocks that were new; 0 for a generation that is not the present one
+local function observe(keys, args)
+  begin(keys, args)
+  local holder, claim, chain, fence, capacity = args[4], args[5], args[6], args[7], tonumber(args[8])
+  if chain == '' then finish() return 0 end
+  local slot, full = seat(holder, claim, fence)
+  if not slot then
+    finish()
+    return full and redis.error_reply('PGFULL all slots of holders are taken') or 0
+  end
+  if claim == SHORT then shed(slot, 0, SHED, max(0, tick - short_ms * 10)) end
+  local path, added = cover(slot, chain)
+  touch(slot, path)
   local count = redis.call('HINCRBY', reg, 'n:' .. slot, added)
-  local capacity = tonumber(redis.call('HGET', reg, 'c:' .. holder) or args[5])
-  if count > capacity then shed(slot, capacity - floor(capacity / 64), SHED + #order) end
-  finish(ttl_ms)
+  local budget = SHED + 2 * #path
+  if count > capacity then shed(slot, capacity - floor(capacity / 64), budget) end
+  finish(slot, budget)
   return added
 end
 
@@ -93,9 +129,9 @@ local function holding(slot, chain, block)
   for _ = 1, WALKED do
     local node = get(sub(chain, at * 8 + 1, at * 8 + 8), at)
     if not node or not has(node.bits, slot) then return nil end
-    local taken = common(node.name .. node.rest, 8, chain, at)
+    local taken = common(node.value, node.head, chain, at)
     if block < at + taken then return node end
-    if taken < length(node) then return nil end
+    if taken < node.blocks then return nil end
     at = at + taken
   end
 end
@@ -105,10 +141,9 @@ local function below(slot, top)
   local found, visits, at = { top }, 1, 1
   while found[at] do
     local node = found[at]
-    local start = node.start + length(node)
     for _, entry in ipairs(children(node, VISITED + 1 - visits)) do
       visits = visits + 1
-      local child = get(sub(entry, 9), start)
+      local child = get(sub(entry, 9), node.start + node.blocks)
       if has(child.bits, slot) then found[#found + 1] = child end
     end
     if visits > VISITED then return nil end
@@ -117,99 +152,84 @@ local function below(slot, top)
   return found
 end
 
-local function lose(holder, slot, chain, block)
+local function lose(holder, claim, slot, chain, block)
   local node = holding(slot, chain, block)
   if not node then return 0 end
-  local keep = block - node.start
+  local keep, lost = block - node.start, 0
   if keep > 0 then
     if node.bits == with('', slot) and #children(node, 1) == 0 then
-      local lost = length(node) - keep
-      node.rest = sub(node.rest, 1, (keep - 1) * 8)
-      put(node)
+      lost = node.blocks - keep
+      trim(node, keep)
       redis.call('HINCRBY', reg, 'n:' .. slot, -lost)
       return lost
     end
     node = split(node, keep)
   end
-  local found, lost = below(slot, node), 0
+  local found = below(slot, node)
   if not found then
     lost = held(slot)
-    retire(holder, slot)
+    retire(holder, claim)
     return lost
   end
   for at = #found, 1, -1 do
-    lost = lost + length(found[at])
+    lost = lost + found[at].blocks
     drop(slot, found[at])
   end
   redis.call('HINCRBY', reg, 'n:' .. slot, -lost)
   return lost
 end
 
--- ARGV ttl_ms, holder, chain, first block lost
--- Returns blocks lost, on all branches; a holder with too much below that block loses everything
+-- ARGV LIMITS, holder, claims, chain, first block lost
+-- Returns blocks lost, on all branches and of all these claims; one with too much below that block loses everything
 local function forget(keys, args)
-  local ttl_ms, holder, chain, block = tonumber(args[1]), args[2], args[3], tonumber(args[4])
-  begin(keys, ttl_ms)
-  local slot, lost = slot_of(holder), 0
-  if slot and block >= 0 and block < #chain / 8 then lost = lose(holder, slot, chain, block) end
-  finish(ttl_ms)
+  begin(keys, args)
+  local holder, claims, chain, block = args[4], args[5], args[6], tonumber(args[7])
+  local lost = 0
+  if block >= 0 and block < #chain / 8 then
+    local _, slots = seats(holder)
+    for claim in string.gmatch(claims, '%a') do
+      if slots[claim] then lost = lost + lose(holder, claim, slots[claim], chain, block) end
+    end
+  end
+  finish()
   return lost
 end
 
--- ARGV ttl_ms, holder, blocks to keep
+-- ARGV LIMITS, holder, claim, blocks to keep
 -- Returns blocks held then; more than asked where the bound on nodes was reached: call again
 local function evict(keys, args)
-  local ttl_ms = tonumber(args[1])
-  begin(keys, ttl_ms)
-  local slot = slot_of(args[2])
-  local left = slot and shed(slot, max(0, tonumber(args[3])), EVICTED) or 0
-  finish(ttl_ms)
+  begin(keys, args)
+  local _, slots = seats(args[4])
+  local slot = slots[args[5]]
+  local left = slot and shed(slot, max(0, tonumber(args[6])), EVICTED) or 0
+  finish(slot)
   return left
 end
 
--- ARGV ttl_ms, holder
--- Ends the generation: nothing matches any more
+-- ARGV LIMITS, holder, claims, generation or '' for any
+-- Ends these seats: nothing of them matches any more. A generation that is not the present one has ended already.
 local function clear(keys, args)
-  local ttl_ms, holder = tonumber(args[1]), args[2]
-  begin(keys, ttl_ms)
-  local slot = slot_of(holder)
-  if slot then retire(holder, slot) end
-  finish(ttl_ms)
-  return 1
-end
-
--- ARGV ttl_ms, holder, generation that ended, or '' for the present one
--- Returns the generation now; nothing happens where the one named had ended already (another replica saw it first)
-local function raise_generation(keys, args)
-  local ttl_ms, holder = tonumber(args[1]), args[2]
-  begin(keys, ttl_ms)
-  if args[3] == '' or args[3] == generation(holder) then
-    redis.call('HINCRBY', reg, 'g:' .. holder, 1)
-    local slot = slot_of(holder)
-    if slot then retire(holder, slot) end
+  begin(keys, args)
+  local holder = args[4]
+  local generation, slots = seats(holder)
+  if args[6] == '' or args[6] == generation then
+    for claim in string.gmatch(args[5], '%a') do
+      if slots[claim] then retire(holder, claim) end
+    end
   end
-  finish(ttl_ms)
-  return tonumber(generation(holder))
-end
-
--- ARGV ttl_ms, holder, capacity in blocks
-local function set_capacity(keys, args)
-  local ttl_ms = tonumber(args[1])
-  begin(keys, ttl_ms)
-  redis.call('HSET', reg, 'c:' .. args[2], args[3])
-  finish(ttl_ms)
+  finish()
   return 1
 end
 
--- ARGV ttl_ms, replica, loads (opaque)
--- Replaces what this replica said before; forgets replicas that have long been silent
+-- ARGV LIMITS, replica, loads (opaque)
+-- Replaces what this replica said before; forgets replicas that have long been silent, and what seats outlived
 local function publish(keys, args)
-  open(keys)
+  begin(keys, args)
   local now = now_us()
   local beat = max(now, (redis.call('HGET', reg, 'b') or 0) + 1)
   redis.call('HSET', reg, 'b', whole(beat))
-  redis.call('HSET', beats, args[2], whole(beat))
-  redis.call('HSET', loads, args[2], args[3])
+  redis.call('HSET', beats, args[4], whole(beat))
+  redis.call('HSET', loads, args[4], args[5])
   local all = redis.call('HGETALL', beats)
   for i = 1, #all, 2 do
     if now - all[i + 1] > SILENT_US then
@@ -217,15 +237,18 @@ local function publish(keys, args)
       redis.call('HDEL', loads, all[i])
     end
   end
-  for _, key in ipairs({ beats, loads, reg }) do redis.call('PEXPIRE', key, args[1]) end
+  sweep(SWEPT, SHED)
+  finish()
+  for _, key in ipairs({ beats, loads }) do redis.call('PEXPIRE', key, ttl_ms) end
   return 1
 end
 
--- ARGV holder
+-- ARGV holder, claim
 -- Returns blocks held
 local function count(keys, args)
   open(keys)
-  local slot = slot_of(args[1])
+  local _, slots = seats(args[1])
+  local slot = slots[args[2]]
   return slot and held(slot) or 0
 end
 
@@ -235,6 +258,4 @@ redis.register_function { function_name = LIB .. '_observe', callback = observe 
 redis.register_function { function_name = LIB .. '_forget', callback = forget, flags = { 'allow-oom' } }
 redis.register_function { function_name = LIB .. '_evict', callback = evict, flags = { 'allow-oom' } }
 redis.register_function { function_name = LIB .. '_clear', callback = clear, flags = { 'allow-oom' } }
-redis.register_function { function_name = LIB .. '_raise', callback = raise_generation, flags = { 'allow-oom' } }
-redis.register_function { function_name = LIB .. '_capacity', callback = set_capacity }
 redis.register_function { function_name = LIB .. '_publish', callback = publish }

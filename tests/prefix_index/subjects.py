@@ -3,17 +3,18 @@
 import asyncio
 import shutil
 import struct
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+from redis.asyncio import Redis
 from xxhash import xxh3_64_intdigest
 
 from prefix_index.redis_check import check_pool
-from prefix_index.redis_link import connect
 from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import pool_keys
-from prefix_index.types import Chain, Evidence, Match
+from prefix_index.types import Chain, Claim, Match
 
 REDIS = shutil.which("redis-server")
 SERVERS = {"valkey": None} if REDIS is None else {"valkey": None, "redis": Path(REDIS)}
@@ -33,14 +34,23 @@ class Subject(Protocol):
     """What the contract is about, as plain calls."""
 
     def match(self, chain: Chain) -> Match[str]: ...
-    def observe(self, holder: str, chain: Chain, evidence: Evidence = ...) -> int: ...
-    def forget(self, holder: str, chain: Chain, from_block: int) -> int: ...
-    def evict(self, holder: str, to_blocks: int) -> int: ...
-    def clear(self, holder: str) -> None: ...
-    def raise_generation(self, holder: str) -> int: ...
+    def observe(self, holder: str, chain: Chain, claim: Claim = ...) -> int: ...
+    def forget(self, holder: str, chain: Chain, from_block: int, claim: Claim | None = ...) -> int: ...
+    def evict(self, holder: str, to_blocks: int, claim: Claim = ...) -> int: ...
+    def clear(self, holder: str, claim: Claim | None = ...) -> None: ...
     def set_capacity(self, holder: str, blocks: int) -> None: ...
-    def blocks_of(self, holder: str) -> int: ...
+    def blocks_of(self, holder: str, claim: Claim = ...) -> int: ...
     def check(self) -> list[str]: ...
+
+
+def runs_of(found: Match[str], claim: Claim) -> Mapping[str, int]:
+    """The leading runs of one claim."""
+    return {
+        Claim.CONFIRMED: found.blocks,
+        Claim.SPECULATIVE: found.speculative,
+        Claim.HOST: found.host,
+        Claim.DISK: found.disk,
+    }[claim]
 
 
 class InRedis:
@@ -51,32 +61,31 @@ class InRedis:
     def __init__(self, url: str) -> None:
         self.runner = asyncio.Runner()
         self.pool = f"contract {next(self.pools)}"
-        self.client = connect(url)
+        self.client = Redis.from_url(url)
         self.index = RedisRadix(self.client, self.pool)
+        self.capacities: dict[str, int] = {}
 
     def match(self, chain: Chain) -> Match[str]:
         return self.runner.run(self.index.match(chain))
 
-    def observe(self, holder: str, chain: Chain, evidence: Evidence = Evidence.CONFIRMED) -> int:
-        return self.runner.run(self.index.observe(holder, chain, evidence))
+    def observe(self, holder: str, chain: Chain, claim: Claim = Claim.CONFIRMED) -> int:
+        capacity = self.capacities.get(holder)
+        return self.runner.run(self.index.observe(holder, chain, claim, capacity_blocks=capacity))
 
-    def forget(self, holder: str, chain: Chain, from_block: int) -> int:
-        return self.runner.run(self.index.forget(holder, chain, from_block))
+    def forget(self, holder: str, chain: Chain, from_block: int, claim: Claim | None = None) -> int:
+        return self.runner.run(self.index.forget(holder, chain, from_block, claim))
 
-    def evict(self, holder: str, to_blocks: int) -> int:
-        return self.runner.run(self.index.evict(holder, to_blocks))
+    def evict(self, holder: str, to_blocks: int, claim: Claim = Claim.CONFIRMED) -> int:
+        return self.runner.run(self.index.evict(holder, to_blocks, claim))
 
-    def clear(self, holder: str) -> None:
-        self.runner.run(self.index.clear(holder))
-
-    def raise_generation(self, holder: str) -> int:
-        return self.runner.run(self.index.raise_generation(holder))
+    def clear(self, holder: str, claim: Claim | None = None) -> None:
+        self.runner.run(self.index.clear(holder, claim))
 
     def set_capacity(self, holder: str, blocks: int) -> None:
-        self.runner.run(self.index.set_capacity(holder, blocks))
+        self.capacities[holder] = blocks
 
-    def blocks_of(self, holder: str) -> int:
-        return self.runner.run(self.index.blocks_of(holder))
+    def blocks_of(self, holder: str, claim: Claim = Claim.CONFIRMED) -> int:
+        return self.runner.run(self.index.blocks_of(holder, claim))
 
     def check(self) -> list[str]:
         return self.runner.run(check_pool(self.client, self.pool))

@@ -1,4 +1,4 @@
-"""One contract for every radix index, driven against a naive oracle: per holder, the set of prefixes it has.
+"""One contract for every radix index, driven against a naive oracle: per holder and claim, the set of prefixes it has.
 
 A chain here is a string over a tiny alphabet, one letter a block, so that prompts share prefixes all the time.
 """
@@ -8,14 +8,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from prefix_index.radix import RadixIndex
-from prefix_index.types import Evidence
-from tests.prefix_index.subjects import SERVERS, InRedis, Subject, chain
+from prefix_index.radix import IN_ENGINE_MEMORY, RadixIndex
+from prefix_index.types import Claim
+from tests.prefix_index.subjects import SERVERS, InRedis, Subject, chain, runs_of
 
 HOLDERS = ("a", "b", "c")
+SEATS = [(holder, claim) for holder in HOLDERS for claim in Claim]
+AMPLE = 10**6
 
 prompts = st.text("xy", max_size=9) | st.integers(0, 40).map("x".__mul__) | st.text("xyz", max_size=30)
 holders = st.sampled_from(HOLDERS)
+claims = st.sampled_from([Claim.CONFIRMED, Claim.SPECULATIVE, *Claim])
 
 
 class Contract(RuleBasedStateMachine):
@@ -25,10 +28,10 @@ class Contract(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: dict[str, set[str]] = {holder: set() for holder in HOLDERS}
-        self.capacity = dict.fromkeys(HOLDERS, 10**6)
-        self.generation = dict.fromkeys(HOLDERS, 0)
+        self.held: dict[tuple[str, Claim], set[str]] = {seat: set() for seat in SEATS}
+        self.capacity = dict.fromkeys(HOLDERS, AMPLE)
         self.seen: set[str] = set()
+        self.longest = ""
 
     @initialize()
     def start(self) -> None:
@@ -37,70 +40,80 @@ class Contract(RuleBasedStateMachine):
     def make(self) -> Subject:
         raise NotImplementedError
 
-    def run_of(self, holder: str, prompt: str) -> int:
+    def run_of(self, holder: str, claim: Claim, prompt: str) -> int:
         """The leading run, the naive way."""
         length = 0
-        while length < len(prompt) and prompt[: length + 1] in self.held[holder]:
+        while length < len(prompt) and prompt[: length + 1] in self.held[holder, claim]:
             length += 1
         return length
 
-    def read_back(self, holder: str) -> set[str]:
+    def read_back(self, holder: str, claim: Claim) -> set[str]:
         """All prefixes that the subject says a holder has, over every prompt ever used."""
         found = set()
         for prompt in self.seen:
-            run = self.subject.match(chain(prompt)).blocks.get(holder, 0)
+            run = runs_of(self.subject.match(chain(prompt)), claim).get(holder, 0)
             found |= {prompt[: end + 1] for end in range(run)}
         return found
 
-    def shrunk(self, holder: str, size: int) -> None:
+    def shrunk(self, holder: str, claim: Claim, size: int) -> None:
         """The subject chose what to evict: it must be as much as asked, and leave whole prefixes."""
-        left = self.read_back(holder)
-        assert left <= self.held[holder]
+        left = self.read_back(holder, claim)
+        assert left <= self.held[holder, claim]
         assert len(left) == size
-        self.held[holder] = left
+        self.held[holder, claim] = left
 
-    @rule(holder=holders, prompt=prompts, evidence=st.sampled_from(Evidence))
-    def observe(self, holder: str, prompt: str, evidence: Evidence) -> None:
+    @rule(holder=holders, prompt=prompts, claim=claims)
+    def observe(self, holder: str, prompt: str, claim: Claim) -> None:
         self.seen.add(prompt)
-        fresh = {prompt[: end + 1] for end in range(len(prompt))} - self.held[holder]
-        assert self.subject.observe(holder, chain(prompt), evidence) == len(fresh)
-        self.held[holder] |= fresh
-        if len(self.held[holder]) > self.capacity[holder] and prompt:
-            self.shrunk(holder, self.capacity[holder])
+        held = self.held[holder, claim]
+        fresh = {prompt[: end + 1] for end in range(len(prompt))} - held
+        assert self.subject.observe(holder, chain(prompt), claim) == len(fresh)
+        held |= fresh
+        capacity = self.capacity[holder] if claim in IN_ENGINE_MEMORY else AMPLE
+        if len(held) > capacity and prompt:
+            self.shrunk(holder, claim, capacity)
             # Newest last: of the prompt just observed the head stays, as far as the capacity goes.
-            assert self.run_of(holder, prompt) == min(len(prompt), self.capacity[holder])
+            assert self.run_of(holder, claim, prompt) == min(len(prompt), capacity)
 
-    @rule(holder=holders, prompt=prompts, data=st.data())
-    def observe_what_another_prompt_begins_with(self, holder: str, prompt: str, data: st.DataObject) -> None:
+    @rule(holder=holders, prompt=prompts, claim=claims, data=st.data())
+    def observe_what_another_prompt_begins_with(
+        self, holder: str, prompt: str, claim: Claim, data: st.DataObject
+    ) -> None:
         if self.seen:
             known = data.draw(st.sampled_from(sorted(self.seen)))
             cut = data.draw(st.integers(0, len(known)))
-            self.observe(holder, known[:cut] + prompt, Evidence.CONFIRMED)
+            self.observe(holder, known[:cut] + prompt, claim)
 
-    @rule(holder=holders, data=st.data())
-    def forget(self, holder: str, data: st.DataObject) -> None:
+    @rule(holder=holders, turn=st.text("xyz", min_size=1, max_size=3))
+    def a_chat_goes_on(self, holder: str, turn: str) -> None:
+        """One prompt is extended again and again: sent there, then confirmed."""
+        self.longest += turn
+        self.observe(holder, self.longest, Claim.SPECULATIVE)
+        self.observe(holder, self.longest, Claim.CONFIRMED)
+
+    @rule(holder=holders, claim=st.none() | claims, data=st.data())
+    def forget(self, holder: str, claim: Claim | None, data: st.DataObject) -> None:
         prompt = data.draw(st.sampled_from(sorted(self.seen)) | prompts if self.seen else prompts)
         block = data.draw(st.integers(0, len(prompt)))
-        lost = {have for have in self.held[holder] if block < len(prompt) and have.startswith(prompt[: block + 1])}
-        assert self.subject.forget(holder, chain(prompt), block) == len(lost)
-        self.held[holder] -= lost
+        total = 0
+        for each in Claim if claim is None else [claim]:
+            held = self.held[holder, each]
+            lost = {have for have in held if block < len(prompt) and have.startswith(prompt[: block + 1])}
+            held -= lost
+            total += len(lost)
+        assert self.subject.forget(holder, chain(prompt), block, claim) == total
 
-    @rule(holder=holders, to_blocks=st.integers(0, 20))
-    def evict(self, holder: str, to_blocks: int) -> None:
-        size = min(to_blocks, len(self.held[holder]))
-        assert self.subject.evict(holder, to_blocks) == size
-        self.shrunk(holder, size)
+    @rule(holder=holders, to_blocks=st.integers(0, 20), claim=claims)
+    def evict(self, holder: str, to_blocks: int, claim: Claim) -> None:
+        size = min(to_blocks, len(self.held[holder, claim]))
+        assert self.subject.evict(holder, to_blocks, claim) == size
+        self.shrunk(holder, claim, size)
 
-    @rule(holder=holders)
-    def clear(self, holder: str) -> None:
-        self.subject.clear(holder)
-        self.held[holder] = set()
-
-    @rule(holder=holders)
-    def restart(self, holder: str) -> None:
-        self.generation[holder] += 1
-        assert self.subject.raise_generation(holder) == self.generation[holder]
-        self.held[holder] = set()
+    @rule(holder=holders, claim=st.none() | claims)
+    def clear(self, holder: str, claim: Claim | None) -> None:
+        self.subject.clear(holder, claim)
+        for each in Claim if claim is None else [claim]:
+            self.held[holder, each] = set()
 
     @rule(holder=holders, blocks=st.integers(1, 30))
     def set_capacity(self, holder: str, blocks: int) -> None:
@@ -113,10 +126,11 @@ class Contract(RuleBasedStateMachine):
         self.agree(known[: data.draw(st.integers(0, len(known)))] + prompt)
 
     def agree(self, prompt: str) -> None:
-        expected = {holder: run for holder in HOLDERS if (run := self.run_of(holder, prompt))}
         found = self.subject.match(chain(prompt))
-        assert found.blocks == expected
-        assert found.walked_blocks >= max(expected.values(), default=0)
+        for claim in Claim:
+            expected = {holder: run for holder in HOLDERS if (run := self.run_of(holder, claim, prompt))}
+            assert runs_of(found, claim) == expected
+            assert found.walked_blocks >= max(expected.values(), default=0)
         assert not found.truncated
 
     @invariant()
@@ -124,8 +138,8 @@ class Contract(RuleBasedStateMachine):
         if not hasattr(self, "subject"):
             return
         assert self.subject.check() == []
-        for holder in HOLDERS:
-            assert self.subject.blocks_of(holder) == len(self.held[holder])
+        for holder, claim in SEATS:
+            assert self.subject.blocks_of(holder, claim) == len(self.held[holder, claim])
 
     def teardown(self) -> None:
         for prompt in self.seen:
