@@ -91,8 +91,8 @@ def run_engine(
     """Serve an engine until the block is left; it accepts connections as soon as the block is entered.
 
     Server and engine each run in a thread of their own, and so does what publishes events of the cache, where
-    `config.kv_events` says where; `engine.events` then knows the addresses that were taken. `weights` (from `load_weights`) may be shared by several
-    engines in one process: they are only read.
+    `config.kv_events` says where to; `engine.events` then knows the addresses that were taken. `weights` (from
+    `load_weights`) may be shared by several engines in one process: they are only read.
     """
     service = build_service(config, weights)
     with bind(host, port) as listener:
