@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from gateway.scheduling import Decision
+from gateway.scheduling import Decision, terms_of
 from gateway.types import InferenceRequest, Plan, RequestId
 
 MOST_KEPT = 4096
@@ -24,7 +24,11 @@ class KeptDecision:
 
     def as_json(self) -> dict[str, object]:
         """Plain data, terms in seconds."""
-        terms = {name: {**asdict(term), "cost_s": term.cost_s} for name, term in self.decision.terms.items()}
+        decision = self.decision
+        terms: dict[str, object] = {}
+        for candidate in decision.candidates:
+            term = terms_of(candidate, decision.prompt_tokens, decision.expected_output_tokens)
+            terms[candidate.endpoint_id] = {**asdict(term), "cost_s": term.cost_s}
         return {
             "opened_at": self.opened_at.isoformat(),
             "tenant": self.tenant_id,
@@ -32,12 +36,12 @@ class KeptDecision:
             "prompt_tokens": self.prompt_tokens,
             "token_source": self.token_source,
             "blocks": self.blocks,
-            "endpoint": self.decision.endpoint_id,
-            "reason": self.decision.reason.value,
-            "expected_cached_tokens": self.decision.expected_cached_tokens,
-            "uncached_tokens": self.decision.uncached_tokens,
+            "endpoint": decision.endpoint_id,
+            "reason": decision.reason.value,
+            "expected_cached_tokens": decision.expected_cached_tokens,
+            "uncached_tokens": decision.uncached_tokens,
             "terms": terms,
-            "filtered": {name: why.value for name, why in self.decision.filtered.items()},
+            "filtered": {name: why.value for name, why in decision.filtered.items()},
         }
 
 

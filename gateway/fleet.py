@@ -25,6 +25,7 @@ from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, Plan, Route
 from prefix_index import Chain, Evidence, Load, Match, SharedIndex, SlotBook
 
+_NO_LOAD = Load()
 DEFAULT_BLOCK_TOKENS = 16
 """Tokens a block where no engine says: vLLM's default."""
 
@@ -114,7 +115,7 @@ class Fleet:
 
     def holder_of(self, endpoint_id: str) -> str:
         """The endpoint's name in the index: its id and its generation, since a restarted engine holds nothing."""
-        return self._holders.get(endpoint_id, f"{endpoint_id}@0")
+        return self._holders.get(endpoint_id) or f"{endpoint_id}@0"
 
     def endpoint_of(self, holder: str) -> str | None:
         """The endpoint that is this holder now; None where it is another one since."""
@@ -302,17 +303,26 @@ class Fleet:
 
     def _candidate(self, endpoint: EndpointSnapshot, plan: Plan, match: Match[str]) -> Candidate:
         chain = plan.chain
-        matched_tokens = match.blocks.get(self.holder_of(endpoint.id), 0) * chain.block_size
-        engine_block = (endpoint.facts.block_size if endpoint.facts else None) or chain.block_size
+        matched_blocks = match.blocks.get(self.holder_of(endpoint.id), 0)
+        cached_tokens = 0
+        if matched_blocks:
+            engine_block = (endpoint.facts.block_size if endpoint.facts else None) or chain.block_size
+            cached_tokens = expected_cached_tokens(matched_blocks * chain.block_size, chain.prompt_tokens, engine_block)
         return Candidate(
-            endpoint_id=endpoint.id,
-            cached_tokens=expected_cached_tokens(matched_tokens, chain.prompt_tokens, engine_block),
-            queued_tokens=match.loads.get(endpoint.id, Load()).uncached_tokens,
-            speed=self._options.speeds[endpoint.id],
-            kv_use=endpoint.load.kv_use if endpoint.load else None,
+            endpoint.id,
+            cached_tokens,
+            cached_tokens,
+            match.loads.get(endpoint.id, _NO_LOAD).uncached_tokens,
+            self._options.speeds[endpoint.id],
+            endpoint.load.kv_use if endpoint.load else None,
         )
 
 
 def serves(endpoint: EndpointSnapshot, model: str) -> bool:
     """Whether the endpoint answers to this model name."""
-    return endpoint.facts is not None and any(served.id == model for served in endpoint.facts.models)
+    if endpoint.facts is None:
+        return False
+    for served in endpoint.facts.models:  # noqa: SIM110 - `any` takes 0.4 µs more, and a fleet may be 500
+        if served.id == model:
+            return True
+    return False

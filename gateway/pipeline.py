@@ -140,7 +140,7 @@ class Pipeline:
         failed: set[str] = set()
         while True:
             decision = self._decide(exchange, frozenset(failed))
-            others_left = len(decision.terms) > 1
+            others_left = len(decision.candidates) > 1
             try:
                 response, first_chunk = await self._attempt(exchange, decision)
             except UpstreamError as error:

@@ -1,6 +1,6 @@
 """Which endpoint gets the request: pure functions over a snapshot, one unit (seconds), every reason kept."""
 
-from gateway.scheduling.cost import expected_cached_tokens, terms_of
+from gateway.scheduling.cost import costs_s, expected_cached_tokens, terms_of
 from gateway.scheduling.decide import decide_by_cost, decide_in_turn
 from gateway.scheduling.types import Candidate, Decision, Filtered, Speed, Terms
 
@@ -10,6 +10,7 @@ __all__ = [
     "Filtered",
     "Speed",
     "Terms",
+    "costs_s",
     "decide_by_cost",
     "decide_in_turn",
     "expected_cached_tokens",

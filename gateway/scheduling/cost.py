@@ -11,6 +11,8 @@ computation would take, on this endpoint, and a queue costs what it makes us wai
 near saturation: nothing while there is room, a wall when there is none.
 """
 
+from collections.abc import Sequence
+
 from gateway.scheduling.types import Candidate, Terms
 
 _FULLEST = 0.98
@@ -27,6 +29,21 @@ def terms_of(candidate: Candidate, prompt_tokens: int, expected_output_tokens: i
         prefill_s=speed.base_s + uncached / speed.prefill_tokens_per_s + speed.quad_s * uncached * prompt_tokens,
         decode_pressure_s=speed.itl_s * full / (1 - full) * expected_output_tokens,
     )
+
+
+def costs_s(candidates: Sequence[Candidate], prompt_tokens: int, expected_output_tokens: int) -> list[float]:
+    """The sums of `terms_of`, without the terms: a third of its time, which counts among hundreds. O(candidates)."""
+    costs = []
+    for candidate in candidates:
+        speed = candidate.speed
+        rate = speed.prefill_tokens_per_s
+        uncached = max(prompt_tokens - candidate.cached_tokens, 0)
+        cost_s = speed.base_s + (candidate.queued_tokens + uncached) / rate + speed.quad_s * uncached * prompt_tokens
+        if candidate.kv_use:
+            full = min(candidate.kv_use, _FULLEST)
+            cost_s += speed.itl_s * full / (1 - full) * expected_output_tokens
+        costs.append(cost_s)
+    return costs
 
 
 def expected_cached_tokens(matched_tokens: int, prompt_tokens: int, block_size: int) -> int:

@@ -10,8 +10,8 @@ The chance is an argument: the same arguments give the same decision.
 
 from collections.abc import Mapping, Sequence
 
-from gateway.scheduling.cost import terms_of
-from gateway.scheduling.types import Candidate, Decision, Filtered, Terms
+from gateway.scheduling.cost import costs_s
+from gateway.scheduling.types import Candidate, Decision, Filtered
 from gateway.types import Reason
 
 
@@ -29,10 +29,10 @@ def decide_by_cost(  # noqa: PLR0913 - the candidates, and what a decision rests
 
     `candidates` must not be empty. O(candidates).
     """
-    terms = {c.endpoint_id: terms_of(c, prompt_tokens, expected_output_tokens) for c in candidates}
-    chosen = _near_best(candidates, terms, near_tie_s, chance)
+    costs = costs_s(candidates, prompt_tokens, expected_output_tokens)
+    chosen = _near_best(candidates, costs, near_tie_s, chance)
     reason = no_affinity or _reason(chosen, candidates)
-    return _decision(chosen, prompt_tokens, reason, terms, filtered)
+    return Decision(chosen, reason, candidates, filtered, prompt_tokens, expected_output_tokens)
 
 
 def decide_in_turn(
@@ -43,23 +43,21 @@ def decide_in_turn(
     turn: int,
 ) -> Decision:
     """Round robin: the `turn`-th candidate, whatever it holds and however busy it is."""
-    terms = {c.endpoint_id: terms_of(c, prompt_tokens, 0) for c in candidates}
-    return _decision(candidates[turn % len(candidates)], prompt_tokens, Reason.POLICY, terms, filtered)
+    chosen = candidates[turn % len(candidates)]
+    return Decision(chosen, Reason.POLICY, candidates, filtered, prompt_tokens, expected_output_tokens=0)
 
 
-def _near_best(
-    candidates: Sequence[Candidate], terms: Mapping[str, Terms], near_tie_s: float, chance: float
-) -> Candidate:
-    best_s = min(term.cost_s for term in terms.values())
-    near = [c for c in candidates if terms[c.endpoint_id].cost_s - best_s <= near_tie_s]
+def _near_best(candidates: Sequence[Candidate], costs: Sequence[float], near_tie_s: float, chance: float) -> Candidate:
+    worst_s = min(costs) + near_tie_s
+    near = [(candidate, worst_s - cost) for candidate, cost in zip(candidates, costs, strict=True) if cost <= worst_s]
     # Weights from near_tie_s to twice that; all 1 where it is 0 and only equal costs are near.
-    slack = [2 * near_tie_s - (terms[c.endpoint_id].cost_s - best_s) or 1.0 for c in near]
-    point = chance * sum(slack)
-    for candidate, weight in zip(near, slack, strict=True):
+    weights = [near_tie_s + slack or 1.0 for _, slack in near]
+    point = chance * sum(weights)
+    for (candidate, _), weight in zip(near, weights, strict=True):
         point -= weight
         if point < 0:
             return candidate
-    return near[-1]
+    return near[-1][0]
 
 
 def _reason(chosen: Candidate, candidates: Sequence[Candidate]) -> Reason:
@@ -67,20 +65,3 @@ def _reason(chosen: Candidate, candidates: Sequence[Candidate]) -> Reason:
     if most == 0:
         return Reason.NO_PREFIX
     return Reason.PREFIX_HIT if chosen.cached_tokens == most else Reason.PREFIX_ELSEWHERE
-
-
-def _decision(
-    chosen: Candidate,
-    prompt_tokens: int,
-    reason: Reason,
-    terms: Mapping[str, Terms],
-    filtered: Mapping[str, Filtered],
-) -> Decision:
-    return Decision(
-        endpoint_id=chosen.endpoint_id,
-        expected_cached_tokens=chosen.cached_tokens,
-        uncached_tokens=max(prompt_tokens - chosen.cached_tokens, 0),
-        reason=reason,
-        terms=terms,
-        filtered=filtered,
-    )

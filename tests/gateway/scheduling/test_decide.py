@@ -4,14 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.scheduling import Candidate, Speed, decide_by_cost, decide_in_turn, expected_cached_tokens, terms_of
+from gateway.scheduling import (
+    Candidate,
+    Speed,
+    costs_s,
+    decide_by_cost,
+    decide_in_turn,
+    expected_cached_tokens,
+    terms_of,
+)
 from gateway.types import Reason
 
 SPEED = Speed(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s=0.0, itl_s=0.02)
 
 
 def candidate(name: str, cached: int = 0, queued: int = 0, kv_use: float | None = None) -> Candidate:
-    return Candidate(name, cached, queued, SPEED, kv_use)
+    return Candidate(name, cached, cached, queued, SPEED, kv_use)
 
 
 def choose(*candidates: Candidate, prompt_tokens: int = 1000, chance: float = 0.0, near_tie_s: float = 0.002) -> str:
@@ -27,7 +35,7 @@ def choose(*candidates: Candidate, prompt_tokens: int = 1000, chance: float = 0.
 
 def test_the_terms_are_the_seconds_of_the_formula() -> None:
     speed = Speed(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s=1e-6, itl_s=0.02)
-    terms = terms_of(Candidate("a", 400, 500, speed, 0.5), 1000, 100)
+    terms = terms_of(Candidate("a", 400, 400, 500, speed, 0.5), 1000, 100)
     assert terms.wait_s == pytest.approx(0.5)
     assert terms.prefill_s == pytest.approx(0.01 + 0.6 + 1e-6 * 600 * 1000)
     assert terms.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100)
@@ -112,7 +120,8 @@ candidates_lists = st.lists(
     st.builds(
         Candidate,
         endpoint_id=st.uuids().map(str),
-        cached_tokens=st.integers(0, 5000),
+        cached_tokens=st.floats(0, 5000),
+        expected_cached_tokens=st.integers(0, 5000),
         queued_tokens=st.integers(0, 100_000),
         speed=st.builds(
             Speed,
@@ -136,6 +145,12 @@ def test_the_chosen_endpoint_is_within_the_near_tie_of_the_best(
     decision = decide_by_cost(
         candidates, {}, prompt_tokens=5000, expected_output_tokens=10, near_tie_s=near_tie_s, chance=chance
     )
-    best_s = min(term.cost_s for term in decision.terms.values())
-    assert decision.terms[decision.endpoint_id].cost_s - best_s <= near_tie_s
-    assert set(decision.terms) == {c.endpoint_id for c in candidates}
+    terms = {c.endpoint_id: terms_of(c, 5000, 10).cost_s for c in decision.candidates}
+    assert terms[decision.endpoint_id] <= min(terms.values()) + near_tie_s + 1e-9
+    assert set(terms) == {c.endpoint_id for c in candidates}
+
+
+@given(candidates_lists, st.integers(0, 10_000), st.integers(0, 1000))
+def test_costs_are_the_sums_of_their_terms(candidates: list[Candidate], prompt: int, output: int) -> None:
+    sums = [terms_of(candidate, prompt, output).cost_s for candidate in candidates]
+    assert costs_s(candidates, prompt, output) == pytest.approx(sums)
