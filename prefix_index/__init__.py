@@ -6,7 +6,7 @@ SegmentCache                     texts to token ids, bounded                    
 SharedIndex                      the index of the gateway: Redis in front, its stand-in behind  (shared_index)
 SlotBook                         what an engine of slots holds                                  (slots)
 RadixIndex                       the index in process: stand-in, simulator                      (radix)
-connect                          a client for SharedIndex                                      (redis_link)
+connect, read_address            a client for SharedIndex, whatever shape its servers have      (redis_clients)
 EmbeddedServer                   a private Valkey where there is no Redis                       (embedded)
 """
 
@@ -16,16 +16,20 @@ from prefix_index.embedded import EmbeddedServer
 from prefix_index.errors import (
     EmbeddedServerFailed,
     IndexUnavailable,
+    NothingHeld,
     PrefixIndexError,
+    RedisAddressInvalid,
     TemplateFailed,
     TokenizerUnavailable,
     UnsupportedContent,
 )
+from prefix_index.index_options import SharedIndexOptions
 from prefix_index.radix import RadixIndex
-from prefix_index.redis_link import RedisClient, connect
+from prefix_index.redis_address import RedisAccess, RedisAddress, read_address
+from prefix_index.redis_clients import RedisClient, connect
 from prefix_index.redis_wire import pool_tag
 from prefix_index.segment_cache import SegmentCache
-from prefix_index.shared_index import SharedIndex, SharedIndexOptions
+from prefix_index.shared_index import SharedIndex
 from prefix_index.slots import SlotBook
 from prefix_index.token_bytes import pack, unpack
 from prefix_index.types import (
@@ -53,8 +57,12 @@ __all__ = [
     "IndexUnavailable",
     "Load",
     "Match",
+    "NothingHeld",
     "PrefixIndexError",
     "RadixIndex",
+    "RedisAccess",
+    "RedisAddress",
+    "RedisAddressInvalid",
     "RedisClient",
     "SegmentCache",
     "SharedIndex",
@@ -70,5 +78,6 @@ __all__ = [
     "pack",
     "pool_tag",
     "prompt_root",
+    "read_address",
     "unpack",
 ]

@@ -4,6 +4,7 @@ PrefixIndexError
 |- TokenizerUnavailable   the tokenizer's files are missing or unreadable
 |- TemplateFailed         the chat template refused the messages (the client's fault) or is broken
 |- UnsupportedContent     the prompt holds something whose tokens are not known here
+|- NothingHeld            nothing of an answer is known to be held for the next turn
 |- IndexUnavailable       Redis is away, too slow, or answered nonsense
 |- MalformedBatch         what an engine sent as KV events is none
 |- RedisAddressInvalid    a Redis URL that cannot be used
@@ -39,6 +40,14 @@ class UnsupportedContent(PrefixIndexError):
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"tokens are not known here: {kind}")
+        self.kind = kind
+
+
+class NothingHeld(PrefixIndexError):
+    """Nothing of an answer is known to be held for the next turn; `kind` says why: one of `Unheld`."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"nothing of the answer is known to be held: {kind}")
         self.kind = kind
 
 

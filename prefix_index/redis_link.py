@@ -1,40 +1,59 @@
 """The way to the functions in Redis: one pipeline for the calls of one tick, the library loaded when it is missing.
 
     match ──┐
-    match ──┼─> waiting ──(end of the tick)──> one pipeline ──> each caller gets its own reply
-    match ──┘
+    match ──┼─> waiting ──(a lane is free)──> one pipeline ──> each caller gets its own reply
+    match ──┘                                       │ MOVED: to the node that serves these keys now
+                                                    └ function not found: loaded there, and called again
 
-The first caller of a tick carries the others. When it is cancelled, the others start again with a carrier of their own,
-so nobody waits for someone who has left.
+There are few lanes, so that a slow server gets fewer and longer pipelines, never more connections. The first caller of
+a pipeline carries the others; when it is cancelled, they start again with a carrier of their own. While a `TaskGroup`
+carries (`carried_by`), a caller who gives up leaves the pipeline alone: its connection stays, and its late replies are
+read and dropped, where a cancelled one would have to be closed and opened again.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import resources
-from typing import cast
+from typing import Final, cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from prefix_index.errors import IndexUnavailable
+from prefix_index.redis_clients import RedisClient, connect, primary_of  # noqa: F401
+from prefix_index.redis_cluster import ClusterClient
 from prefix_index.redis_wire import KEY_VERSION, Call
 from prefix_index.types import DegradedReason
 
-RedisClient = Redis
-"""What `connect` makes."""
+_LANES: Final = 2
+"""Pipelines at once: one is on the way while the next one collects and leaves."""
+
+_ROUNDS: Final = 4
+"""Times that calls are sent: once, after a move, after the library was loaded there, and after one more move."""
 
 
 class RedisLink:
     """Calls of one pool's functions. The client is the caller's, and must not decode responses."""
 
-    def __init__(self, client: Redis, keys: Sequence[bytes]) -> None:
+    def __init__(self, client: RedisClient, keys: Sequence[bytes]) -> None:
         self._client = client
         self._keys = tuple(keys)
         self._library, self._code = library()
         self._waiting: list[tuple[Call, asyncio.Future[object]]] = []
+        self._lanes = asyncio.Semaphore(_LANES)
+        self._carriers: asyncio.TaskGroup | None = None
+        self._within_s: float | None = None
+
+    @contextmanager
+    def carried_by(self, group: asyncio.TaskGroup, *, within_s: float) -> Iterator[None]:
+        """While this lasts, `group` carries the calls; a pipeline that has no reply `within_s` is given up."""
+        self._carriers, self._within_s = group, within_s
+        try:
+            yield
+        finally:
+            self._carriers = self._within_s = None
 
     async def call(self, call: Call) -> object:
         """The reply to one call, sent together with all other calls of this tick.
@@ -45,7 +64,10 @@ class RedisLink:
             mine: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             self._waiting.append((call, mine))
             if len(self._waiting) == 1:
-                await self._carry()
+                if self._carriers is None:
+                    await self._carry()
+                else:
+                    self._carriers.create_task(self._carry())
             reply = await mine
             if isinstance(reply, _CarrierLeft):
                 continue
@@ -59,26 +81,36 @@ class RedisLink:
         Raises IndexUnavailable where the server was not reached; then it is unknown which calls took effect.
         """
         try:
-            replies = await self._pipeline(calls)
-            missing = [at for at, reply in enumerate(replies) if _is_missing(reply)]
-            if missing:
-                await self._load()
-                for at, reply in zip(missing, await self._pipeline([calls[at] for at in missing]), strict=True):
+            node = await primary_of(self._client, self._keys[0])
+            replies = await self._pipeline(node, calls)
+            for _ in range(_ROUNDS - 1):
+                again = [at for at, reply in enumerate(replies) if self._is_moved(reply) or _is_missing(reply)]
+                if not again:
+                    break
+                node = await self._put_right(node, replies[again[0]])
+                for at, reply in zip(again, await self._pipeline(node, [calls[at] for at in again]), strict=True):
                     replies[at] = reply
         except (redis_errors.RedisError, OSError, ValueError) as failure:
             # ValueError: what answers does not speak the protocol, and redis-py fails while reading it.
+            self._lost()
             raise unavailable(failure) from failure
+        if any(isinstance(reply, redis_errors.ClusterDownError) for reply in replies):
+            self._lost()
         return replies
 
     async def _carry(self) -> None:
-        """Send what this tick collects. Every caller's future is settled, whatever happens to the carrier."""
+        """Send what waits. Every caller's future is settled, whatever happens to the carrier."""
         batch: list[tuple[Call, asyncio.Future[object]]] = []
         outcome: list[object] | Exception = _CarrierLeft()
         try:
-            await asyncio.sleep(0)
-            batch, self._waiting = self._waiting, []
-            outcome = await self.send([call for call, _ in batch])
-        except IndexUnavailable as failure:
+            async with self._lanes:
+                if self._carriers is None:
+                    await asyncio.sleep(0)  # a task of its own starts a tick later anyway
+                batch, self._waiting = [one for one in self._waiting if not one[1].done()], []
+                if batch:
+                    async with asyncio.timeout(self._within_s):
+                        outcome = await self.send([call for call, _ in batch])
+        except (IndexUnavailable, TimeoutError) as failure:
             outcome = failure
         finally:
             if not batch:
@@ -87,13 +119,28 @@ class RedisLink:
                 if not future.done():
                     future.set_result(outcome if isinstance(outcome, Exception) else outcome[at])
 
-    async def _pipeline(self, calls: Sequence[Call]) -> list[object]:
+    async def _put_right(self, node: Redis, complaint: object) -> Redis:
+        """Do what a reply asks for; returns the node to send to then."""
+        if isinstance(complaint, redis_errors.MovedError) and isinstance(self._client, ClusterClient):
+            self._client.moved(self._keys[0], complaint)
+            return await primary_of(self._client, self._keys[0])
+        await self._load(node)
+        return node
+
+    def _is_moved(self, reply: object) -> bool:
+        return isinstance(reply, redis_errors.MovedError) and isinstance(self._client, ClusterClient)
+
+    def _lost(self) -> None:
+        if isinstance(self._client, ClusterClient):
+            self._client.lost(self._keys[0])
+
+    async def _pipeline(self, node: Redis, calls: Sequence[Call]) -> list[object]:
         if len(calls) == 1:  # a pipeline of one costs 70 µs more than the call alone
             try:
-                return [await self._on(self._client, calls[0])]
+                return [await self._on(node, calls[0])]
             except redis_errors.ResponseError as refusal:
                 return [refusal]
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = node.pipeline(transaction=False)
         for call in calls:
             self._on(pipeline, call)
         return list(await pipeline.execute(raise_on_error=False))
@@ -105,24 +152,12 @@ class RedisLink:
         arguments = cast(tuple[str, ...], (*self._keys, *call.args))
         return cast(Awaitable[object], function(f"{self._library}_{call.function}", len(self._keys), *arguments))
 
-    async def _load(self) -> None:
+    async def _load(self, node: Redis) -> None:
         try:
-            await self._client.function_load(self._code)
+            await node.function_load(self._code)
         except redis_errors.ResponseError as refusal:
             if "already exists" not in str(refusal):  # another replica may have been first
                 raise
-
-
-def connect(url: str) -> RedisClient:
-    """A client as the index wants it: bytes, no retries of its own, since whoever calls has a deadline.
-
-    `url` is redis://, rediss:// (TLS) or unix://; user, password and database as redis-py reads them. Connects on use.
-    """
-    # No socket timeout: under one, redis-py writes inside asyncio.wait_for, which in Python 3.11 can swallow a
-    # cancellation, and our deadlines are cancellations.
-    return Redis.from_url(
-        url, decode_responses=False, retry=Retry(NoBackoff(), 0), socket_connect_timeout=1.0, socket_timeout=None
-    )
 
 
 def library() -> tuple[str, str]:

@@ -1,13 +1,14 @@
 """Writes on their way to Redis: bounded, in order, dropped only where that cannot make the index claim too much.
 
-    observe              full: not taken in. The index knows less than it could.
-    forget               full: becomes a clear. Losing it would leave a claim that is known to be wrong.
-    clear, raise         always taken in; they make all earlier writes of their holder moot, which leave the queue.
+    observe      full: not taken in. The index knows less than it could.
+    forget       full: becomes a clear. Losing it would leave a claim that is known to be wrong.
+    clear        always taken in; it makes all earlier writes of its holder moot, which leave the queue.
 
-So the queue holds at most its limit and one ending per holder.
+So the queue holds at most its limit and one ending per holder. An observation that extends the last one that waits for
+its holder takes its place: a chain that grows block by block, as KV events tell it, is one write.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,11 +22,19 @@ class Write:
     holder: str
     call: Call
     ending: bool = False
+    hashes: bytes = b""
+    """Of an observation: its chain."""
+    kind: tuple[object, ...] = ()
+    """Of an observation: all that it says beside the chain. Those of one kind can be one."""
 
     @property
     def size_bytes(self) -> int:
         """What it weighs, roughly: its chain."""
         return sum(len(part) for part in self.call.args if isinstance(part, bytes))
+
+    def extends(self, other: "Write") -> bool:
+        """Whether this says all that `other` says."""
+        return bool(self.kind) and self.kind == other.kind and self.hashes.startswith(other.hashes)
 
 
 class WriteQueue:
@@ -34,7 +43,11 @@ class WriteQueue:
     def __init__(self, *, max_writes: int, max_bytes: int) -> None:
         self._max_writes = max_writes
         self._max_bytes = max_bytes
-        self._writes: deque[Write] = deque()
+        self._writes: OrderedDict[int, Write] = OrderedDict()
+        self._last: dict[str, int] = {}
+        """The place of the last write of each holder that has one here."""
+        self._first_place = 0
+        self._next_place = 0
         self._bytes = 0
         self.dropped = 0
 
@@ -47,27 +60,46 @@ class WriteQueue:
         return len(self._writes) >= self._max_writes or self._bytes >= self._max_bytes
 
     def put(self, write: Write) -> bool:
-        """Take a write in; False where there is no room. O(1), or O(queue) for an ending while full."""
+        """Take a write in; False where there is no room. O(chain), or O(queue) for an ending while full."""
+        place = self._last.get(write.holder)
+        if place is not None and write.extends(self._writes[place]):
+            self._bytes += write.size_bytes - self._writes[place].size_bytes
+            self._writes[place] = write
+            return True
         if self.full:
             if not write.ending:
                 self.dropped += 1
                 return False
-            kept = [other for other in self._writes if other.holder != write.holder]
-            self.dropped += len(self._writes) - len(kept)
-            self._writes = deque(kept)
-            self._bytes = sum(other.size_bytes for other in kept)
-        self._writes.append(write)
+            self._make_moot(write.holder)
+        self._last[write.holder] = self._next_place
+        self._writes[self._next_place] = write
+        self._next_place += 1
         self._bytes += write.size_bytes
         return True
 
     def take(self, at_most: int) -> list[Write]:
         """The oldest writes, which leave the queue."""
-        taken = [self._writes.popleft() for _ in range(min(at_most, len(self._writes)))]
-        self._bytes -= sum(write.size_bytes for write in taken)
+        taken: list[Write] = []
+        for _ in range(min(at_most, len(self._writes))):
+            place, write = self._writes.popitem(last=False)
+            if self._last[write.holder] == place:
+                del self._last[write.holder]
+            self._bytes -= write.size_bytes
+            taken.append(write)
         return taken
 
     def give_back(self, writes: Iterable[Write]) -> None:
         """Return writes that were taken and not delivered, to the front and in their order."""
         for write in reversed(list(writes)):
-            self._writes.appendleft(write)
+            self._first_place -= 1
+            self._writes[self._first_place] = write
+            self._writes.move_to_end(self._first_place, last=False)
+            self._last.setdefault(write.holder, self._first_place)
             self._bytes += write.size_bytes
+
+    def _make_moot(self, holder: str) -> None:
+        moot = [place for place, write in self._writes.items() if write.holder == holder]
+        for place in moot:
+            self._bytes -= self._writes.pop(place).size_bytes
+        self._last.pop(holder, None)
+        self.dropped += len(moot)

@@ -17,6 +17,14 @@ class Door:
         self._streams: set[asyncio.StreamWriter] = set()
         self._opened = asyncio.Event()
         self._nonsense: bytes | None = None
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self.entered = 0
+        """Connections so far."""
+        self.passed_bytes = 0
+        """Bytes of requests so far."""
+        self.held = 0
+        """Replies, or parts of them, that wait at present."""
 
     @property
     def url(self) -> str:
@@ -45,6 +53,14 @@ class Door:
         self._nonsense = nonsense
         await self._listen()
 
+    def hold(self) -> None:
+        """Keep replies back from now on; connections stay, requests pass."""
+        self._flowing.clear()
+
+    def release(self) -> None:
+        """Let the replies pass that were kept back, and all that follow."""
+        self._flowing.set()
+
     async def shut(self) -> None:
         """Refuse connections and break those there are."""
         self._opened.clear()
@@ -62,6 +78,7 @@ class Door:
 
     async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._streams.add(writer)
+        self.entered += 1
         try:
             with suppress(OSError):
                 if self._opened.is_set():
@@ -79,18 +96,25 @@ class Door:
         self._streams.add(forth)
         try:
             async with asyncio.TaskGroup() as both_ways:
-                both_ways.create_task(_copy(reader, forth))
-                both_ways.create_task(_copy(back, writer))
+                both_ways.create_task(self._copy(reader, forth))
+                both_ways.create_task(self._copy(back, writer, held=True))
         finally:
             forth.close()
             self._streams.discard(forth)
 
-
-async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while chunk := await source.read(1 << 16):
-            target.write(chunk)
-    target.close()
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, held: bool = False) -> None:
+        with suppress(OSError):
+            while chunk := await source.read(1 << 16):
+                if held:
+                    self.held += 1
+                    try:
+                        await self._flowing.wait()
+                    finally:
+                        self.held -= 1
+                else:
+                    self.passed_bytes += len(chunk)
+                target.write(chunk)
+        target.close()
 
 
 async def eventually(condition: Callable[[], object], what: str = "") -> None:

@@ -4,13 +4,21 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from prefix_index.shared_index import SharedIndex, SharedIndexOptions
+from prefix_index.index_options import SharedIndexOptions
+from prefix_index.radix import RadixIndex
+from prefix_index.shared_index import SharedIndex
 from prefix_index.types import Match
 from tests.prefix_index.door import WITHIN_S
 from tests.prefix_index.subjects import chain
 
 PATIENT = SharedIndexOptions(deadline_s=1.0, load_interval_s=0.005, heartbeat_s=0.02)
 """A deadline that a loaded machine keeps; what happens at the deadline has tests of its own."""
+
+
+def twin_of(index: SharedIndex) -> RadixIndex[str]:
+    """The stand-in of the only shard."""
+    (shard,) = index._shards
+    return shard._twin
 
 
 @asynccontextmanager

@@ -1,0 +1,262 @@
+"""One shard of the shared index: the part of it in Redis, with a deadline, and its stand-in in this process.
+
+    match ──────> Redis ── in time ──────────────> leading runs of all replicas, everybody's loads
+                    └───── late, away, nonsense ─> twin: what this replica saw itself, its own loads
+
+    observe, forget, clear ──> twin, at once
+                           └─> bounded queue ──run()──> Redis, pipelined
+
+The breaker says whether Redis is asked at all; while it is open, `run` probes Redis until it answers in time again.
+Nothing here raises on the request path, and no write waits.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from prefix_index.breaker import Breaker
+from prefix_index.errors import IndexUnavailable
+from prefix_index.following import Follower
+from prefix_index.index_options import SharedIndexOptions
+from prefix_index.load_exchange import LoadExchange
+from prefix_index.quiet_log import QuietLog
+from prefix_index.radix import RadixIndex
+from prefix_index.redis_radix import RedisRadix
+from prefix_index.redis_wire import Call
+from prefix_index.types import Chain, Claim, DegradedReason, Load, Match
+from prefix_index.write_queue import Write, WriteQueue
+
+_NOTHING: Final = Chain(hashes=b"", block_size=1, prompt_tokens=0)
+_WRITES_PER_FLUSH: Final = 256
+_ANSWERS_TO_CLOSE: Final = 3
+"""Probes that have to be answered in time, one after the other."""
+_FIRST_PROBE_S: Final = 0.01
+
+
+class IndexShard:
+    """See `SharedIndex`, whose methods these are, for the chains of one shard. Without `remote` the twin is all."""
+
+    def __init__(
+        self,
+        remote: RedisRadix | None,
+        *,
+        replica: str,
+        options: SharedIndexOptions,
+        quiet_log: QuietLog,
+        clock: Callable[[], float],
+    ) -> None:
+        self._remote = remote
+        self._replica = replica
+        self._options = options
+        self._log = quiet_log
+        self._clock = clock
+        self._twin: RadixIndex[str] = RadixIndex(
+            capacity_blocks=options.capacity_blocks, clock=clock, speculative_s=options.speculative_s
+        )
+        self._queue = WriteQueue(
+            max_writes=options.max_queued_writes, max_bytes=options.max_queued_bytes // options.shards
+        )
+        self._loads = LoadExchange(
+            interval_s=options.load_interval_s, heartbeat_s=options.heartbeat_s, stale_after_s=options.stale_after_s
+        )
+        self._follower = Follower()
+        self._breaker = Breaker(options.deadline_s)
+        self._capacities: dict[str, int] = {}
+        self._in_flight = 0
+        self._wake = asyncio.Event()
+        self._probe_delay_s = 0.0
+        self.stand_in_matches = 0
+
+    @property
+    def degraded_reason(self) -> DegradedReason | None:
+        """Why Redis is not asked."""
+        return self._breaker.reason
+
+    @property
+    def dropped_writes(self) -> int:
+        """Writes that never reached Redis."""
+        return self._queue.dropped
+
+    @property
+    def queued_writes(self) -> int:
+        """Writes on their way to Redis."""
+        return len(self._queue)
+
+    async def match(self, chain: Chain) -> Match[str]:
+        """Leading runs and loads, from Redis or from the twin."""
+        found = None
+        if self._remote is not None:
+            if self._breaker.reason is None and self._in_flight < self._options.max_matches_in_flight:
+                found = await self._ask(self._remote, chain)
+            self.stand_in_matches += found is None
+        if found is None:
+            found = self._twin.match(chain)
+        return replace(found, loads=self._loads.total(self._clock()))
+
+    def observe(self, holder: str, chain: Chain, claim: Claim) -> None:
+        """`holder` has all of `chain`."""
+        self._twin.observe(holder, chain, claim)
+        if self._remote is not None and chain.hashes:
+            capacity, generation = self._capacities.get(holder), self._follower.generation(holder)
+            call = self._remote.observe_call(holder, chain, claim, capacity_blocks=capacity, generation=generation)
+            self._put(Write(holder, call, hashes=chain.hashes, kind=(claim, capacity, generation)))
+
+    def forget(self, holder: str, chain: Chain, from_block: int, claim: Claim | None) -> None:
+        """`holder` lost `chain[from_block]` and all that comes after."""
+        self._twin.forget(holder, chain, from_block, claim)
+        if self._remote is None:
+            return
+        if self._queue.full:
+            self._put(Write(holder, self._remote.clear_call(holder), ending=True))
+        else:
+            self._put(Write(holder, self._remote.forget_call(holder, chain, from_block, claim)))
+
+    def clear(self, holder: str) -> None:
+        """The generation of `holder` has ended."""
+        self._twin.clear(holder)
+        if self._remote is not None:
+            generation = self._follower.ending(holder)
+            self._put(Write(holder, self._remote.clear_call(holder, generation=generation), ending=True))
+
+    def set_capacity(self, holder: str, blocks: int) -> None:
+        """How many blocks `holder` can keep; goes to Redis with its observations."""
+        self._twin.set_capacity(holder, blocks)
+        self._capacities[holder] = blocks
+
+    def set_load(self, holder: str, load: Load) -> None:
+        """What this replica has outstanding at `holder`."""
+        if self._loads.set(holder, load):
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Carry calls to Redis and probe it after a failure, until cancelled."""
+        if self._remote is None:
+            return
+        async with asyncio.TaskGroup() as group:
+            with self._remote.carried_by(group, within_s=self._options.write_deadline_s):
+                await self._serve(self._remote)
+
+    async def drain(self, within_s: float) -> None:
+        """Give queued writes a last chance and take this replica's loads back."""
+        if self._remote is None:
+            return
+        self._loads.withdraw()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._breaker.reason is None:
+                    await self._flush(self._remote)
+                    if not self._queue:
+                        return
+
+    async def _serve(self, remote: RedisRadix) -> None:
+        await self._probe(remote)
+        while True:
+            if self._breaker.reason is None:
+                await self._work()
+                await self._flush(remote)
+            else:
+                await asyncio.sleep(self._probe_delay_s)
+                await self._probe(remote)
+
+    async def _ask(self, remote: RedisRadix, chain: Chain) -> Match[str] | None:
+        """What Redis says; None where it does not within the deadline."""
+        began_at_s = self._clock()
+        self._in_flight += 1
+        try:
+            async with asyncio.timeout(self._options.deadline_s):
+                found = await remote.match(chain)
+        except TimeoutError:
+            if self._breaker.late(began_at_s, self._clock()):
+                self._say_open()
+            return None
+        except IndexUnavailable as failure:
+            self._open(failure.reason)
+            return None
+        finally:
+            self._in_flight -= 1
+        self._breaker.in_time()
+        self._loads.heard(found.loads, self._clock())
+        for holder in self._follower.follow(remote.registry):
+            self._twin.clear(holder)
+        return found
+
+    def _put(self, write: Write) -> None:
+        if not self._queue.put(write):
+            self._log.warn("prefix index: writes to Redis are dropped, %d so far", self.dropped_writes)
+        self._wake.set()
+
+    async def _work(self) -> None:
+        """Wait until there is something to send."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._loads.due_at_s - self._clock())):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _flush(self, remote: RedisRadix, *, publish: bool = False) -> bool:
+        """Send what is due, once; whether Redis has it. What it did not take in goes back into the queue."""
+        writes = self._queue.take(_WRITES_PER_FLUSH)
+        if self._queue:
+            self._wake.set()
+        calls = [write.call for write in writes]
+        publish = publish or self._clock() >= self._loads.due_at_s
+        if publish:
+            self._loads.publishing(self._clock())
+            calls.append(remote.publish_call(self._replica, self._loads.own))
+        delivered = not calls
+        try:
+            delivered = delivered or await self._send(remote, calls)
+        finally:
+            if not delivered:
+                self._queue.give_back(writes)
+                self._loads.undelivered()
+        return delivered
+
+    async def _send(self, remote: RedisRadix, calls: list[Call]) -> bool:
+        """Whether Redis took the calls in, or refused them one by one, which sending again would not change."""
+        try:
+            async with asyncio.timeout(self._options.write_deadline_s):
+                replies = await remote.send(calls)
+        except TimeoutError:
+            self._open(DegradedReason.TIMEOUT)
+            return False
+        except IndexUnavailable as failure:
+            self._open(failure.reason)
+            return False
+        refusals = [reply for reply in replies if isinstance(reply, Exception)]
+        if len(refusals) == len(calls):
+            self._open(DegradedReason.REFUSED)
+            return False
+        if refusals:
+            self._queue.dropped += len(refusals)
+            self._log.warn(
+                "prefix index: Redis refused writes, %d dropped so far: %s", self.dropped_writes, refusals[0]
+            )
+        return True
+
+    async def _probe(self, remote: RedisRadix) -> None:
+        """Try writes with patience, which also connects, then matches within the deadline."""
+        if await self._flush(remote, publish=True) and await self._answers_in_time(remote):
+            if self._breaker.reason is not None:
+                self._log.warn("prefix index: Redis is back")
+            self._breaker.close()
+            self._probe_delay_s = 0.0
+        else:
+            self._probe_delay_s = min(max(_FIRST_PROBE_S, 2 * self._probe_delay_s), self._options.probe_every_s)
+
+    async def _answers_in_time(self, remote: RedisRadix) -> bool:
+        for _ in range(_ANSWERS_TO_CLOSE):
+            if await self._ask(remote, _NOTHING) is None:
+                return False
+        return True
+
+    def _open(self, reason: DegradedReason) -> None:
+        if self._breaker.open(reason):
+            self._say_open()
+
+    def _say_open(self) -> None:
+        self._log.warn(
+            "prefix index: Redis is not in use (%s), matches come from this replica alone", self._breaker.reason
+        )
+        self._wake.set()

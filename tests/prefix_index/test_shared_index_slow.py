@@ -1,0 +1,130 @@
+"""The shared index while Redis is slow: nobody waits longer than the deadline, and nothing piles up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from prefix_index.index_options import SharedIndexOptions
+from prefix_index.redis_clients import connect_one
+from prefix_index.shared_index import SharedIndex
+from prefix_index.types import DegradedReason
+from tests.prefix_index.door import Door, eventually
+from tests.prefix_index.replicas import match_until, running
+from tests.prefix_index.subjects import chain
+
+OPTIONS = SharedIndexOptions(deadline_s=0.05, write_deadline_s=60.0, probe_every_s=0.01, heartbeat_s=60.0)
+"""Writes are patient here, so that only matches say anything about Redis."""
+
+
+@asynccontextmanager
+async def an_index_that_knows_xxx(door: Door, options: SharedIndexOptions = OPTIONS) -> AsyncIterator[SharedIndex]:
+    await door.open()
+    async with (
+        connect_one(door.url) as client,
+        running(SharedIndex(client, pool="p", replica="r", options=options)) as index,
+    ):
+        index.observe("a", chain("xxx"))
+        await eventually(lambda: not index.queued_writes)
+        await until_redis_answers(index)
+        yield index
+
+
+async def until_redis_answers(index: SharedIndex) -> None:
+    """Until a match was answered by Redis itself."""
+
+    async def answered() -> bool:
+        before = index.stand_in_matches
+        return (await index.match(chain("xxx"))).blocks == {"a": 3} and index.stand_in_matches == before
+
+    async with asyncio.timeout(10):
+        while not await answered():
+            await asyncio.sleep(0.002)
+
+
+async def test_redis_slow_once_is_answered_by_the_twin_and_redis_is_asked_again(door: Door) -> None:
+    async with an_index_that_knows_xxx(door) as index:
+        connections, before = door.entered, index.stand_in_matches
+        door.hold()
+        assert (await index.match(chain("xxx"))).blocks == {"a": 3}
+        assert index.stand_in_matches == before + 1
+        assert index.degraded_reason is None
+        door.release()
+        await until_redis_answers(index)
+        assert door.entered == connections
+
+
+async def test_redis_slow_for_all_at_once_is_one_lateness(door: Door) -> None:
+    async with an_index_that_knows_xxx(door) as index:
+        door.hold()
+        found = await asyncio.gather(*(index.match(chain("xxx")) for _ in range(50)))
+        assert [match.blocks for match in found] == [{"a": 3}] * 50
+        assert index.degraded_reason is None
+        door.release()
+        await until_redis_answers(index)
+
+
+async def test_redis_slow_for_long_is_not_asked_until_it_answers_in_time(door: Door) -> None:
+    async with an_index_that_knows_xxx(door) as index:
+        door.hold()
+        async with asyncio.timeout(10):
+            while index.degraded_reason is None:
+                assert (await index.match(chain("xxx"))).blocks == {"a": 3}
+        assert index.degraded_reason is DegradedReason.TIMEOUT
+        requests = door.passed_bytes
+        for _ in range(50):
+            assert (await index.match(chain("xxx"))).blocks == {"a": 3}
+        assert door.passed_bytes - requests < 50 * 8, "matches still go to a Redis that is late"
+        door.release()
+        await eventually(lambda: index.degraded_reason is None)
+        await until_redis_answers(index)
+
+
+async def test_redis_slow_opens_no_further_connections_however_many_ask(door: Door) -> None:
+    async with an_index_that_knows_xxx(door) as index:
+        connections = door.entered
+        for _ in range(20):
+            door.hold()
+            await asyncio.gather(*(index.match(chain("xxx")) for _ in range(20)))
+            door.release()
+            await until_redis_answers(index)
+        assert door.entered <= connections + 3, "two for matches, one for writes"
+
+
+async def test_redis_slow_has_a_bounded_number_of_matches_waiting_for_it(door: Door) -> None:
+    options = SharedIndexOptions(deadline_s=60.0, heartbeat_s=60.0, max_matches_in_flight=10)
+    async with an_index_that_knows_xxx(door, options) as index, asyncio.TaskGroup() as group:
+        door.hold()
+        before = index.stand_in_matches
+        waiting = [group.create_task(index.match(chain("xxx"))) for _ in range(100)]
+        await eventually(lambda: sum(task.done() for task in waiting) == 90)
+        assert index.stand_in_matches == before + 90
+        door.release()
+
+
+async def test_redis_slow_to_take_writes_keeps_them_and_is_not_in_use(door: Door) -> None:
+    options = SharedIndexOptions(deadline_s=0.05, write_deadline_s=0.1, probe_every_s=0.01, heartbeat_s=60.0)
+    async with an_index_that_knows_xxx(door, options) as index:
+        door.hold()
+        index.observe("b", chain("xx"))
+        await eventually(lambda: index.degraded_reason is DegradedReason.TIMEOUT)
+        assert index.queued_writes == 1
+        door.release()
+        await match_until(index, "xxx", lambda found: found.blocks == {"a": 3, "b": 2})
+        await eventually(lambda: index.degraded_reason is None)
+        assert index.dropped_writes == 0
+
+
+async def test_redis_slow_leaves_no_reply_of_a_cancelled_call_for_the_next_one(door: Door) -> None:
+    await door.open()
+    async with connect_one(door.url) as client:
+        for number in range(30):
+            assert await client.echo(f"before {number}") == f"before {number}".encode()
+            door.hold()
+            async with asyncio.TaskGroup() as group:
+                cancelled = group.create_task(client.echo(f"cancelled {number}"))
+                await eventually(lambda: door.held)
+                cancelled.cancel()
+            door.release()
+            async with asyncio.TaskGroup() as group:
+                answers = [group.create_task(client.echo(f"{number} {again}")) for again in range(5)]
+            assert [answer.result() for answer in answers] == [f"{number} {again}".encode() for again in range(5)]
