@@ -1,0 +1,262 @@
+"""The blocks of one cache as a forest: arrays indexed by small numbers, no Python object for a block.
+
+    engine's hash -> slot              slot -> parent, first child, siblings
+    our hash      -> slots             slot -> end, count, last: which of our blocks it completes, and their hashes
+                                       slot -> state: does it have a chain of ours?
+
+    tokens        0       16      32      48                blocks of ours: 16
+    one of 32     |---------------|                         completes 2: count 2, end 32
+    four of 8     |---|---|---|---|                         complete 0, 1, 0, 1: the second of each pair
+
+A slot's chain is read by walking up to the root. Engine blocks need not begin where ours do: what a slot holds of an
+unfinished block of ours stays with it (`_open`), and its descendants finish that block. Most engines' blocks are ours
+or a multiple of them, and then there is nothing of that.
+
+Several slots may stand for one chain (*twins*): an engine that hashes more than tokens tell us, such as a draft model's
+look-ahead, names one chain twice. The table of our hashes finds them.
+
+Memory for a block, at a million: see `size_bytes`. Blocks of several of ours need 8 bytes more for each further one.
+"""
+
+import sys
+from array import array
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import unpack
+
+from prefix_index.blocks import hashes_after
+from prefix_index.kv_events.slot_table import SlotTable
+from prefix_index.types import TOKEN_BYTES, Chain
+
+ROOT = -1
+"""The parent of the first block of a prompt; also: no child, no sibling."""
+UNKNOWN = -2
+"""The parent of a block that was only heard of as a parent."""
+NONE = -1
+
+
+class State(IntEnum):
+    """What is known of a slot's chain."""
+
+    FREE = 0
+    """No block."""
+    ORPHAN = 1
+    """Unknown, since a block before it is."""
+    OPAQUE = 2
+    """Not to be known from tokens, here and below: media, a root that nobody has, a hash that stands for two blocks."""
+    CHAINED = 3
+    """Known."""
+
+
+class Rows:
+    """A row of numbers for each slot, as wide as the widest so far."""
+
+    __slots__ = ("_numbers", "_slots", "width")
+
+    def __init__(self, typecode: str) -> None:
+        self._numbers = array(typecode)
+        self._slots = 0
+        self.width = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all rows."""
+        return len(self._numbers) * self._numbers.itemsize
+
+    def reach(self, slots: int) -> None:
+        """Make rows for that many slots."""
+        self._numbers.frombytes(bytes((slots - self._slots) * self.width * self._numbers.itemsize))
+        self._slots = slots
+
+    def put(self, slot: int, numbers: "array[int]") -> None:
+        """Set the beginning of a row. O(all rows) where it is wider than any before."""
+        if len(numbers) > self.width:
+            self._widen(len(numbers))
+        start = slot * self.width
+        self._numbers[start : start + len(numbers)] = numbers
+
+    def get(self, slot: int, count: int) -> "array[int]":
+        """The first `count` numbers of a row."""
+        start = slot * self.width
+        return self._numbers[start : start + count]
+
+    def _widen(self, width: int) -> None:
+        wider = array(self._numbers.typecode)
+        padding = array(self._numbers.typecode, [0] * (width - self.width))
+        for slot in range(self._slots):
+            wider += self.get(slot, self.width)
+            wider += padding
+        self._numbers, self.width = wider, width
+
+
+class Forest:
+    """Blocks and their chains. What the cache holds of them is the mirror's business.
+
+    `block_size` is ours, in tokens. Arrays are public to their one user, the mirror, which reads them in its loops.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.names = SlotTable()
+        self._ours = SlotTable()
+        self.last = self._ours.keys
+        """Our hash of the last whole block at or before the slot's end; of a chain's beginning, its root's."""
+        self.parent = array("i")
+        self.child = array("i")
+        self.after = array("i")
+        self._before = array("i")
+        self.state = bytearray()
+        self.end = array("I")
+        """Tokens of the chain up to and with this slot."""
+        self.count = array("H")
+        """Blocks of ours that end within this slot."""
+        self._inner = Rows("Q")
+        """Our hashes of those but the last."""
+        self._open = Rows("I")
+        """The slot's own tokens of the block of ours that it leaves unfinished."""
+        self._free = NONE
+
+    def __len__(self) -> int:
+        """Slots in use."""
+        return len(self.names)
+
+    @property
+    def slots(self) -> int:
+        """Slots there are, in use or not: every slot is below."""
+        return len(self.parent)
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all arrays."""
+        arrays = (self.parent, self.child, self.after, self._before, self.end, self.count)
+        rows = self._inner.size_bytes + self._open.size_bytes + len(self.state)
+        return sum(len(a) * a.itemsize for a in arrays) + rows + self.names.size_bytes + self._ours.size_bytes
+
+    def new(self, name: int) -> int:
+        """A slot for an engine's block that has none: an orphan of unknown parent."""
+        if self._free == NONE:
+            self._grow()
+        slot = self._free
+        self._free = self.after[slot]
+        self.names.put(slot, name)
+        self.parent[slot] = UNKNOWN
+        self.child[slot] = self.after[slot] = self._before[slot] = NONE
+        self.state[slot] = State.ORPHAN
+        return slot
+
+    def drop(self, slot: int) -> None:
+        """Free a slot without children."""
+        if self.parent[slot] >= 0:
+            self._unlink(slot)
+        if self.count[slot]:
+            self._ours.drop(slot)
+            self.count[slot] = 0
+        self.names.drop(slot)
+        self.state[slot] = State.FREE
+        self.after[slot], self._free = self._free, slot
+
+    def link(self, slot: int, parent: int) -> None:
+        """Give a slot of unknown parent its parent, or the root."""
+        self.parent[slot] = parent
+        if parent >= 0:
+            first = self.child[parent]
+            self.after[slot], self._before[slot] = first, NONE
+            if first != NONE:
+                self._before[first] = slot
+            self.child[parent] = slot
+
+    def children(self, slot: int) -> Iterator[int]:
+        """The children of a slot; those of the root are not linked."""
+        child = self.child[slot]
+        while child != NONE:
+            yield child
+            child = self.after[child]
+
+    def is_above(self, slot: int, other: int) -> bool:
+        """Whether `slot` is `other` or an ancestor of it. O(depth)."""
+        while other >= 0 and other != slot:
+            other = self.parent[other]
+        return other == slot
+
+    def start(self, slot: int) -> int:
+        """Tokens of the chain before this slot."""
+        parent = self.parent[slot]
+        return self.end[parent] if parent >= 0 else 0
+
+    def fix_chain(self, slot: int, tokens: bytes, before: int) -> None:
+        """The slot's chain goes on from its parent's, or from the hash `before` at the root, by these token ids.
+
+        Once for each slot. O(tokens), and O(slots in one block of ours) where the slot begins within one.
+        """
+        parent = self.parent[slot]
+        start, ours = 0, self.block_size
+        if parent >= 0:
+            start, before = self.end[parent], self.last[parent]
+        known = self._open_tokens(parent, start % ours)
+        end = start + len(tokens) // TOKEN_BYTES
+        count = end // ours - start // ours
+        self.end[slot], self.count[slot] = end, count
+        if rest := end % ours:
+            self._open.put(slot, array("I", tokens[-rest * TOKEN_BYTES :]))
+        if not count:
+            self.last[slot] = before
+            return
+        block_bytes = ours * TOKEN_BYTES
+        packed = hashes_after(before, (known + tokens)[: count * block_bytes], block_bytes)
+        *inner, last = unpack(f"<{count}Q", packed)
+        if inner:
+            self._inner.put(slot, array("Q", inner))
+        self._ours.put(slot, last)
+
+    def twins(self, slot: int) -> Iterator[int]:
+        """The slots that stand for the chain of this one, which completes a block of ours: itself among them."""
+        return self._ours.find_all(self.last[slot])
+
+    def chain(self, slot: int) -> Chain:
+        """The chain up to and with this slot. O(depth)."""
+        hashes = array("Q")
+        parent, count, last = self.parent, self.count, self.last
+        while slot >= 0:
+            if count[slot]:
+                hashes.append(last[slot])
+                if count[slot] > 1:
+                    hashes.extend(reversed(self._inner.get(slot, count[slot] - 1)))
+            slot = parent[slot]
+        hashes.reverse()
+        if sys.byteorder == "big":
+            hashes.byteswap()
+        return Chain(hashes.tobytes(), self.block_size, len(hashes) * self.block_size)
+
+    def _open_tokens(self, slot: int, tokens: int) -> bytes:
+        """The last `tokens` up to the end of a slot, all of one block of ours. O(slots that share it)."""
+        parts: list[bytes] = []
+        while tokens:
+            own = min(tokens, self.end[slot] - self.start(slot))
+            parts.append(self._open.get(slot, own).tobytes())
+            tokens -= own
+            slot = self.parent[slot]
+        return b"".join(reversed(parts))
+
+    def _unlink(self, slot: int) -> None:
+        before, after = self._before[slot], self.after[slot]
+        if before == NONE:
+            self.child[self.parent[slot]] = after
+        else:
+            self.after[before] = after
+        if after != NONE:
+            self._before[after] = before
+
+    def _grow(self) -> None:
+        old = self.slots
+        new = old + max(64, old // 8)
+        for numbers in (self.parent, self.child, self._before, self.end):
+            numbers.frombytes(bytes((new - old) * numbers.itemsize))
+        self.count.frombytes(bytes((new - old) * self.count.itemsize))
+        for keys in (self.names.keys, self.last):
+            keys.frombytes(bytes((new - old) * keys.itemsize))
+        self.state += bytes(new - old)
+        self._inner.reach(new)
+        self._open.reach(new)
+        self.after.extend(range(old + 1, new + 1))
+        self.after[new - 1] = self._free
+        self._free = old
