@@ -10,6 +10,7 @@ of the reference engine, which renders tools. `make test-engines` installs the s
 vLLM on a processor wants float32, no compilation (a start of minutes else) and blocks that are a multiple of 32.
 """
 
+import json
 import os
 import signal
 import socket
@@ -17,7 +18,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -41,7 +42,6 @@ _VLLM_ENVIRONMENT = {
     "KMP_BLOCKTIME": "0",
     "OMP_WAIT_POLICY": "PASSIVE",
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "0-1",
     "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_NO_USAGE_STATS": "1",
 }
@@ -56,13 +56,30 @@ class EngineServer:
     tokenizer: Path
     chat_template: Path
     log: Path
+    process: int = 0
+    """Of the server and all that it started: they are a group of that number."""
+
+
+@dataclass(frozen=True, slots=True)
+class VllmOptions:
+    """What tests of one kind want otherwise.
+
+    `port` 0 takes a free one. `kv_blocks` is the size of its cache, where it shall be small. `processors` to compute
+    on: two servers that share them starve each other. `kv_events` are the settings of `--kv-events-config`; with them
+    the server may be told to forget its cache.
+    """
+
+    port: int = 0
+    kv_blocks: int | None = None
+    processors: str = "0-1"
+    kv_events: Mapping[str, object] = field(default_factory=dict)
 
 
 @contextmanager
-def vllm(model: str, folder: Path) -> Iterator[EngineServer]:
+def vllm(model: str, folder: Path, more: VllmOptions = VllmOptions()) -> Iterator[EngineServer]:
     """vLLM with `model` ("tiny" or "smollm2"): about 40 s to start, 3 GB of memory. Logs to `folder`."""
     directory = ensure_model(model)
-    port = _free_port()
+    port = more.port or free_port()
     options = {
         "--block-size": str(VLLM_BLOCK_TOKENS),
         "--chat-template": str(TEMPLATE_WITH_TOOLS),
@@ -75,6 +92,17 @@ def vllm(model: str, folder: Path) -> Iterator[EngineServer]:
         "--served-model-name": MODEL,
         "--tool-call-parser": "hermes",
     }
+    environment = {**_VLLM_ENVIRONMENT, "VLLM_CPU_OMP_THREADS_BIND": more.processors}
+    if more.kv_blocks is not None:
+        options |= {
+            "--max-model-len": str(more.kv_blocks * VLLM_BLOCK_TOKENS // 2),
+            "--num-gpu-blocks-override": str(more.kv_blocks),
+        }
+    if more.kv_events:
+        options["--kv-events-config"] = json.dumps(
+            {"enable_kv_cache_events": True, "publisher": "zmq", **more.kv_events}
+        )
+        environment["VLLM_SERVER_DEV_MODE"] = "1"
     flags = (
         "--enable-auto-tool-choice",
         "--enable-prefix-caching",
@@ -83,14 +111,15 @@ def vllm(model: str, folder: Path) -> Iterator[EngineServer]:
     )
     # Its console script looks for a distribution called `vllm`, and this one is called otherwise.
     command = [str(_installed("vllm/bin/python")), "-m", "vllm.entrypoints.openai.api_server", *_flat(options), *flags]
-    with _running(command, folder / "vllm.log", b"Application startup complete", _VLLM_ENVIRONMENT) as log:
-        yield EngineServer("vllm", f"http://127.0.0.1:{port}", directory, TEMPLATE_WITH_TOOLS, log)
+    log = folder / "vllm.log"
+    with _running(command, log, b"Application startup complete", environment) as process:
+        yield EngineServer("vllm", f"http://127.0.0.1:{port}", directory, TEMPLATE_WITH_TOOLS, log, process)
 
 
 @contextmanager
 def llamacpp(model: str, folder: Path) -> Iterator[EngineServer]:
     """llama.cpp's server with `model` and one slot: about 2 s to start, 0.6 GB of memory. Logs to `folder`."""
-    port = _free_port()
+    port = free_port()
     options = {
         "--alias": MODEL,
         "--cache-ram": "0",
@@ -104,8 +133,10 @@ def llamacpp(model: str, folder: Path) -> Iterator[EngineServer]:
     }
     binary = _installed("llamacpp/build/bin/llama-server")
     command = [str(binary), *_flat(options), "--jinja", "--metrics", "--slots"]
-    with _running(command, folder / "llamacpp.log", b"listening on", {}) as log:
-        yield EngineServer("llamacpp", f"http://127.0.0.1:{port}", ensure_model("tiny"), TEMPLATE_WITH_TOOLS, log)
+    log = folder / "llamacpp.log"
+    with _running(command, log, b"listening on", {}) as process:
+        url = f"http://127.0.0.1:{port}"
+        yield EngineServer("llamacpp", url, ensure_model("tiny"), TEMPLATE_WITH_TOOLS, log, process)
 
 
 def version_of(server: EngineServer) -> str:
@@ -117,8 +148,8 @@ def version_of(server: EngineServer) -> str:
 
 
 @contextmanager
-def _running(command: Sequence[str], log: Path, ready: bytes, environment: Mapping[str, str]) -> Iterator[Path]:
-    """A server whose log says `ready` when it listens."""
+def _running(command: Sequence[str], log: Path, ready: bytes, environment: Mapping[str, str]) -> Iterator[int]:
+    """A server whose log says `ready` when it listens; its process's number, which is its group's too."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -133,7 +164,7 @@ def _running(command: Sequence[str], log: Path, ready: bytes, environment: Mappi
     try:
         words.heard.wait(READY_WITHIN_S)
         assert words.is_ready, f"the server ended, or was not ready in {READY_WITHIN_S:g} s: {_last_words(log)}"
-        yield log
+        yield process.pid
     finally:
         _stop(process)
         words.join(STOPPED_WITHIN_S)
@@ -185,7 +216,8 @@ def _flat(options: Mapping[str, str]) -> list[str]:
     return [word for option in options.items() for word in option]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens at now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
