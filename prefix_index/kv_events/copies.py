@@ -3,7 +3,8 @@
     plane (level 0, group 0)   slot -> copies        a block's level is the nearest memory of which **all** groups
     have it plane (level 0, group 1)   slot -> copies plane (level 1, group 0)   slot -> copies
 
-A group that is not named is group 0: engines that have one group do not always name it.
+A group that is not named is group 0: engines that have one group do not always name it. Groups become known with their
+first block; those of an engine all do in its first batch.
 """
 
 LEVELS = 3
@@ -40,6 +41,11 @@ class Copies:
         new = bytes(slots - len(self.held))
         for counts in (self.held, *self._planes.values()):
             counts.extend(new)
+
+    @property
+    def groups(self) -> int:
+        """Planes there are: one more, and the level of any block may be another."""
+        return len(self._planes)
 
     def add(self, slot: int, level: int, group: int | None) -> None:
         """One copy more."""

@@ -172,8 +172,10 @@ class Mirror:
         return slot
 
     def _add(self, slot: int, claim: Claim, group: int | None) -> None:
-        was_held = self._copies.held[slot] > 0
+        was_held, groups = self._copies.held[slot] > 0, self._copies.groups
         self._copies.add(slot, CLAIMS.index(claim), group)
+        if self._copies.groups > groups:
+            self._touched.update(dict.fromkeys(range(self._forest.slots)))
         self._tally[self._forest.state[slot]] += (self._copies.held[slot] > 0) - was_held
         self._touched[slot] = None
 
