@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from backends import BackendError, Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
 from billing import BillingError, PriceBook, open_ledger
 from gateway.admin import admin_app
-from gateway.config import Backend, Config, ConfigInvalid, admin_token, backend_key, salt_secret
+from gateway.config import Backend, Config, ConfigInvalid, admin_token, backend_key, redis_access, salt_secret
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
 from gateway.edge.auth import Authenticator, KeysFileInvalid, load_keys, open_to_all
@@ -35,6 +35,7 @@ from gateway.status import StatusPages
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.wire import Receive, Scope, Send
 from prefix_index import (
+    DegradedReason,
     EmbeddedServer,
     EmbeddedServerFailed,
     PrefixIndexError,
@@ -91,7 +92,7 @@ class Gateway:
         clocks = Clocks()
         async with AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(open_ledger(config.ledger.path, book, sync=config.ledger.sync))
-            redis = await _redis(config, stack)
+            redis = await _redis(config, self._environment, stack)
             index = _index(config, redis)
             client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
             registry = await stack.enter_async_context(
@@ -216,20 +217,34 @@ def _pipeline_options(config: Config) -> PipelineOptions:
     )
 
 
-async def _redis(config: Config, stack: AsyncExitStack) -> RedisClient | None:
+async def _redis(config: Config, environment: Mapping[str, str], stack: AsyncExitStack) -> RedisClient | None:
     """A client of the configured server, else of a private Valkey; None where there is neither."""
     settings = config.index
-    url = settings.redis_url
-    if url is None and settings.embedded:
-        try:
-            url = (await stack.enter_async_context(EmbeddedServer(directory=settings.dir))).url
-        except EmbeddedServerFailed as error:
-            LOGGER.warning("no private Valkey, so the prefix index lives in this process alone: %s", error)
-    return None if url is None else await stack.enter_async_context(connect(url))
+    if settings.redis_url is not None:
+        return await stack.enter_async_context(connect(settings.redis_url, redis_access(settings, environment)))
+    if not settings.embedded:
+        return None
+    try:
+        server = await stack.enter_async_context(EmbeddedServer(directory=settings.dir))
+    except EmbeddedServerFailed as error:
+        LOGGER.warning("no private Valkey, so the prefix index lives in this process alone: %s", error)
+        return None
+    return await stack.enter_async_context(connect(server.url))
 
 
 def _index(config: Config, redis: RedisClient | None) -> SharedIndex:
-    """The index on that server, else in this process alone."""
-    options = SharedIndexOptions(deadline_s=config.index.deadline_ms / _MS)
-    replica = f"{os.getpid()}-{secrets.token_hex(4)}"
-    return SharedIndex(redis, pool=config.index.pool, replica=replica, options=options)
+    """The index on that server, else in this process alone: degraded, unless that is what was asked for."""
+    settings = config.index
+    options = SharedIndexOptions(
+        deadline_s=settings.deadline_ms / _MS,
+        speculative_s=settings.speculative_s,
+        shards=settings.shards,
+        max_bytes=settings.max_bytes,
+    )
+    return SharedIndex(
+        redis,
+        pool=settings.pool,
+        replica=f"{os.getpid()}-{secrets.token_hex(4)}",
+        options=options,
+        stand_in_reason=DegradedReason.UNREACHABLE if redis is None and settings.embedded else None,
+    )

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import ErrorDetails
 
 from gateway.strict_yaml import load_yaml
+from prefix_index import RedisAccess, read_address
 
 ENV_PREFIX = "PREFIXGATE_"
 _ENV_NOT_CONFIG = frozenset({"PREFIXGATE_CONFIG", "PREFIXGATE_CACHE_DIR", "PREFIXGATE_REFERENCE_API_KEY"})
@@ -28,6 +29,7 @@ _ENV_NOT_CONFIG = frozenset({"PREFIXGATE_CONFIG", "PREFIXGATE_CACHE_DIR", "PREFI
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Names of tenants, keys, share groups and backends: safe in headers, labels, URLs and YAML."""
 
+GiB = 1 << 30
 PositiveFloat = Annotated[float, Field(gt=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
 
@@ -124,12 +126,30 @@ class Index(_Section):
     """The prefix index."""
 
     redis_url: str | None = Field(
-        None, description="Server to share the index on (redis://, rediss:// or unix://); default: a private Valkey."
+        None,
+        description="Where to share the index: redis://, unix://, redis+sentinel:// or redis+cluster://, with TLS"
+        " rediss...; default: a private Valkey.",
+    )
+    redis_username: str | None = Field(None, description="User at Redis; default: the default user.")
+    redis_password_file: Path | None = Field(None, description="File with the password of that user.")
+    redis_password_env: str | None = Field(None, description="Environment variable with the password of that user.")
+    redis_ca_file: Path | None = Field(None, description="Certificate authorities to trust beside the system's.")
+    redis_cert_file: Path | None = Field(None, description="Client certificate for Redis and sentinels.")
+    redis_key_file: Path | None = Field(None, description="Private key of that certificate.")
+    sentinel_username: str | None = Field(None, description="User at the sentinels; default: the default user.")
+    sentinel_password_file: Path | None = Field(None, description="File with the password of the sentinels.")
+    sentinel_password_env: str | None = Field(
+        None, description="Environment variable with the password of the sentinels."
     )
     embedded: bool = Field(True, description="Start a private Valkey when no redis_url is given (extra `embedded`).")
     dir: Path | None = Field(None, description="Keep the private Valkey's data here, so that it survives a restart.")
     pool: str = Field("default", pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the pool of endpoints.")
+    shards: int = Field(1, ge=1, le=64, description="Parts of the index, each in a slot of its own in a cluster.")
     deadline_ms: PositiveFloat = Field(5.0, description="Longest wait for Redis before the local twin answers, ms.")
+    speculative_s: PositiveFloat = Field(
+        60.0, description="How long a prompt that was sent counts as cached before the engine has said so, seconds."
+    )
+    max_bytes: int = Field(4 * GiB, ge=1 << 20, description="Most memory of the index in Redis, all shards, bytes.")
     block_size: PositiveInt | None = Field(
         None, description="Tokens a block; default: what the engines of a model report (their greatest common divisor)."
     )
@@ -139,10 +159,19 @@ class Index(_Section):
 
     @field_validator("redis_url")
     @classmethod
-    def _known_scheme(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("the URL must start with redis://, rediss:// or unix://")
+    def _readable(cls, url: str | None) -> str | None:
+        if url is not None:
+            read_address(url)
         return url
+
+    @model_validator(mode="after")
+    def _one_password(self) -> "Index":
+        if self.redis_password_file is not None and self.redis_password_env is not None:
+            raise ValueError("the password is given twice: redis_password_file and redis_password_env")
+        given = self.redis_password_file is not None or self.redis_password_env is not None
+        if given and self.redis_url is not None and read_address(self.redis_url).password is not None:
+            raise ValueError("the password is given twice: in redis_url and by file or variable")
+        return self
 
 
 class Ledger(_Section):
@@ -260,13 +289,22 @@ def process_environment() -> Mapping[str, str]:
 
 def backend_key(backend: Backend, environment: Mapping[str, str]) -> str | None:
     """The key that a backend wants, from its file or variable. Raises `ConfigInvalid` where it is missing."""
-    if backend.api_key_file is not None:
-        return _secret_file(backend.api_key_file).decode().strip()
-    if backend.api_key_env is not None:
-        if backend.api_key_env not in environment:
-            raise ConfigInvalid(f"backend {backend.name}: the variable {backend.api_key_env} is not set")
-        return environment[backend.api_key_env]
-    return None
+    return _secret(backend.api_key_file, backend.api_key_env, f"backend {backend.name}", environment)
+
+
+def redis_access(index: Index, environment: Mapping[str, str]) -> RedisAccess:
+    """Who we are to Redis, passwords read. Raises `ConfigInvalid` where one is missing."""
+    return RedisAccess(
+        username=index.redis_username,
+        password=_secret(index.redis_password_file, index.redis_password_env, "index.redis_password", environment),
+        sentinel_username=index.sentinel_username,
+        sentinel_password=_secret(
+            index.sentinel_password_file, index.sentinel_password_env, "index.sentinel_password", environment
+        ),
+        ca_file=index.redis_ca_file,
+        cert_file=index.redis_cert_file,
+        key_file=index.redis_key_file,
+    )
 
 
 def salt_secret(config: Config) -> bytes:
@@ -282,6 +320,17 @@ def admin_token(config: Config) -> str | None:
     if not token:
         raise ConfigInvalid(f"the admin token at {config.admin_token_file} is empty")
     return token
+
+
+def _secret(file: Path | None, variable: str | None, whose: str, environment: Mapping[str, str]) -> str | None:
+    """A secret from the one place or the other, None where there is neither."""
+    if file is not None:
+        return _secret_file(file).decode(errors="replace").strip()
+    if variable is not None:
+        if variable not in environment:
+            raise ConfigInvalid(f"{whose}: the variable {variable} is not set")
+        return environment[variable]
+    return None
 
 
 def _secret_file(path: Path) -> bytes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 from prefix_index.errors import RedisAddressInvalid
 
@@ -24,7 +24,10 @@ SCHEMES: Final = (
     "redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://"
 )
 
-_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]@/]+)(?::([0-9]{1,5}))?")
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+
+
+_OPTIONS = frozenset({"db", "ssl_cert_reqs", "ssl_check_hostname"})
 
 
 class Shape(Enum):
@@ -82,14 +85,18 @@ def read_address(url: str) -> RedisAddress:
     shape = {"": Shape.SINGLE, "sentinel": Shape.SENTINEL, "cluster": Shape.CLUSTER}.get(suffix)
     if not separator or shape is None or kind not in ("redis", "rediss", *(("unix",) if not suffix else ())):
         raise RedisAddressInvalid(f"the URL must start with {SCHEMES}")
+    if "#" in rest:
+        raise RedisAddressInvalid("a # in the URL is percent-encoded, %23")
+    rest, _, query = rest.partition("?")
+    if not set(parse_qs(query, keep_blank_values=True)) <= _OPTIONS or not _are_numbers(query):
+        raise RedisAddressInvalid(f"after a question mark only these are understood: {', '.join(sorted(_OPTIONS))}")
+    if query and shape is not Shape.SINGLE:
+        raise RedisAddressInvalid("only redis://, rediss:// and unix:// take options after a question mark")
     if kind == "unix":
         return _read_socket(url, rest)
-    rest, _, query = rest.partition("?")
     authority, _, path = rest.partition("/")
     login, _, hosts = authority.rpartition("@")
     username, _, password = login.partition(":")
-    if query and shape is not Shape.SINGLE:
-        raise RedisAddressInvalid("only redis://, rediss:// and unix:// take options after a question mark")
     service, db = _read_path(shape, path)
     return RedisAddress(
         shape=shape,
@@ -103,8 +110,13 @@ def read_address(url: str) -> RedisAddress:
     )
 
 
+def _are_numbers(query: str) -> bool:
+    """Whether all numbers of databases are such."""
+    return all(number.isdecimal() for number in parse_qs(query, keep_blank_values=True).get("db", ()))
+
+
 def _read_socket(url: str, rest: str) -> RedisAddress:
-    login, _, path = rest.partition("?")[0].rpartition("@")
+    login, _, path = rest.rpartition("@")
     username, _, password = login.partition(":")
     if not path.startswith("/"):
         raise RedisAddressInvalid("unix:// needs the absolute path of a socket, as in unix:///run/redis.sock")
@@ -134,7 +146,7 @@ def _read_path(shape: Shape, path: str) -> tuple[str, int]:
     """Service and number of the database."""
     if shape is Shape.SENTINEL:
         service, _, db = path.partition("/")
-        if not service:
+        if not re.fullmatch(r"[^@:#]+", service):
             raise RedisAddressInvalid("redis+sentinel:// needs the name of the service: redis+sentinel://HOST/SERVICE")
     else:
         service, db = "", path

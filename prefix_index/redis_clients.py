@@ -5,6 +5,7 @@ They return bytes, retry nothing, since whoever calls has a deadline, and connec
 """
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -49,10 +50,7 @@ def connect_one(url: str, access: RedisAccess | None = None) -> Redis:
         raise RedisAddressInvalid("a cluster is not one server")
     if address.shape is Shape.SENTINEL:
         return _behind_sentinels(address, access or RedisAccess(), settings)
-    try:
-        return Redis.from_url(url, retry=_never(), **settings)
-    except (ValueError, TypeError, redis_errors.RedisError):
-        raise RedisAddressInvalid("an option after the question mark is not understood") from None
+    return Redis.from_url(url, retry=_never(), **settings)
 
 
 async def primary_of(client: RedisClient, key: bytes) -> Redis:
@@ -89,6 +87,13 @@ _COMMON: Mapping[str, Any] = {
 
 
 def _trust(access: RedisAccess) -> dict[str, Any]:
+    """The files of TLS, looked at once: redis-py would find out that one is missing at each connection."""
+    try:
+        context = ssl.create_default_context(cafile=access.ca_file)
+        if access.cert_file is not None:
+            context.load_cert_chain(access.cert_file, access.key_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise RedisAddressInvalid(f"the files for TLS to Redis cannot be used: {error.strerror}") from None
     files = {"ssl_ca_certs": access.ca_file, "ssl_certfile": access.cert_file, "ssl_keyfile": access.key_file}
     return {name: str(file) for name, file in files.items() if file is not None}
 

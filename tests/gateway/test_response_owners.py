@@ -8,7 +8,8 @@ import pytest
 
 from gateway.response_owners import LONGEST_ID_CHARS, ResponseOwners
 from gateway.types import TenantId
-from prefix_index import EmbeddedServer, connect
+from prefix_index import EmbeddedServer
+from prefix_index.redis_clients import connect_one
 
 ONE, TWO = TenantId("one"), TenantId("two")
 
@@ -54,7 +55,7 @@ async def test_the_oldest_goes_first_and_an_endless_id_is_not_kept() -> None:
 
 
 async def test_every_replica_of_a_pool_knows_and_no_other_pool_does(url: str) -> None:
-    async with connect(url) as redis, connect(url) as again:
+    async with connect_one(url) as redis, connect_one(url) as again:
         await ResponseOwners(redis, "a").remember("resp_1", ONE, "e0@1")
         replica, other_pool = ResponseOwners(again, "a"), ResponseOwners(again, "b")
         assert await replica.holder_of("resp_1", ONE) == "e0@1"
@@ -63,7 +64,7 @@ async def test_every_replica_of_a_pool_knows_and_no_other_pool_does(url: str) ->
 
 
 async def test_replicas_agree_that_an_id_given_twice_is_nobodys(url: str) -> None:
-    async with connect(url) as redis:
+    async with connect_one(url) as redis:
         await ResponseOwners(redis).remember("resp_1", ONE, "e0@1")
         await ResponseOwners(redis).remember("resp_1", TWO, "e0@1")
         fresh = ResponseOwners(redis)
@@ -72,7 +73,7 @@ async def test_replicas_agree_that_an_id_given_twice_is_nobodys(url: str) -> Non
 
 
 async def test_a_replica_learns_that_an_id_of_its_own_has_become_nobodys_elsewhere(url: str) -> None:
-    async with connect(url) as redis:
+    async with connect_one(url) as redis:
         first, second = ResponseOwners(redis), ResponseOwners(redis)
         await first.remember("resp_1", ONE, "e0@1")
         await second.remember("resp_1", TWO, "e0@1")
@@ -82,7 +83,7 @@ async def test_a_replica_learns_that_an_id_of_its_own_has_become_nobodys_elsewhe
 
 
 async def test_redis_holds_no_id_and_forgets_in_time(url: str) -> None:
-    async with connect(url) as redis:
+    async with connect_one(url) as redis:
         await ResponseOwners(redis).remember("resp_secret", ONE, "e0@1")
         (key,) = [key async for key in redis.scan_iter("*response*")]
         assert b"secret" not in key
@@ -94,7 +95,7 @@ async def test_a_redis_that_is_away_or_silent_makes_nobody_wait_and_nothing_fail
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         for url in (f"redis://127.0.0.1:{silent.getsockname()[1]}", "redis://127.0.0.1:1"):
-            async with connect(url) as redis:
+            async with connect_one(url) as redis:
                 owners = ResponseOwners(redis)
                 await owners.remember("resp_1", ONE, "e0@1")
                 assert await owners.holder_of("resp_1", ONE) == "e0@1"

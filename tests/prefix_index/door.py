@@ -1,6 +1,7 @@
-"""A TCP door in front of a server on a Unix socket, to break the way to it without breaking the server."""
+"""A TCP door in front of a server, to break the way to it without breaking the server, or to lay TLS over it."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -10,8 +11,10 @@ WITHIN_S = 10.0
 class Door:
     """Listens on a port of its own, which stays the same however often it is shut."""
 
-    def __init__(self, server_url: str) -> None:
+    def __init__(self, server_url: str, tls: ssl.SSLContext | None = None) -> None:
+        """`server_url` is unix://PATH or redis://127.0.0.1:PORT; with `tls` the door speaks that."""
         self.server_url = server_url
+        self._tls = tls
         self.port = 0
         self._listener: asyncio.Server | None = None
         self._streams: set[asyncio.StreamWriter] = set()
@@ -29,7 +32,7 @@ class Door:
     @property
     def url(self) -> str:
         """Where clients knock."""
-        return f"redis://127.0.0.1:{self.port}"
+        return f"redis{'s' if self._tls else ''}://127.0.0.1:{self.port}"
 
     async def choose_port(self) -> None:
         """Settle on a port while nothing listens on it."""
@@ -73,7 +76,7 @@ class Door:
             self._listener = None
 
     async def _listen(self) -> None:
-        self._listener = await asyncio.start_server(self._enter, "127.0.0.1", self.port)
+        self._listener = await asyncio.start_server(self._enter, "127.0.0.1", self.port, ssl=self._tls)
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -92,7 +95,10 @@ class Door:
             self._streams.discard(writer)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        back, forth = await asyncio.open_unix_connection(self.server_url.removeprefix("unix://"))
+        if self.server_url.startswith("unix://"):
+            back, forth = await asyncio.open_unix_connection(self.server_url.removeprefix("unix://"))
+        else:
+            back, forth = await asyncio.open_connection("127.0.0.1", int(self.server_url.rpartition(":")[2]))
         self._streams.add(forth)
         try:
             async with asyncio.TaskGroup() as both_ways:
@@ -117,8 +123,8 @@ class Door:
         target.close()
 
 
-async def eventually(condition: Callable[[], object], what: str = "") -> None:
+async def eventually(condition: Callable[[], object], *, within_s: float = WITHIN_S) -> None:
     """Wait until a condition holds; fails after a deadline."""
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(within_s):
         while not condition():
             await asyncio.sleep(0.002)

@@ -12,7 +12,7 @@ import pytest
 
 from prefix_index.embedded import EmbeddedServer
 from prefix_index.errors import EmbeddedServerFailed
-from prefix_index.redis_link import connect
+from prefix_index.redis_clients import connect_one
 from prefix_index.redis_radix import RedisRadix
 from tests.prefix_index.door import eventually
 from tests.prefix_index.subjects import chain
@@ -27,7 +27,7 @@ def runs(pid: int) -> bool:
 
 
 async def test_it_answers_on_a_socket_that_nobody_else_can_reach() -> None:
-    async with EmbeddedServer() as server, connect(server.url) as client:
+    async with EmbeddedServer() as server, connect_one(server.url) as client:
         assert await client.ping()
         socket = Path(server.url.removeprefix("unix://"))
         assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
@@ -51,7 +51,7 @@ async def test_stopping_leaves_neither_process_nor_files() -> None:
 async def test_it_can_be_started_again() -> None:
     server = EmbeddedServer()
     for _ in range(2):
-        async with server, connect(server.url) as client:
+        async with server, connect_one(server.url) as client:
             assert await client.ping()
 
 
@@ -86,14 +86,14 @@ async def test_a_server_that_died_is_noticed_and_started_again() -> None:
     os.kill(server.pid, signal.SIGKILL)
     await eventually(lambda: server.pid is None)
     await server.start()
-    async with connect(server.url) as client:
+    async with connect_one(server.url) as client:
         assert await client.ping()
     await server.stop()
 
 
 async def test_with_a_directory_the_index_survives_a_restart(tmp_path: Path) -> None:
     for round_ in range(2):
-        async with EmbeddedServer(directory=tmp_path / "index") as server, connect(server.url) as client:
+        async with EmbeddedServer(directory=tmp_path / "index") as server, connect_one(server.url) as client:
             index = RedisRadix(client, "p")
             assert (await index.match(chain("xxx"))).blocks == ({"a": 3} if round_ else {})
             await index.observe("a", chain("xxx"))
@@ -143,5 +143,5 @@ async def test_a_long_temporary_directory_does_not_break_the_socket(
     long = tmp_path / ("d" * 100)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    async with EmbeddedServer() as server, connect(server.url) as client:
+    async with EmbeddedServer() as server, connect_one(server.url) as client:
         assert await client.ping()

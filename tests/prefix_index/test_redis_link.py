@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from prefix_index.errors import IndexUnavailable
-from prefix_index.redis_link import RedisLink, connect, unavailable
+from prefix_index.redis_clients import connect_one
+from prefix_index.redis_link import RedisLink, unavailable
 from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import Call, pool_keys
 from prefix_index.types import DegradedReason
@@ -19,7 +20,7 @@ class CountingLink(RedisLink):
     """Remembers how many calls each pipeline had, and can hold pipelines back."""
 
     def __init__(self, url: str) -> None:
-        self.client = connect(url)
+        self.client = connect_one(url)
         super().__init__(self.client, pool_keys("link"))
         self.sizes: list[int] = []
         self.gate = asyncio.Event()
@@ -96,7 +97,7 @@ async def test_all_callers_hear_that_the_server_is_away(door: Door) -> None:
 )
 async def test_what_does_not_speak_our_protocol_is_not_believed(door: Door, nonsense: bytes) -> None:
     await door.babble(nonsense)
-    async with connect(door.url) as client, asyncio.timeout(5):
+    async with connect_one(door.url) as client, asyncio.timeout(5):
         with pytest.raises(IndexUnavailable) as failure:
             await RedisRadix(client, "p").blocks_of("a")
     assert failure.value.reason in (DegradedReason.BAD_ANSWER, DegradedReason.UNREACHABLE)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 from prefix_index.index_options import SharedIndexOptions
 from prefix_index.redis_clients import connect_one
@@ -117,14 +118,18 @@ async def test_redis_slow_to_take_writes_keeps_them_and_is_not_in_use(door: Door
 async def test_redis_slow_leaves_no_reply_of_a_cancelled_call_for_the_next_one(door: Door) -> None:
     await door.open()
     async with connect_one(door.url) as client:
+
+        async def echo(text: str) -> bytes:
+            return cast(bytes, await client.echo(text))
+
         for number in range(30):
-            assert await client.echo(f"before {number}") == f"before {number}".encode()
+            assert await echo(f"before {number}") == f"before {number}".encode()
             door.hold()
             async with asyncio.TaskGroup() as group:
-                cancelled = group.create_task(client.echo(f"cancelled {number}"))
+                cancelled = group.create_task(echo(f"cancelled {number}"))
                 await eventually(lambda: door.held)
                 cancelled.cancel()
             door.release()
             async with asyncio.TaskGroup() as group:
-                answers = [group.create_task(client.echo(f"{number} {again}")) for again in range(5)]
+                answers = [group.create_task(echo(f"{number} {again}")) for again in range(5)]
             assert [answer.result() for answer in answers] == [f"{number} {again}".encode() for again in range(5)]

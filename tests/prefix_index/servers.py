@@ -1,0 +1,165 @@
+"""Real servers in all shapes: one alone, a cluster, a primary with a replica and sentinels."""
+
+import asyncio
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from redis import exceptions as redis_errors
+from redis.asyncio import Redis
+
+from prefix_index.embedded import _packaged_binary
+from tests.prefix_index.door import WITHIN_S
+
+SERVICE = "index"
+
+
+@dataclass
+class Server:
+    """One process on one port of this machine."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+    client: Redis = field(init=False)
+    """A client for the test itself."""
+
+    def __post_init__(self) -> None:
+        self.client = Redis(port=self.port, protocol=2)
+
+    async def ask(self, *command: str | bytes | int) -> object:
+        """The reply to a command."""
+        return await cast(Callable[..., Awaitable[object]], self.client.execute_command)(*command)
+
+    def kill(self) -> None:
+        """End the process as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that nobody uses at present."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@asynccontextmanager
+async def a_server(
+    directory: Path, port: int, settings: Iterable[str] = (), *, sentinel: bool = False
+) -> AsyncIterator[Server]:
+    """A server that answers; it is killed at the end."""
+    directory.mkdir(parents=True)
+    config = directory / "server.conf"
+    lines = (f"port {port}", "bind 127.0.0.1", f"dir {directory}", f"logfile {directory / 'log'}", *settings)
+    config.write_text("\n".join([*lines, *(() if sentinel else ('save ""', "repl-diskless-sync-delay 0"))]) + "\n")
+    command = [str(_packaged_binary()), str(config), *(["--sentinel"] if sentinel else [])]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    running = Server(port, process)
+    try:
+        await until(running.client.ping)
+        yield running
+    finally:
+        running.kill()
+        await running.client.aclose()
+
+
+async def until(ask: Callable[[], object], met: Callable[[object], object] = lambda _: True) -> None:
+    """Ask again and again until the answer is as awaited; errors are no answers."""
+    async with asyncio.timeout(WITHIN_S * 2):
+        while True:
+            with suppress(redis_errors.RedisError, OSError):
+                if met(await cast(Awaitable[object], ask())):
+                    return
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def cluster(directory: Path, *, replicas: int = 0) -> AsyncIterator[list[Server]]:
+    """Three primaries that share the slots, then `replicas` of the first one."""
+    number = 3 + replicas
+    ports = free_ports(2 * number)
+    async with AsyncExitStack() as stack:
+        nodes = []
+        for at in range(number):
+            settings = (
+                "cluster-enabled yes",
+                f"cluster-port {ports[number + at]}",
+                "cluster-node-timeout 500",
+                "cluster-replica-validity-factor 0",
+            )
+            nodes.append(await stack.enter_async_context(a_server(directory / f"node{at}", ports[at], settings)))
+        bounds = (0, 5461, 10923, 16384)
+        for at in range(3):
+            await nodes[at].ask("CLUSTER", "ADDSLOTSRANGE", bounds[at], bounds[at + 1] - 1)
+        for at in range(1, number):
+            await nodes[at].ask("CLUSTER", "MEET", "127.0.0.1", ports[0], ports[number])
+        for node in nodes:
+            await until(partial(node.ask, "CLUSTER", "INFO"), _knows(number))
+        first = cast(bytes, await nodes[0].ask("CLUSTER", "MYID")).decode()
+        for node in nodes[3:]:
+            await until(partial(node.ask, "CLUSTER", "REPLICATE", first))
+            await until(partial(node.ask, "INFO", "replication"), _is_linked)
+        yield nodes
+
+
+def _knows(number: int) -> Callable[[object], bool]:
+    def met(info: object) -> bool:
+        text = str(info)
+        return "cluster_state:ok" in text and f"cluster_known_nodes:{number}" in text
+
+    return met
+
+
+def _is_linked(info: object) -> bool:
+    return cast(dict[str, object], info).get("master_link_status") == "up"
+
+
+@dataclass
+class Watched:
+    """A primary with a replica, and the sentinels that watch them."""
+
+    primary: Server
+    replica: Server
+    sentinels: list[Server]
+
+    @property
+    def url(self) -> str:
+        """For `connect`."""
+        return f"redis+sentinel://{','.join(f'127.0.0.1:{one.port}' for one in self.sentinels)}/{SERVICE}"
+
+
+@asynccontextmanager
+async def watched(directory: Path, settings: Iterable[str] = ()) -> AsyncIterator[Watched]:
+    """A primary, a replica and three sentinels that know each other."""
+    ports = free_ports(5)
+    async with AsyncExitStack() as stack:
+        primary = await stack.enter_async_context(a_server(directory / "primary", ports[0], settings))
+        following = (*settings, f"replicaof 127.0.0.1 {primary.port}")
+        replica = await stack.enter_async_context(a_server(directory / "replica", ports[1], following))
+        await until(lambda: replica.ask("INFO", "replication"), _is_linked)
+        sentinels = []
+        for at, port in enumerate(ports[2:]):
+            watching = (
+                f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 2",
+                f"sentinel down-after-milliseconds {SERVICE} 300",
+                f"sentinel failover-timeout {SERVICE} 2000",
+            )
+            sentinels.append(
+                await stack.enter_async_context(a_server(directory / f"sentinel{at}", port, watching, sentinel=True))
+            )
+        for sentinel in sentinels:
+            await until(partial(sentinel.ask, "SENTINEL", "MASTER", SERVICE), _sees_all)
+        yield Watched(primary, replica, sentinels)
+
+
+def _sees_all(state: object) -> bool:
+    flat = cast(list[bytes], state)
+    seen = dict(zip(flat[::2], flat[1::2], strict=True))
+    return seen[b"num-slaves"] == b"1" and seen[b"num-other-sentinels"] == b"2"
