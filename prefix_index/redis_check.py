@@ -131,6 +131,8 @@ def _broken_slots(pool: _Pool) -> Iterable[str]:
     everyone = [*living, *dead, *free]
     if len(everyone) != len(set(everyone)) or set(everyone) != set(range(int(registry.get(b"next", 0)))):
         yield "a slot is living, dead and free not exactly once"
+    if int(registry.get(b"seats", 0)) != len(living):
+        yield f"{int(registry.get(b'seats', 0))} seats are counted, and {len(living)} are taken"
     held = dict.fromkeys(everyone, 0)
     for node in pool.nodes.values():
         for slot in node.slots:

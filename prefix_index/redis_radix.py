@@ -33,7 +33,7 @@ DEFAULT_TTL_S = 24 * 3600
 """What nobody used for a day goes, and the keys of a pool that nobody writes to."""
 
 DEFAULT_MAX_BYTES = 4 << 30
-"""Memory for one pool: 30 million blocks of prompts that share nothing, some 500 million tokens."""
+"""Memory for one pool: 10 million prompts of 8 blocks that share nothing."""
 
 
 class RedisRadix:

@@ -16,6 +16,9 @@ from prefix_index.types import HASH_BYTES, Chain, Claim, Load, Match
 KEY_VERSION = 2
 """Layout of the keys and what their hashes mean; another layout lives beside it under another number."""
 
+SLOTS = 2048
+"""Seats of a pool: claims × holders."""
+
 LRU_SPAN = 1 << 42
 """Scores in the order of use are slot × this + tick."""
 
@@ -157,6 +160,8 @@ def _read_path(path: Sequence[object], slots: Mapping[int, tuple[Claim, str]], n
     runs: dict[Claim, dict[str, int]] = {claim: {} for claim in Claim}
     ages_s: dict[str, float] = {}
     seen = 0
+    if len(path) % 3:
+        raise ValueError("a path is made of bits, ends and seconds")
     for at in range(len(path) - 3, -1, -3):
         bits, end = _as_bytes(path[at]), _as_int(path[at + 1])
         (used_s,) = struct.unpack(">I", _as_bytes(path[at + 2]))

@@ -15,7 +15,7 @@ KEYS, always all seven, always in this order, all with one hash tag (one slot of
                  prev(8) | second of last use(4, big-endian) | zero bytes skipped(1) | length of bits - 1 (1) | bits | rest of the edge
   2 lru    zset  slot(2) | 2^32-1-start(4) | name(8)  scored  slot * 2^42 + tick
   3 kids   zset  prev | name, all scored 0: the nodes that start right after block `prev`; roots are not listed
-  4 reg    hash  v version, born, t last tick, b last beat, blocks stored, next, free, dead, cursor;
+  4 reg    hash  v version, born, t last tick, b last beat, blocks stored, seats taken, next, free, dead, cursor;
                  h:<holder> its generation and seats, as in 81234:c3s7; n:<slot> blocks held
   5 who    hash  slot -> generation:claim holder, living seats only
   6 beats  hash  replica -> time of its last loads, in microseconds
@@ -42,12 +42,15 @@ Invariants: who holds a node holds its parent; in a seat's order a child comes b
 is deleted at once. A leaf of one holder grows and shrinks in place; a node and its only child become one again when the
 same seats hold both and used both in the same calls, so a chat that grows turn by turn stays one node.
 
-Bounded. Work: 512 nodes walked, 512 visited by forget, 128 taken by evict, 64 + 2 per node of the path by observe, 32
+Bounded. Work: 512 nodes walked, 512 visited by forget, 128 taken by evict, 16 + 2 per node of the path by observe, 16
 given back by each write, 64 by each beat; about 1 microsecond each to read, 10 to take away (long edges count for more).
 A split costs O(holders of the node). Bytes: above the caller's limit each write takes from the largest of a few seats.
 ]]
 
-local WALKED, VISITED, SHED, EVICTED, RECLAIMED, EXPIRED, AGED, SWEPT = 512, 512, 64, 128, 32, 8, 8, 16
+local WALKED, VISITED, EVICTED = 512, 512, 128
+local SHED, RECLAIMED, EXPIRED = 16, 16, 8 -- nodes taken by a write: beyond a limit, of seats that ended, of the next seat
+local BEAT_SEATS, BEAT_NODES = 16, 64 -- seats that a beat looks after, nodes it takes
+local EVERY = 8 -- ticks: one write in so many looks after the next seat
 local JOINED, JOINED_HOLDERS = 4, 8
 local SLOTS = 2048
 local EPOCH_US = 1767225600000000
@@ -57,8 +60,9 @@ local SHORT = 's'
 local NO_PREV = '\0\0\0\0\0\0\0\0'
 local LAST_NAME = '\255\255\255\255\255\255\255\255'
 local SPAN = 4398046511104 -- 2^42
--- Bytes of memory besides the edges, as measured: a field of `nodes`, an entry of `kids`, an entry of `lru`.
-local NODE_BYTES, KID_BYTES, HOLD_BYTES = 96, 120, 120
+-- Bytes of memory besides the edges: a field of `nodes`, an entry of `kids`, an entry of `lru`. Valkey 9.1 was seen to
+-- take 39 to 69, 78 and 78; a server that keeps an entry in more allocations takes half as much again.
+local NODE_BYTES, KID_BYTES, HOLD_BYTES = 96, 112, 112
 
 local byte, char, sub, rep, find, floor, min, max
 local nodes, lru, kids, reg, who, beats, loads
@@ -290,6 +294,7 @@ local function seat(holder, claim, fence)
   slots[claim] = slot
   generation = generation or whole(tick)
   redis.call('HSET', who, slot, generation .. ':' .. claim .. holder)
+  redis.call('HINCRBY', reg, 'seats', 1)
   set_seats(holder, generation, slots)
   return slot
 end
@@ -299,6 +304,7 @@ local function retire(holder, claim)
   local slot = slots[claim]
   slots[claim] = nil
   redis.call('HDEL', who, slot)
+  redis.call('HINCRBY', reg, 'seats', -1)
   append(held(slot) > 0 and 'dead' or 'free', slot)
   set_seats(holder, generation, slots)
 end
@@ -395,10 +401,11 @@ end
 local function begin(keys, args)
   open(keys)
   ttl_ms, short_ms, max_bytes = tonumber(args[1]), tonumber(args[2]), tonumber(args[3])
-  local there = redis.call('EXISTS', nodes, lru)
-  local state = redis.call('HMGET', reg, 'born', 't', 'blocks')
+  local there, named = redis.call('EXISTS', nodes, lru), redis.call('EXISTS', who) == 1
+  local state = redis.call('HMGET', reg, 'born', 't', 'blocks', 'seats')
   -- A server short of memory may evict single keys; what is left of the index then is not an index.
-  if there == 1 or (there == 2 and not state[1]) then
+  local seated = tonumber(state[4] or 0) > 0
+  if there == 1 or (there == 2 and not state[1]) or named ~= seated then
     redis.call('UNLINK', nodes, lru, kids, reg, who)
     state, there = {}, 0
   elseif there == 0 then
@@ -413,7 +420,7 @@ end
 -- Every write ends here, `slot` being the one it wrote to: old things go, and what is kept is kept for a while.
 local function finish(slot, budget)
   reclaim(RECLAIMED)
-  if tick % AGED == 0 then sweep(1, EXPIRED, slot) end
+  if tick % EVERY == 0 then sweep(1, EXPIRED, slot) end
   relieve(slot, budget or SHED)
   redis.call('HSET', reg, 't', whole(tick), 'blocks', whole(blocks))
   for _, key in ipairs({ nodes, lru, kids, reg, who }) do redis.call('PEXPIRE', key, ttl_ms) end

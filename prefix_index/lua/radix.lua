@@ -68,7 +68,7 @@ end
 local function cover(slot, chain)
   local at, total, added, path = 0, #chain / 8, 0, {}
   local used = struct.pack('>I4', second)
-  while at < total and #path < WALKED do
+  while at < total do
     local node = get(sub(chain, at * 8 + 1, at * 8 + 8), at)
     if not node then
       node = grow(slot, path[#path], chain, at, used)
@@ -76,6 +76,7 @@ local function cover(slot, chain)
       if node ~= path[#path] then path[#path + 1] = node end
       break
     end
+    if #path == WALKED then break end
     local taken = common(node.value, node.head, chain, at)
     local mine_already, stale = has(node.bits, slot), is_stale(node)
     -- A chain that ends inside an edge its holder has already needs no split.
@@ -237,7 +238,8 @@ local function publish(keys, args)
       redis.call('HDEL', loads, all[i])
     end
   end
-  sweep(SWEPT, SHED)
+  reclaim(BEAT_NODES)
+  sweep(BEAT_SEATS, BEAT_NODES)
   finish()
   for _, key in ipairs({ beats, loads }) do redis.call('PEXPIRE', key, ttl_ms) end
   return 1
@@ -252,8 +254,16 @@ local function count(keys, args)
   return slot and held(slot) or 0
 end
 
+-- Returns bytes of memory that the pool takes, as estimated from what is stored
+local function stored(keys)
+  open(keys)
+  blocks = tonumber(redis.call('HGET', reg, 'blocks') or 0)
+  return stored_bytes()
+end
+
 redis.register_function { function_name = LIB .. '_match', callback = match, flags = { 'no-writes' } }
 redis.register_function { function_name = LIB .. '_count', callback = count, flags = { 'no-writes' } }
+redis.register_function { function_name = LIB .. '_stored', callback = stored, flags = { 'no-writes' } }
 redis.register_function { function_name = LIB .. '_observe', callback = observe }
 redis.register_function { function_name = LIB .. '_forget', callback = forget, flags = { 'allow-oom' } }
 redis.register_function { function_name = LIB .. '_evict', callback = evict, flags = { 'allow-oom' } }

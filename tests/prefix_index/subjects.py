@@ -92,7 +92,7 @@ class InRedis:
 
     def stored_nodes(self) -> int:
         async def length() -> int:
-            return await self.client.hlen(pool_keys(self.pool)[0])
+            return await self.client.hlen(pool_keys(self.pool)[0].decode())
 
         return self.runner.run(length())
 

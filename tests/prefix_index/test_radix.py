@@ -3,7 +3,7 @@
 import pytest
 
 from prefix_index.radix import MAX_FORGOTTEN_NODES, MAX_NODES, RadixIndex
-from prefix_index.types import Chain, Load
+from prefix_index.types import Chain, Claim, Load
 from tests.prefix_index.subjects import InRedis, Subject, chain
 
 
@@ -11,7 +11,7 @@ def stored_nodes(subject: Subject) -> int:
     if isinstance(subject, InRedis):
         return subject.stored_nodes()
     assert isinstance(subject, RadixIndex)
-    return len(subject._nodes)
+    return len(subject._tree.nodes)
 
 
 def comb(subject: Subject, teeth: int) -> str:
@@ -67,6 +67,63 @@ def test_a_chat_that_grows_stays_one_node(subject: Subject) -> None:
         assert subject.observe("a", chain("x" * turn)) == 1
     assert stored_nodes(subject) == 1
     assert subject.match(chain("x" * 40)).blocks == {"a": 29}
+
+
+def test_a_chat_that_is_speculated_and_then_confirmed_stays_one_node(subject: Subject) -> None:
+    for turn in range(1, 30):
+        assert subject.observe("a", chain("x" * turn), Claim.SPECULATIVE) == 1
+        assert subject.observe("a", chain("x" * turn), Claim.CONFIRMED) == 1
+        assert stored_nodes(subject) == 1
+    assert subject.observe("a", chain("x" * 29 + "yy"), Claim.SPECULATIVE) == 2
+    found = subject.match(chain("x" * 29 + "yyy"))
+    assert (dict(found.blocks), dict(found.speculative)) == ({"a": 29}, {"a": 31})
+    assert subject.check() == []
+
+
+def test_what_was_used_apart_is_not_joined(subject: Subject) -> None:
+    for claim in (Claim.CONFIRMED, Claim.HOST):
+        subject.observe("a", chain("xxyy"), claim)
+    subject.observe("a", chain("xx"), Claim.DISK)
+    subject.clear("a", Claim.DISK)
+    subject.observe("a", chain("xx"))
+    subject.observe("a", chain("zzzz"))
+    subject.evict("a", 6)
+    found = subject.match(chain("xxyy"))
+    assert (dict(found.blocks), dict(found.host)) == ({"a": 2}, {"a": 4})
+    assert subject.check() == []
+
+
+def test_claims_are_runs_of_their_own(subject: Subject) -> None:
+    subject.observe("a", chain("xx"))
+    subject.observe("a", chain("xxx"), Claim.SPECULATIVE)
+    subject.observe("a", chain("xxxx"), Claim.HOST)
+    subject.observe("a", chain("xxxxx"), Claim.DISK)
+    subject.observe("b", chain("x"), Claim.HOST)
+    found = subject.match(chain("xxxxxx"))
+    assert (dict(found.blocks), dict(found.speculative)) == ({"a": 2}, {"a": 3})
+    assert (dict(found.host), dict(found.disk)) == ({"a": 4, "b": 1}, {"a": 5})
+    assert subject.forget("a", chain("xxxxxx"), 3, Claim.HOST) == 1
+    assert subject.forget("a", chain("xxxxx"), 2) == 1 + 1 + 3
+    assert subject.match(chain("xxxxx")).disk == {"a": 2}
+    subject.clear("a", Claim.HOST)
+    assert subject.match(chain("xxxxx")).host == {"b": 1}
+    assert subject.match(chain("xxxxx")).blocks == {"a": 2}
+    subject.clear("a")
+    found = subject.match(chain("xxxxx"))
+    assert (dict(found.blocks), dict(found.speculative), dict(found.disk)) == ({}, {}, {})
+    assert subject.check() == []
+
+
+def test_a_capacity_bounds_the_memory_that_is_computed_from(subject: Subject) -> None:
+    subject.set_capacity("a", 3)
+    for claim in Claim:
+        subject.observe("a", chain("xxxxx"), claim)
+    assert {claim: subject.blocks_of("a", claim) for claim in Claim} == {
+        Claim.SPECULATIVE: 3,
+        Claim.CONFIRMED: 3,
+        Claim.HOST: 5,
+        Claim.DISK: 5,
+    }
 
 
 def test_the_least_recently_used_goes_first_and_tails_before_heads(subject: Subject) -> None:
@@ -134,7 +191,7 @@ def test_a_holder_that_lost_a_bushy_stem_starts_anew(subject: Subject) -> None:
     assert subject.check() == []
 
 
-def test_an_ended_generation_is_given_back_a_little_at_a_time(subject: Subject) -> None:
+def test_what_was_cleared_is_given_back_a_little_at_a_time(subject: Subject) -> None:
     for branch in range(300):
         leaf = bytes([branch % 256, branch // 256, *b"leaf.."])
         subject.observe("a", Chain(chain("x").hashes + leaf, 16, 32))
@@ -145,16 +202,26 @@ def test_an_ended_generation_is_given_back_a_little_at_a_time(subject: Subject) 
     subject.observe("a", chain("x"))
     assert subject.match(chain("x")).blocks == {"a": 1}
     for _ in range(20):
-        subject.set_capacity("b", 5)
-        subject.clear("b")
+        subject.evict("b", 0)
         assert subject.check() == []
     assert stored_nodes(subject) == 1
 
 
-def test_generations_without_end_need_no_more_room(subject: Subject) -> None:
-    for generation in range(1, 1200):
+def test_pod_removed_purge_leaves_nothing_that_matches_and_takes_nothing_from_others(subject: Subject) -> None:
+    for holder in ("gone", "stays"):
+        for claim in Claim:
+            subject.observe(holder, chain("xxxx"), claim)
+    subject.clear("gone")
+    found = subject.match(chain("xxxx"))
+    for run in (found.blocks, found.speculative, found.host, found.disk):
+        assert run == {"stays": 4}
+    assert subject.check() == []
+
+
+def test_backend_restart_again_and_again_needs_no_more_room(subject: Subject) -> None:
+    for _ in range(300):
         subject.observe("a", chain("xxx"))
-        assert subject.raise_generation("a") == generation
+        subject.clear("a")
     assert subject.blocks_of("a") == 0
     subject.clear("a")
     assert stored_nodes(subject) <= 1
@@ -183,22 +250,93 @@ def test_clearing_twice_or_nothing_leaves_nothing_to_reclaim() -> None:
     index = RadixIndex[str]()
     index.observe("a", chain("x"))
     index.evict("a", 0)
+    assert list(index.holders()) == ["a"]
     index.clear("a")
     index.clear("a")
     assert index.check() == []
     assert list(index.holders()) == []
 
 
+def test_adapter_churn_of_five_thousand_holders_leaves_nothing_behind() -> None:
+    index = RadixIndex[str](clock=Clock())
+    for number in range(5000):
+        holder = f"http://engine@{number}"
+        index.set_capacity(holder, 100)
+        for claim in Claim:
+            index.observe(holder, chain("xxx" + "yz"[number % 2]), claim)
+        index.clear(holder)
+    for _ in Claim:
+        index.evict("nobody", 0)
+    assert stored_nodes(index) == 0
+    assert list(index.holders()) == []
+    assert len(index._capacity_blocks) < 5000
+    assert len(index._short_lived) + len(index._retired) <= 1
+    assert index.check() == []
+
+
+class Clock:
+    """Seconds, as a test sets them."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_speculation_counts_for_a_while_and_then_is_given_back() -> None:
+    clock = Clock()
+    index = RadixIndex[str](clock=clock, speculative_s=60)
+    index.observe("a", chain("xxxx"), Claim.SPECULATIVE)
+    index.observe("b", chain("xxxx"), Claim.SPECULATIVE)
+    index.observe("b", chain("xx"))
+    clock.now_s += 59
+    index.observe("a", chain("xx"), Claim.SPECULATIVE)
+    clock.now_s += 2
+    found = index.match(chain("xxxx"))
+    assert (dict(found.speculative), dict(found.blocks)) == ({"a": 2}, {"b": 2})
+    index.observe("a", chain("xxz"), Claim.SPECULATIVE)
+    clock.now_s += 59
+    assert index.match(chain("xxxx")).speculative == {"a": 2}
+    clock.now_s += 2
+    for _ in range(3):
+        index.observe("c", chain("w"))
+    assert index.blocks_of("b", Claim.SPECULATIVE) == index.blocks_of("a", Claim.SPECULATIVE) == 0
+    assert set(index.holders()) == {"b", "c"}
+    assert index.check() == []
+
+
+def test_ages_say_when_the_end_of_a_run_was_last_used_by_anybody() -> None:
+    clock = Clock()
+    index = RadixIndex[str](clock=clock)
+    index.observe("a", chain("xxxx"))
+    clock.now_s += 10
+    index.observe("b", chain("xx"))
+    clock.now_s += 5
+    assert index.match(chain("xxxx")).ages_s == {"a": 15, "b": 5}
+    assert index.match(chain("xx")).ages_s == {"a": 5, "b": 5}
+    assert RadixIndex[str]().match(chain("xx")).ages_s == {}
+
+
+def test_unique_prompt_rss_is_bounded_by_holds_in_all() -> None:
+    index = RadixIndex[str](max_holds=500)
+    for number in range(3000):
+        index.observe(f"e{number % 7}", Chain(number.to_bytes(8, "big") * 3, 16, 50))
+        assert index._tree.holds <= 501
+    assert index.match(Chain((2999).to_bytes(8, "big"), 16, 16)).blocks == {"e3": 1}
+    assert index.check() == []
+
+
 @pytest.mark.parametrize(
-    "damage", ["name", "holder", "child", "orphan", "parent", "start", "subset", "count", "order", "seat"]
+    "damage", ["name", "holder", "child", "orphan", "parent", "start", "subset", "count", "order", "seat", "holds"]
 )
 def test_the_audit_sees_every_kind_of_damage(damage: str) -> None:
     index = RadixIndex[str]()
     for holder, prompt in (("a", "xxyy"), ("b", "xxzz"), ("a", "xx")):
         index.observe(holder, chain(prompt))
     assert index.check() == []
-    stem, leaf = index._nodes[chain("x").hashes], index._nodes[chain("xxy").hashes[16:]]
-    seat = index._seats["a"]
+    stem, leaf = index._tree.nodes[chain("x").hashes], index._tree.nodes[chain("xxy").hashes[16:]]
+    seat = index._seats["a", Claim.CONFIRMED]
     match damage:
         case "name":
             leaf.edge = leaf.edge[8:]
@@ -218,9 +356,11 @@ def test_the_audit_sees_every_kind_of_damage(damage: str) -> None:
         case "count":
             seat.blocks += 1
         case "order":
-            seat.touch(leaf.holds[seat])
+            seat.touch(leaf.holds[seat], 0.0)
         case "seat":
-            del index._seats["a"]
+            del index._seats["a", Claim.CONFIRMED]
+        case "holds":
+            index._tree.holds += 1
     assert index.check() != []
 
 

@@ -11,10 +11,10 @@ from prefix_index.embedded import EmbeddedServer
 from prefix_index.errors import IndexUnavailable
 from prefix_index.load_book import LoadBook
 from prefix_index.redis_check import check_pool
-from prefix_index.redis_link import connect, library
+from prefix_index.redis_link import library
 from prefix_index.redis_radix import RedisRadix
-from prefix_index.redis_wire import pool_keys
-from prefix_index.types import Chain, DegradedReason, Load
+from prefix_index.redis_wire import SLOTS, pool_keys
+from prefix_index.types import Chain, Claim, DegradedReason, Load
 from tests.prefix_index.door import WITHIN_S
 from tests.prefix_index.subjects import chain
 
@@ -23,7 +23,7 @@ pools = (f"redis radix {number}" for number in count())
 
 @pytest.fixture
 async def client(server_url: str) -> AsyncIterator[Redis]:
-    async with connect(server_url) as client:
+    async with Redis.from_url(server_url) as client:
         yield client
 
 
@@ -33,20 +33,20 @@ def pool() -> str:
 
 
 async def test_every_key_shares_the_hash_tag_of_the_pool_and_has_a_time_to_live(server: EmbeddedServer) -> None:
-    async with connect(server.url) as client:
+    async with Redis.from_url(server.url) as client:
         index = RedisRadix(client, "p")
         await index.observe("a", chain("xxx"))
         await index.observe("b", chain("xxyy"))
-        await index.set_capacity("a", 100)
         await index.publish_loads("r", {"a": Load(1, 2, 3)})
         keys = await client.keys("*")
         assert set(keys) == set(pool_keys("p"))
-        assert all(key.startswith(b"{pg:1:p}:") for key in pool_keys("p"))
+        assert all(key.startswith(b"{pg:2:p}:") for key in pool_keys("p"))
         assert all([await client.pttl(key) > 0 for key in keys])
 
 
 async def test_a_pool_that_nobody_writes_to_goes_as_a_whole(client: Redis, pool: str) -> None:
-    index = RedisRadix(client, pool, ttl_s=0.05)
+    index = RedisRadix(client, pool)
+    index.ttl_s = 0.05
     await index.observe("a", chain("xxx"))
     await index.publish_loads("r", {"a": Load(1, 2, 3)})
     async with asyncio.timeout(WITHIN_S):
@@ -56,7 +56,8 @@ async def test_a_pool_that_nobody_writes_to_goes_as_a_whole(client: Redis, pool:
 
 
 async def test_what_nobody_used_for_its_time_to_live_goes_while_the_rest_stays(client: Redis, pool: str) -> None:
-    brief, lasting = RedisRadix(client, pool, ttl_s=0.05), RedisRadix(client, pool)
+    brief, lasting = RedisRadix(client, pool), RedisRadix(client, pool)
+    brief.ttl_s = 0.05
     await lasting.observe("idle", chain("xxxx"))
     await lasting.observe("idle", chain("xxyy"))
     async with asyncio.timeout(WITHIN_S):
@@ -69,7 +70,7 @@ async def test_what_nobody_used_for_its_time_to_live_goes_while_the_rest_stays(c
 
 
 async def test_the_library_is_loaded_when_the_server_lost_it(server: EmbeddedServer) -> None:
-    async with connect(server.url) as client:
+    async with Redis.from_url(server.url) as client:
         index = RedisRadix(client, "p")
         await index.observe("a", chain("xxx"))
         await client.function_flush()
@@ -79,30 +80,68 @@ async def test_the_library_is_loaded_when_the_server_lost_it(server: EmbeddedSer
 
 
 async def test_two_replicas_may_load_the_library_at_once(server: EmbeddedServer) -> None:
-    async with connect(server.url) as client:
+    async with Redis.from_url(server.url) as client:
         replicas = [RedisRadix(client, "p") for _ in range(8)]
         found = await asyncio.gather(*(replica.match(chain("x")) for replica in replicas))
     assert [dict(match.blocks) for match in found] == [{}] * 8
 
 
-async def test_a_write_of_a_generation_that_ended_does_not_count(client: Redis, pool: str) -> None:
+async def generation_of(index: RedisRadix, holder: str) -> int:
+    await index.match(chain(""))
+    return index.registry.generations[holder]
+
+
+async def test_backend_restart_fence_a_write_made_before_a_clear_does_not_count_after_it(
+    client: Redis, pool: str
+) -> None:
     index = RedisRadix(client, pool)
-    assert await index.observe("a", chain("xx"), generation=0) == 2
-    assert await index.raise_generation("a", ended=0) == 1
-    assert await index.observe("a", chain("xx"), generation=0) == 0
-    assert (await index.match(chain("xx"))).blocks == {}
-    assert await index.observe("a", chain("xx"), generation=1) == 2
-    await index.match(chain("xx"))
-    assert index.registry.generations == {"a": 1}
+    assert await index.observe("a", chain("xx")) == 2
+    before = await generation_of(index, "a")
+    assert await index.observe("a", chain("xxx"), generation=before) == 1
+    await index.clear("a", generation=before)
+    assert await index.observe("a", chain("xx"), generation=before) == 0
+    found = await index.match(chain("xx"))
+    assert (dict(found.blocks), dict(index.registry.generations)) == ({}, {})
+    assert await index.observe("a", chain("x")) == 1
+    assert await index.observe("a", chain("xx"), generation=before) == 0
+    after = await generation_of(index, "a")
+    assert after > before
+    assert await index.observe("a", chain("xx"), generation=after) == 1
+    assert (await index.match(chain("xx"))).blocks == {"a": 2}
+    assert await check_pool(client, pool) == []
 
 
-async def test_replicas_that_see_one_restart_raise_the_generation_once(client: Redis, pool: str) -> None:
+async def test_backend_restart_fence_replicas_that_see_one_restart_clear_once(client: Redis, pool: str) -> None:
     index = RedisRadix(client, pool)
     await index.observe("a", chain("xx"))
-    assert await index.raise_generation("a", ended=0) == 1
+    before = await generation_of(index, "a")
+    await index.clear("a", generation=before)
     await index.observe("a", chain("xxx"))
-    assert await index.raise_generation("a", ended=0) == 1
+    await index.clear("a", generation=before)
     assert (await index.match(chain("xxx"))).blocks == {"a": 3}
+
+
+async def test_all_claims_of_a_holder_are_of_one_generation(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    await index.observe("a", chain("xx"), Claim.SPECULATIVE)
+    born = await generation_of(index, "a")
+    for claim in (Claim.CONFIRMED, Claim.HOST, Claim.DISK):
+        assert await index.observe("a", chain("xx"), claim, generation=born) == 2
+    await index.clear("a", Claim.SPECULATIVE)
+    assert await generation_of(index, "a") == born
+    assert await index.observe("a", chain("xx"), Claim.SPECULATIVE, generation=born) == 2
+    await index.clear("a")
+    await index.observe("a", chain("xx"), Claim.DISK)
+    assert await generation_of(index, "a") > born
+
+
+async def test_what_redis_lost_is_not_brought_back_under_its_old_generation(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    await index.observe("a", chain("xx"))
+    before = await generation_of(index, "a")
+    await client.delete(*pool_keys(pool))
+    assert await index.observe("a", chain("xx"), generation=before) == 0
+    assert (await index.match(chain("xx"))).blocks == {}
 
 
 async def test_names_of_holders_travel_only_when_they_changed(client: Redis, pool: str) -> None:
@@ -120,25 +159,28 @@ async def test_names_of_holders_travel_only_when_they_changed(client: Redis, poo
 
 async def test_names_of_holders_may_hold_any_character(client: Redis, pool: str) -> None:
     index = RedisRadix(client, pool)
-    names = ["a:b:c", "h:x", "", "ü {}", "1"]
+    names = ["a:b:c", "h:x", "", "ü {}", "1", "c3s7", "http://10.0.0.1:8000@2/1"]
     for name in names:
         await index.observe(name, chain("xx"))
-        await index.raise_generation(name)
-        await index.observe(name, chain("xx"))
+        await index.clear(name)
+        for claim in Claim:
+            await index.observe(name, chain("xx"), claim)
     assert (await index.match(chain("xx"))).blocks == dict.fromkeys(names, 2)
     assert await check_pool(client, pool) == []
 
 
 async def test_more_holders_than_slots_are_refused_and_harm_nobody(client: Redis, pool: str) -> None:
     index = RedisRadix(client, pool)
-    await index.send([index.observe_call(f"e{number}", chain("xy")) for number in range(1024)])
+    claims = list(Claim)
+    await index.send([index.observe_call(f"e{n // 4}", chain("xy"), claims[n % 4]) for n in range(SLOTS)])
     with pytest.raises(IndexUnavailable, match="PGFULL") as refusal:
         await index.observe("one too many", chain("xy"))
     assert refusal.value.reason is DegradedReason.REFUSED
-    await index.clear("e7")
+    await index.clear("e7", Claim.DISK)
     await index.clear("nobody")
     assert await index.observe("one too many", chain("xy")) == 2
-    assert len((await index.match(chain("xy"))).blocks) == 1024
+    found = await index.match(chain("xy"))
+    assert [len(run) for run in (found.blocks, found.speculative, found.host, found.disk)] == [513, 512, 512, 511]
     assert await check_pool(client, pool) == []
 
 
@@ -204,20 +246,22 @@ async def test_the_audit_sees_damage(client: Redis, pool: str) -> None:
     leaf = chain("xxz").hashes[16:]
     value = await client.hget(nodes, leaf)
     assert isinstance(value, bytes)
-    await client.hset(nodes, leaf, value[:8] + b"\x00\x00" + value[11:])
+    prev, used, rest = value[:8], value[8:12], value[15:]
+    await client.hset(nodes, leaf, prev + used + b"\x00\x00\x00" + rest)
     found = await check_pool(client, pool)
     assert any("no holder" in problem for problem in found)
     assert any("does not hold" in problem for problem in found)
-    await client.hset(nodes, leaf, b"elsewher" + b"\x00\x01\x0f" + value[11:])
+    await client.hset(nodes, leaf, b"elsewher" + used + b"\x00\x00\x0f" + rest)
     assert any("orphan" in problem for problem in await check_pool(client, pool))
-    await client.hset(nodes, leaf, value[:8] + b"\x00\x01\x0f" + value[11:])
+    await client.hset(nodes, leaf, prev + used + b"\x00\x00\x0f" + rest)
     assert any("its parent" in problem for problem in await check_pool(client, pool))
     await client.delete(kids)
     await client.persist(lru)
     await client.hset(reg, "free", b"\x00\x00")
-    await client.hset(who, "9", "0:stranger")
+    await client.hset(who, "9", "0:cstranger")
+    await client.hset(reg, mapping={"h:left": "5:", "blocks": 99})
     found = await check_pool(client, pool)
-    for words in ("kids", "time to live", "exactly once", "names of slots", "counts"):
+    for words in ("kids", "time to live", "exactly once", "names of slots", "counts", "without", "seats", "99 blocks"):
         assert any(words in problem for problem in found), words
 
 

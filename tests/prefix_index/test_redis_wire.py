@@ -1,14 +1,35 @@
 """Reading a reply to `match`: with the right table of holders, and never believing nonsense."""
 
+import struct
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prefix_index.redis_wire import Registry, pack_loads, pool_keys, read_match
-from prefix_index.types import Load
+from prefix_index.types import Claim, Load
 
-KNOWN = Registry(b"5", b"1", {0: "a", 1: "b", 9: "j"}, {"a": 0, "b": 0, "j": 2})
+REFUSALS = (ValueError, TypeError, LookupError, struct.error, msgspec.MsgspecError)
+
+KNOWN = Registry(
+    b"5",
+    b"1",
+    {slot: (Claim.CONFIRMED, holder) for slot, holder in {0: "a", 1: "b", 9: "j"}.items()}
+    | {16: (Claim.SPECULATIVE, "a"), 17: (Claim.HOST, "a"), 18: (Claim.DISK, "a")},
+    {"a": 7, "b": 8, "j": 2},
+)
+
+
+def bits(*slots: int, skipped: int = 0) -> bytes:
+    """As Redis stores them: zero bytes skipped, length - 1, and the rest."""
+    packed = sum(1 << (slot - 8 * skipped) for slot in slots)
+    size = (packed.bit_length() + 7) // 8
+    return bytes([skipped, size - 1]) + packed.to_bytes(size, "little")
+
+
+def second(s: int) -> bytes:
+    return s.to_bytes(4, "big")
 
 
 def reply(**changes: object) -> list[object]:
@@ -16,8 +37,8 @@ def reply(**changes: object) -> list[object]:
         "version": b"5",
         "born": b"1",
         "names": [],
-        "now": b"100",
-        "path": [b"\x03\x02", 4, b"\x01", 7],
+        "now": b"100000000",
+        "path": [bits(0, 1, 9), 4, second(60), bits(0), 7, second(90)],
         "walked": 7,
         "cut": 0,
         "news": [b"r", b"99", pack_loads({"a": Load(1, 2, 3)})],
@@ -28,19 +49,32 @@ def reply(**changes: object) -> list[object]:
 def test_bitmaps_name_holders_by_slot() -> None:
     read = read_match(reply(), KNOWN)
     assert read.match.blocks == {"a": 7, "b": 4, "j": 4}
-    assert (read.match.walked_blocks, read.match.truncated, read.now_us) == (7, False, 100)
+    assert read.match.ages_s == {"a": 10.0, "b": 40.0, "j": 40.0}
+    assert (read.match.walked_blocks, read.match.truncated, read.now_us) == (7, False, 100_000_000)
     assert read.news == [("r", 99, {"a": Load(1, 2, 3)})]
     assert read.registry is KNOWN
 
 
+def test_each_claim_is_a_run_of_its_own() -> None:
+    path = [bits(16, 17, 18, skipped=2), 2, second(50), bits(17, 18, skipped=2), 5, second(50), bits(18), 6, second(50)]
+    found = read_match(reply(path=path), KNOWN).match
+    assert (dict(found.blocks), dict(found.ages_s)) == ({}, {})
+    assert (found.speculative, found.host, found.disk) == ({"a": 2}, {"a": 5}, {"a": 6})
+
+
+def test_a_use_that_lies_in_the_future_is_new() -> None:
+    assert read_match(reply(path=[bits(0), 2, second(101)]), KNOWN).match.ages_s == {"a": 0.0}
+
+
 def test_a_slot_without_a_name_is_nobody() -> None:
-    assert read_match(reply(path=[b"\x05", 2]), KNOWN).match.blocks == {"a": 2}
+    assert read_match(reply(path=[bits(0, 2), 2, second(1)]), KNOWN).match.blocks == {"a": 2}
 
 
 def test_a_new_table_replaces_the_known_one_for_this_reply() -> None:
-    read = read_match(reply(version=b"6", names=[b"0", b"3:c", b"1", b"0:a:b"]), KNOWN)
+    read = read_match(reply(version=b"6", names=[b"0", b"3:cc", b"1", b"9:ca:b", b"4", b"9:sa:b"]), KNOWN)
     assert read.match.blocks == {"c": 7, "a:b": 4}
-    assert read.registry == Registry(b"6", b"1", {0: "c", 1: "a:b"}, {"c": 3, "a:b": 0})
+    slots = {0: (Claim.CONFIRMED, "c"), 1: (Claim.CONFIRMED, "a:b"), 4: (Claim.SPECULATIVE, "a:b")}
+    assert read.registry == Registry(b"6", b"1", slots, {"c": 3, "a:b": 9})
 
 
 def test_loads_of_nothing_are_not_sent() -> None:
@@ -48,7 +82,7 @@ def test_loads_of_nothing_are_not_sent() -> None:
 
 
 def test_pools_have_their_own_slot() -> None:
-    assert pool_keys("p")[0] == b"{pg:1:p}:nodes"
+    assert pool_keys("p")[0] == b"{pg:2:p}:nodes"
     assert not set(pool_keys("p")) & set(pool_keys("q"))
 
 
@@ -60,22 +94,27 @@ nonsense = leaves | st.lists(leaves | st.lists(leaves, max_size=4), min_size=6, 
 def test_nonsense_is_refused_in_the_ways_that_are_expected(answer: object) -> None:
     try:
         read_match(answer, KNOWN)
-    except (ValueError, TypeError, LookupError, msgspec.MsgspecError):
+    except REFUSALS:
         return
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"path": [b"\x01"]},
+        {"path": [bits(0)]},
+        {"path": [bits(0), 3]},
+        {"path": [b"", 3, second(1)]},
+        {"path": [bits(0), 3, b"\x01"]},
         {"path": b"\x01"},
         {"walked": b"7"},
         {"now": 100},
         {"names": [b"0"], "version": b"6"},
+        {"names": [b"0", b"3:xnobody"], "version": b"6"},
+        {"names": [b"0", b"3:"], "version": b"6"},
         {"news": [b"r", b"99", b"\xff"]},
         {"news": [b"r"]},
     ],
 )
 def test_a_reply_of_another_shape_is_refused(changes: dict[str, object]) -> None:
-    with pytest.raises((ValueError, TypeError, LookupError, msgspec.MsgspecError)):
+    with pytest.raises(REFUSALS):
         read_match(reply(**changes), KNOWN)

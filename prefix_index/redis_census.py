@@ -1,0 +1,212 @@
+"""What the index in Redis holds, for people: who has how much, how old it is, and which prefixes weigh most.
+
+    census    counters and the ends of each seat's order of use: exact, a few reads a seat
+    hottest   reads the nodes in pages, up to a limit, and says when it stopped there
+
+Read-only, never on the request path. Prefixes are named by their hash; the index knows no text. What is written
+meanwhile may be seen or not.
+"""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from redis import exceptions as redis_errors
+from redis.asyncio import Redis
+
+from prefix_index.redis_clients import RedisClient, primary_of
+from prefix_index.redis_link import RedisLink, unavailable
+from prefix_index.redis_wire import (
+    LRU_SPAN,
+    SLOTS,
+    TICK_EPOCH_S,
+    TICKS_PER_S,
+    Call,
+    StoredNode,
+    pool_keys,
+    read_node,
+    read_seat,
+)
+from prefix_index.types import HASH_BYTES, Claim
+
+_SEATS_A_PAGE: Final = 128
+_NODES_A_PAGE: Final = 128
+
+_Seats = Mapping[int, tuple[int, Claim, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class SeatCensus:
+    """One claim of one holder; ages in seconds, None where it holds nothing."""
+
+    holder: str
+    claim: Claim
+    generation: int
+    blocks: int
+    nodes: int
+    oldest_use_s: float | None
+    newest_use_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """A pool in numbers. `blocks` counts each stored block once, however many hold it; `slots_dead` wait to be free."""
+
+    seats: tuple[SeatCensus, ...]
+    nodes: int
+    blocks: int
+    estimated_bytes: int
+    slots_used: int
+    slots_free: int
+    slots_dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class HotPrefix:
+    """One node. `weight_blocks` is its blocks × the stored prompts that run through it.
+
+    `depth_blocks` is where it ends in these prompts, None where what is before it was not read.
+    """
+
+    hash: str
+    blocks: int
+    depth_blocks: int | None
+    prompts: int
+    children: int
+    weight_blocks: int
+    holders: tuple[str, ...]
+    last_use_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hottest:
+    """The heaviest prefixes first. Where the reading was `cut`, prompts and children are at least what is said."""
+
+    prefixes: tuple[HotPrefix, ...]
+    nodes_read: int
+    cut: bool
+
+
+async def census(client: RedisClient, pool: str) -> Census:
+    """Count what a pool holds. O(seats × log nodes). Raises IndexUnavailable."""
+    keys = pool_keys(pool)
+    try:
+        redis = await primary_of(client, keys[0])
+        now_s = await _now_s(redis)
+        seats = await _read_seats(redis, keys)
+        counted = tuple([seat for page in _pages(seats) for seat in await _count(redis, keys, page, now_s)])
+        blocks, dead = await redis.hmget(keys[3].decode(), ["blocks", "dead"])
+        nodes = await redis.hlen(keys[0].decode())
+    except (redis_errors.RedisError, OSError) as failure:
+        raise unavailable(failure) from failure
+    estimated_bytes = await RedisLink(client, keys).call(Call("stored", (), read_only=True))
+    slots_dead = len(dead or b"") // 2
+    return Census(
+        seats=counted,
+        nodes=nodes,
+        blocks=int(blocks or 0),
+        estimated_bytes=cast(int, estimated_bytes),
+        slots_used=len(seats),
+        slots_free=SLOTS - len(seats) - slots_dead,
+        slots_dead=slots_dead,
+    )
+
+
+async def hottest(client: RedisClient, pool: str, *, top: int, max_nodes: int) -> Hottest:
+    """The `top` heaviest prefixes among the first `max_nodes` read, give or take a page.
+
+    O(nodes read) in time and memory here; the server is held up for one page at a time. Raises IndexUnavailable.
+    """
+    keys = pool_keys(pool)
+    nodes: dict[bytes, StoredNode] = {}
+    cursor = 0
+    try:
+        redis = await primary_of(client, keys[0])
+        now_s = await _now_s(redis)
+        seats = await _read_seats(redis, keys)
+        while True:
+            cursor, page = await redis.hscan(keys[0].decode(), cursor, count=_NODES_A_PAGE)
+            for name, value in cast(Mapping[bytes, bytes], page).items():
+                nodes[name] = read_node(name, value)
+            if cursor == 0 or len(nodes) >= max_nodes:
+                break
+    except (redis_errors.RedisError, OSError) as failure:
+        raise unavailable(failure) from failure
+    prefixes = heapq.nlargest(top, _weigh(nodes, seats, now_s), key=lambda prefix: prefix.weight_blocks)
+    return Hottest(tuple(prefixes), len(nodes), cursor != 0)
+
+
+async def _now_s(redis: Redis) -> float:
+    seconds, microseconds = await redis.time()
+    return float(seconds) + float(microseconds) / 1e6
+
+
+async def _read_seats(redis: Redis, keys: Sequence[bytes]) -> _Seats:
+    who = cast(Mapping[bytes, bytes], await redis.hgetall(keys[4].decode()))
+    return {int(slot): read_seat(entry) for slot, entry in who.items()}
+
+
+def _pages(seats: _Seats) -> list[_Seats]:
+    slots = sorted(seats)
+    return [
+        {slot: seats[slot] for slot in slots[at : at + _SEATS_A_PAGE]} for at in range(0, len(slots), _SEATS_A_PAGE)
+    ]
+
+
+async def _count(redis: Redis, keys: Sequence[bytes], seats: _Seats, now_s: float) -> list[SeatCensus]:
+    lru, registry = keys[1], keys[3]
+    pipeline = redis.pipeline(transaction=False)
+    for slot in seats:
+        low, high = slot * LRU_SPAN, (slot + 1) * LRU_SPAN - 1
+        pipeline.hget(registry, f"n:{slot}")
+        pipeline.zcount(lru, low, high)
+        pipeline.zrangebyscore(lru, low, high, start=0, num=1, withscores=True)
+        pipeline.zrevrangebyscore(lru, high, low, start=0, num=1, withscores=True)
+    replies = await pipeline.execute()
+    found = []
+    for at, (slot, (generation, claim, holder)) in enumerate(seats.items()):
+        blocks, holds, oldest, newest = replies[at * 4 : at * 4 + 4]
+        ages = [_age_s(slot, end[0][1], now_s) if end else None for end in (oldest, newest)]
+        found.append(SeatCensus(holder, claim, generation, int(blocks or 0), holds, *ages))
+    return found
+
+
+def _age_s(slot: int, score: float, now_s: float) -> float:
+    return max(0.0, now_s - TICK_EPOCH_S - (score - slot * LRU_SPAN) / TICKS_PER_S)
+
+
+def _weigh(nodes: Mapping[bytes, StoredNode], seats: _Seats, now_s: float) -> list[HotPrefix]:
+    by_end = {node.edge[-HASH_BYTES:]: node.name for node in nodes.values()}
+    children: dict[bytes, list[bytes]] = {name: [] for name in nodes}
+    order: list[bytes] = []
+    for node in nodes.values():
+        parent = by_end.get(node.parent_end) if node.parent_end else None
+        (order if parent is None else children[parent]).append(node.name)
+    depths = {top: len(nodes[top]) if nodes[top].parent_end is None else None for top in order}
+    for name in order:
+        for child in children[name]:
+            above = depths[name]
+            depths[child] = None if above is None else above + len(nodes[child])
+            order.append(child)
+    prompts: dict[bytes, int] = {}
+    for name in reversed(order):
+        prompts[name] = sum(prompts[child] for child in children[name]) or 1
+    weighed = []
+    for name in order:
+        node = nodes[name]
+        holders = sorted({seats[slot][2] for slot in node.slots if slot in seats})
+        if holders:
+            weighed.append(
+                HotPrefix(
+                    hash=node.edge[-HASH_BYTES:].hex(),
+                    blocks=len(node),
+                    depth_blocks=depths[name],
+                    prompts=prompts[name],
+                    children=len(children[name]),
+                    weight_blocks=len(node) * prompts[name],
+                    holders=tuple(holders),
+                    last_use_s=max(0.0, now_s - node.used_s),
+                )
+            )
+    return weighed
