@@ -48,6 +48,45 @@ def test_an_ending_always_finds_room_and_makes_earlier_writes_of_its_holder_moot
     assert queue.dropped == 2
 
 
+def observation(holder: str, hashes: bytes, kind: str = "confirmed") -> Write:
+    return Write(holder, Call("observe", (holder, hashes)), hashes=hashes, kind=(kind,))
+
+
+def test_an_observation_takes_the_place_of_the_one_that_it_extends() -> None:
+    queue = WriteQueue(max_writes=2, max_bytes=1000)
+    queue.put(observation("a", b"1"))
+    queue.put(observation("b", b"9"))
+    assert queue.full
+    assert queue.put(observation("a", b"12"))
+    assert queue.put(observation("a", b"123"))
+    assert not queue.put(observation("a", b"14"))
+    assert [one.hashes for one in queue.take(10)] == [b"123", b"9"]
+
+
+def test_only_observations_of_one_kind_with_nothing_between_become_one() -> None:
+    queue = WriteQueue(max_writes=10, max_bytes=1000)
+    queue.put(observation("a", b"1"))
+    queue.put(observation("a", b"12", "speculative"))
+    queue.put(write("a"))
+    queue.put(observation("a", b"123", "speculative"))
+    queue.put(write("a"))
+    queue.put(write("a"))
+    assert len(queue) == 6
+
+
+def test_bytes_are_right_whatever_is_merged_taken_and_given_back() -> None:
+    queue = WriteQueue(max_writes=10, max_bytes=4)
+    queue.put(observation("a", b"1"))
+    taken = queue.take(1)
+    queue.put(observation("a", b"12"))
+    queue.give_back(taken)
+    was_full = [queue.full]
+    queue.put(observation("a", b"123"))
+    was_full.append(queue.full)
+    assert [one.hashes for one in queue.take(10)] == [b"1", b"123"]
+    assert [*was_full, queue.full] == [False, True, False]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans())), st.integers(1, 5))
 def test_however_long_redis_is_away_the_queue_stays_bounded_and_keeps_the_last_endings(
     puts: list[tuple[str, bool]], limit: int
