@@ -50,7 +50,7 @@ _STORED = (
 _REMOVED = ("type", "block_hashes", "medium", "group_idx")
 _FIELDS = {"BlockStored": _STORED, "BlockRemoved": _REMOVED, "AllBlocksCleared": ("type",)}
 
-_FULL_KINDS = frozenset({None, "full_attention", "mla_attention", "sink_full_attention", "unknown"})
+_FULL_KINDS = (None, "full_attention", "mla_attention", "sink_full_attention", "unknown")
 
 _HASH_MASK = 2**64 - 1
 _TOKEN_MASK = 2**32 - 1
@@ -174,7 +174,7 @@ def _adapter(fields: Fields) -> str | None:
     name, number = fields.get("lora_name"), fields.get("lora_id")
     if isinstance(name, str):
         return name
-    return None if number is None else f"#{number}"
+    return f"#{number}" if isinstance(number, int) else None
 
 
 def _claim(fields: Fields) -> Claim:
