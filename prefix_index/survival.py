@@ -40,6 +40,8 @@ PULL: Final = 4.0
 """How many matches what is known otherwise weighs."""
 GUESS: Final = 1.0
 """How many matches a prior weighs that is no more than a guess: how long a cache of unknown size keeps what it has."""
+UNSEEN: Final = 0.01
+"""How many matches a bucket without any weighs when neighbours that contradict each other are pooled: it gives way."""
 MOST_VOTES: Final = 8.0
 OLDER: Final = 1.5
 MOST_HOLDERS: Final = 4096
@@ -262,7 +264,7 @@ class _Axis(Generic[H]):
             votes, there = self._votes[at], self._votes_there[at]
             if without is not None:
                 votes, there = max(votes - without.voted[at], 0.0), max(there - without.voted_there[at], 0.0)
-            weights.append(votes + self._worth)
+            weights.append(votes + UNSEEN)
             values.append((min(there, votes) + self._worth * prior) / (votes + self._worth))
         return never_rising(values, weights)
 
@@ -272,7 +274,7 @@ class _Axis(Generic[H]):
         for at, other in enumerate(others):
             matches, share = own.evidence(at)
             pull = min(PULL, self._votes[at] - own.voted[at] + self._worth)
-            weights.append(matches + pull)
+            weights.append(matches + UNSEEN)
             values.append((matches * share + pull * other) / (matches + pull))
         return never_rising(values, weights)
 
