@@ -7,6 +7,8 @@ PrefixIndexError
 |- NothingHeld            nothing of an answer is known to be held for the next turn
 |- IndexUnavailable       Redis is away, too slow, or answered nonsense
 |- MalformedBatch         what an engine sent as KV events is none
+|- EventSourceInvalid     an address of KV events that cannot be used
+|- EventsUnavailable      an engine did not answer when it was asked for KV events
 |- RedisAddressInvalid    a Redis URL that cannot be used
 `- EmbeddedServerFailed   the private server could not be started
 """
@@ -77,4 +79,21 @@ class EmbeddedServerFailed(PrefixIndexError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"embedded index server: {why}")
+        self.why = why
+
+
+class EventSourceInvalid(PrefixIndexError):
+    """An address of KV events cannot be used; `why` says what would help."""
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(f"KV events at {url}: {why}")
+        self.url = url
+        self.why = why
+
+
+class EventsUnavailable(PrefixIndexError):
+    """Who polls an engine for its KV events raises this; `why` says what went wrong."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"KV events: {why}")
         self.why = why

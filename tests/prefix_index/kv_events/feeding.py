@@ -1,0 +1,82 @@
+"""Feeds in tests: an engine of letters, its publisher, a feed, and an index in process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from prefix_index.kv_events import Mirror
+from prefix_index.kv_events.feed import Feed, FeedParts
+from prefix_index.kv_events.feed_types import FeedOptions
+from prefix_index.kv_events.lease import Leases
+from prefix_index.kv_events.sources import EventSource
+from prefix_index.kv_events.subscriber import EventSockets
+from prefix_index.radix import RadixIndex
+from prefix_index.types import Chain, Claim
+from tests.prefix_index.door import eventually
+from tests.prefix_index.kv_events.letters import ROOT, Letters
+
+BLOCK = 16
+HOLDER = "engine@1"
+
+QUICK = FeedOptions(away_after_s=0.05, silent_after_s=0.05, replay_patience_s=0.3, retry_replay_s=0.05)
+"""Patience for tests that wait for it to end."""
+PATIENT = FeedOptions(replay_patience_s=10.0)
+"""Patience that a loaded machine does not use up."""
+
+
+@dataclass
+class Sink:
+    """An index in process that remembers what it was asked."""
+
+    index: RadixIndex[str] = field(default_factory=RadixIndex)
+    asked: list[str] = field(default_factory=list)
+    queued_writes: int = 0
+
+    def observe(self, holder: str, chain: Chain, claim: Claim) -> None:
+        self.asked.append("observe")
+        self.index.observe(holder, chain, claim)
+
+    def forget(self, holder: str, chain: Chain, from_block: int, claim: Claim) -> None:
+        self.asked.append("forget")
+        self.index.forget(holder, chain, from_block, claim)
+
+    def clear(self, holder: str) -> None:
+        self.asked.append("clear")
+        self.index.clear(holder)
+
+    def run_of(self, prompt: str, holder: str = HOLDER) -> int:
+        """Leading blocks that the index claims."""
+        return self.index.match(letters().chain(prompt)).blocks.get(holder, 0)
+
+
+def letters() -> Letters:
+    """A cache of letters whose blocks are ours."""
+    return Letters(block_size=BLOCK, ours=BLOCK)
+
+
+def mirror() -> Mirror:
+    """An empty mirror of such a cache."""
+    return Mirror(lambda adapter, salt: ROOT if adapter is None and salt is None else None, BLOCK, 100_000)
+
+
+@asynccontextmanager
+async def fed(
+    source: EventSource, sink: Sink, *, options: FeedOptions = PATIENT, leases: Leases | None = None
+) -> AsyncIterator[Feed]:
+    """A feed that runs, killed at the end."""
+    sockets = EventSockets()
+    parts = FeedParts(sockets, leases or Leases(None, pool="p", replica="r"), sink, options)
+    feed = Feed(source, name="engine", holder=HOLDER, mirror=mirror(), parts=parts)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(sockets.run()), group.create_task(feed.run())]
+        try:
+            yield feed
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    await eventually(condition)
