@@ -26,6 +26,7 @@ from prefix_index.errors import (
 from prefix_index.index_options import SharedIndexOptions
 from prefix_index.radix import RadixIndex
 from prefix_index.redis_address import RedisAccess, RedisAddress, read_address
+from prefix_index.redis_census import Census, HotPrefix, Hottest, SeatCensus
 from prefix_index.redis_clients import RedisClient, connect
 from prefix_index.redis_wire import pool_tag
 from prefix_index.segment_cache import SegmentCache
@@ -47,6 +48,7 @@ from prefix_index.types import (
 __all__ = [
     "HASH_BYTES",
     "TOKEN_BYTES",
+    "Census",
     "Chain",
     "ChainMemo",
     "Claim",
@@ -54,6 +56,8 @@ __all__ = [
     "EmbeddedServer",
     "EmbeddedServerFailed",
     "Evidence",
+    "HotPrefix",
+    "Hottest",
     "IndexUnavailable",
     "Load",
     "Match",
@@ -64,6 +68,7 @@ __all__ = [
     "RedisAddress",
     "RedisAddressInvalid",
     "RedisClient",
+    "SeatCensus",
     "SegmentCache",
     "SharedIndex",
     "SharedIndexOptions",

@@ -33,6 +33,7 @@ _WRITES_PER_FLUSH: Final = 256
 _ANSWERS_TO_CLOSE: Final = 3
 """Probes that have to be answered in time, one after the other."""
 _FIRST_PROBE_S: Final = 0.01
+_KEPT_CAPACITIES: Final = 4096
 
 
 class IndexShard:
@@ -52,9 +53,10 @@ class IndexShard:
         self._options = options
         self._log = quiet_log
         self._clock = clock
-        self._twin: RadixIndex[str] = RadixIndex(
+        self.twin: RadixIndex[str] = RadixIndex(
             capacity_blocks=options.capacity_blocks, clock=clock, speculative_s=options.speculative_s
         )
+        """What this replica saw itself."""
         self._queue = WriteQueue(
             max_writes=options.max_queued_writes, max_bytes=options.max_queued_bytes // options.shards
         )
@@ -92,12 +94,12 @@ class IndexShard:
                 found = await self._ask(self._remote, chain)
             self.stand_in_matches += found is None
         if found is None:
-            found = self._twin.match(chain)
+            found = self.twin.match(chain)
         return replace(found, loads=self._loads.total(self._clock()))
 
     def observe(self, holder: str, chain: Chain, claim: Claim) -> None:
         """`holder` has all of `chain`."""
-        self._twin.observe(holder, chain, claim)
+        self.twin.observe(holder, chain, claim)
         if self._remote is not None and chain.hashes:
             capacity, generation = self._capacities.get(holder), self._follower.generation(holder)
             call = self._remote.observe_call(holder, chain, claim, capacity_blocks=capacity, generation=generation)
@@ -105,7 +107,7 @@ class IndexShard:
 
     def forget(self, holder: str, chain: Chain, from_block: int, claim: Claim | None) -> None:
         """`holder` lost `chain[from_block]` and all that comes after."""
-        self._twin.forget(holder, chain, from_block, claim)
+        self.twin.forget(holder, chain, from_block, claim)
         if self._remote is None:
             return
         if self._queue.full:
@@ -115,15 +117,17 @@ class IndexShard:
 
     def clear(self, holder: str) -> None:
         """The generation of `holder` has ended."""
-        self._twin.clear(holder)
+        self.twin.clear(holder)
         if self._remote is not None:
             generation = self._follower.ending(holder)
             self._put(Write(holder, self._remote.clear_call(holder, generation=generation), ending=True))
 
     def set_capacity(self, holder: str, blocks: int) -> None:
         """How many blocks `holder` can keep; goes to Redis with its observations."""
-        self._twin.set_capacity(holder, blocks)
+        self.twin.set_capacity(holder, blocks)
         self._capacities[holder] = blocks
+        if len(self._capacities) > _KEPT_CAPACITIES:
+            del self._capacities[next(iter(self._capacities))]
 
     def set_load(self, holder: str, load: Load) -> None:
         """What this replica has outstanding at `holder`."""
@@ -179,7 +183,7 @@ class IndexShard:
         self._breaker.in_time()
         self._loads.heard(found.loads, self._clock())
         for holder in self._follower.follow(remote.registry):
-            self._twin.clear(holder)
+            self.twin.clear(holder)
         return found
 
     def _put(self, write: Write) -> None:

@@ -16,10 +16,13 @@ import asyncio
 import logging
 import time
 
+from prefix_index import inspection
 from prefix_index.index_options import SharedIndexOptions
 from prefix_index.index_shard import IndexShard
 from prefix_index.load_book import LoadBook
 from prefix_index.quiet_log import QuietLog
+from prefix_index.radix import RadixIndex
+from prefix_index.redis_census import Census, Hottest
 from prefix_index.redis_clients import RedisClient
 from prefix_index.redis_radix import RedisRadix
 from prefix_index.types import HASH_BYTES, Chain, Claim, DegradedReason, Load, Match
@@ -47,6 +50,8 @@ class SharedIndex:
         clock = time.monotonic
         quiet_log = QuietLog(log, options.log_every_s, clock)
         self._stand_in_reason = stand_in_reason
+        self._redis = redis
+        self._names = shard_names(pool, options.shards)
         self._shards = [
             IndexShard(
                 None if redis is None else _remote(redis, name, replica, options),
@@ -55,7 +60,7 @@ class SharedIndex:
                 quiet_log=quiet_log,
                 clock=clock,
             )
-            for name in shard_names(pool, options.shards)
+            for name in self._names
         ]
 
     @property
@@ -123,6 +128,22 @@ class SharedIndex:
         async with asyncio.TaskGroup() as group:
             for shard in self._shards:
                 group.create_task(shard.drain(within_s))
+
+    async def census(self) -> list[Census]:
+        """What each shard holds: in Redis, or in this process where there is none. Raises IndexUnavailable."""
+        return await inspection.census(self._redis, self._names, self._twins)
+
+    async def hottest(self, top: int, max_nodes: int = 100_000) -> Hottest:
+        """The `top` heaviest prefixes among `max_nodes` that are read of each shard. Raises IndexUnavailable."""
+        return await inspection.hottest(self._redis, self._names, top=top, max_nodes=max_nodes)
+
+    async def check(self) -> list[str]:
+        """Every broken invariant, in Redis and in this process, in words. Blocks both. Raises IndexUnavailable."""
+        return await inspection.check(self._redis, self._names, self._twins)
+
+    @property
+    def _twins(self) -> list[RadixIndex[str]]:
+        return [shard.twin for shard in self._shards]
 
     def _shard_of(self, chain: Chain) -> IndexShard:
         if len(self._shards) == 1:

@@ -18,7 +18,7 @@ PATIENT = SharedIndexOptions(deadline_s=1.0, load_interval_s=0.005, heartbeat_s=
 def twin_of(index: SharedIndex) -> RadixIndex[str]:
     """The stand-in of the only shard."""
     (shard,) = index._shards
-    return shard._twin
+    return shard.twin
 
 
 @asynccontextmanager

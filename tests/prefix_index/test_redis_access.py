@@ -3,9 +3,11 @@
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from importlib import resources
 from pathlib import Path
+from typing import cast
 
 import pytest
 from redis.exceptions import NoPermissionError
@@ -105,12 +107,18 @@ async def test_the_documented_user_may_do_all_that_the_index_does(
     access = RedisAccess(username="prefixgate", password=SECRET)
     async with an_index(f"redis://127.0.0.1:{locked.port}", access) as index:
         await use_everything(index)
+        assert (await index.census())[0].slots_used
+        assert (await index.hottest(3)).prefixes
+        assert await index.check() == []
         assert index.dropped_writes == 0
         assert index.degraded_reason is None
-    async with connect(f"redis://127.0.0.1:{locked.port}", access) as client:
-        key = f"{pool_tag('p')}:response:x".encode()
+    async with connect_one(f"redis://127.0.0.1:{locked.port}/1", access) as client:
+        key = f"{pool_tag('p')}:response:x"
         await client.set(key, b"1", nx=True, ex=60)
         assert await client.get(key) == b"1"
+        lease = resources.files("prefix_index").joinpath("lua", "lease.lua").read_text()
+        for ttl_ms in ("1000", "0"):
+            await cast(Awaitable[object], client.eval(lease, 1, f"{pool_tag('p')}:lease:e", "r", ttl_ms))
     assert caplog.records == []
 
 

@@ -11,8 +11,9 @@ from prefix_index.index_options import SharedIndexOptions
 from prefix_index.redis_check import check_pool
 from prefix_index.redis_clients import connect_one
 from prefix_index.redis_radix import RedisRadix
-from prefix_index.shared_index import SharedIndex
-from prefix_index.types import Load
+from prefix_index.redis_wire import pool_keys
+from prefix_index.shared_index import SharedIndex, shard_names
+from prefix_index.types import Claim, Load
 from tests.prefix_index.door import eventually
 from tests.prefix_index.replicas import PATIENT, match_until, running, twin_of
 from tests.prefix_index.subjects import chain
@@ -168,3 +169,66 @@ async def test_many_writes_go_in_order_and_few_pipelines(replica: Replica, clien
     await match_until(one, "xxxz", lambda found: found.blocks == {"a": 4})
     assert await check_pool(client, pool) == []
     assert one.dropped_writes == 0
+
+
+async def test_looking_inside_shows_all_shards(client: Redis, pool: str) -> None:
+    options = SharedIndexOptions(deadline_s=1.0, load_interval_s=0.005, shards=3)
+    async with running(SharedIndex(client, pool=pool, replica="r", options=options)) as index:
+        for letter in "abcdef":
+            index.observe("one", chain(letter * 4))
+            index.observe("two", chain(letter * 2), Claim.SPECULATIVE)
+        await eventually(lambda: not index.queued_writes)
+        shards = await index.census()
+        held = {(seat.holder, seat.claim): 0 for shard in shards for seat in shard.seats}
+        for shard in shards:
+            for seat in shard.seats:
+                held[seat.holder, seat.claim] += seat.blocks
+        assert held == {("one", Claim.CONFIRMED): 24, ("two", Claim.SPECULATIVE): 12}
+        assert [shard.estimated_bytes > 0 for shard in shards].count(True) >= 2
+        hottest = await index.hottest(4)
+        assert len(hottest.prefixes) == 4
+        assert not hottest.cut
+        assert await index.check() == []
+        assert index.degraded_reason is None
+
+
+async def test_looking_inside_without_redis_shows_what_this_process_holds() -> None:
+    index = SharedIndex(None, pool="p", replica="r")
+    index.observe("one", chain("aaaa"))
+    index.observe("two", chain("aa"), Claim.SPECULATIVE)
+    (found,) = await index.census()
+    assert {(seat.holder, seat.claim, seat.blocks) for seat in found.seats} == {
+        ("one", Claim.CONFIRMED, 4),
+        ("two", Claim.SPECULATIVE, 2),
+    }
+    assert (await index.hottest(10)).prefixes == ()
+    assert await index.check() == []
+
+
+async def test_claims_are_runs_of_their_own_and_age(replica: Replica) -> None:
+    one, two = await replica("r1"), await replica("r2")
+    one.observe("a", chain("xxyy"), Claim.SPECULATIVE)
+    one.observe("a", chain("xx"))
+    one.observe("a", chain("xxyyz"), Claim.DISK)
+    for index in (one, two):
+        found = await match_until(index, "xxyyz", lambda found: found.disk == {"a": 5})
+        assert (found.blocks, found.speculative, found.host) == ({"a": 2}, {"a": 4}, {})
+        assert 0 <= found.ages_s["a"] < 60
+    two.forget("a", chain("xxyy"), 3, Claim.SPECULATIVE)
+    found = await match_until(one, "xxyyz", lambda found: found.speculative == {"a": 3})
+    assert (found.blocks, found.disk) == ({"a": 2}, {"a": 5})
+
+
+async def test_a_shard_holds_all_that_begins_alike_with_the_whole_capacity(client: Redis, pool: str) -> None:
+    options = SharedIndexOptions(deadline_s=1.0, load_interval_s=0.005, shards=8)
+    async with running(SharedIndex(client, pool=pool, replica="r", options=options)) as index:
+        index.set_capacity("a", 100)
+        for number in range(80):
+            index.observe("a", chain(f"system{number:02}"))
+        await match_until(index, "system79", lambda found: found.blocks == {"a": 8})
+        found = await index.match(chain("system00"))
+        assert found.blocks == {"a": 8}
+        index.set_load("a", Load(1, 1, 1))
+        assert (await index.match(chain("other"))).loads == {"a": Load(1, 1, 1)}
+    filled = [pool_of for pool_of in shard_names(pool, 8) if await client.exists(*pool_keys(pool_of)[:1])]
+    assert len(filled) == 1

@@ -1,0 +1,86 @@
+"""Looking inside the shared index, for people: all shards in Redis, or the twins where there is no Redis.
+
+Never on the request path. What Redis cannot say within `ANSWER_S` raises IndexUnavailable.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
+
+from redis import exceptions as redis_errors
+
+from prefix_index.errors import IndexUnavailable
+from prefix_index.radix import RadixIndex
+from prefix_index.redis_census import Census, Hottest, SeatCensus
+from prefix_index.redis_census import census as census_of
+from prefix_index.redis_census import hottest as hottest_of
+from prefix_index.redis_check import check_pool
+from prefix_index.redis_clients import RedisClient, primary_of
+from prefix_index.redis_link import unavailable
+from prefix_index.redis_wire import pool_keys
+from prefix_index.types import Claim, DegradedReason
+
+ANSWER_S: Final = 30.0
+"""Patience with Redis: reading a large pool takes a while, a silent server takes forever."""
+
+T = TypeVar("T")
+
+
+async def census(redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]]) -> list[Census]:
+    """What each shard holds, in Redis or, where there is none, in this process."""
+    if redis is None:
+        return [_twin_census(twin) for twin in twins]
+    return [await _in_time(census_of(redis, shard)) for shard in shards]
+
+
+async def hottest(redis: RedisClient | None, shards: Sequence[str], *, top: int, max_nodes: int) -> Hottest:
+    """The `top` heaviest prefixes of all shards, of `max_nodes` that are read in each; none without Redis."""
+    found = (
+        [] if redis is None else [await _in_time(hottest_of(redis, s, top=top, max_nodes=max_nodes)) for s in shards]
+    )
+    prefixes = heapq.nlargest(top, (prefix for one in found for prefix in one.prefixes), key=lambda p: p.weight_blocks)
+    return Hottest(tuple(prefixes), sum(one.nodes_read for one in found), any(one.cut for one in found))
+
+
+async def check(redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]]) -> list[str]:
+    """Every broken invariant of each shard, in words. O(everything stored), and blocks the server meanwhile."""
+    broken = [word for twin in twins for word in twin.check()]
+    for shard in shards if redis is not None else ():
+        assert redis is not None
+        broken += await _in_time(_checked(redis, shard))
+    return broken
+
+
+async def _checked(redis: RedisClient, shard: str) -> list[str]:
+    try:
+        return await check_pool(await primary_of(redis, pool_keys(shard)[0]), shard)
+    except (redis_errors.RedisError, OSError) as failure:
+        raise unavailable(failure) from failure
+
+
+async def _in_time(question: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await question
+    except TimeoutError:
+        raise IndexUnavailable(f"no answer within {ANSWER_S:g} s", DegradedReason.TIMEOUT) from None
+
+
+def _twin_census(twin: RadixIndex[str]) -> Census:
+    """Holders and blocks; the rest is of Redis, and 0 here. A block counts once for each that holds it."""
+    seats = [
+        SeatCensus(holder, claim, 0, blocks, 0, None, None)
+        for holder in twin.holders()
+        for claim in Claim
+        if (blocks := twin.blocks_of(holder, claim))
+    ]
+    return Census(
+        seats=tuple(seats),
+        nodes=0,
+        blocks=sum(seat.blocks for seat in seats),
+        estimated_bytes=0,
+        slots_used=len(seats),
+        slots_free=0,
+        slots_dead=0,
+    )
