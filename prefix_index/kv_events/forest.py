@@ -18,11 +18,10 @@ look-ahead, names one chain twice. The table of our hashes finds them.
 Memory for a block, at a million: see `size_bytes`. Blocks of several of ours need 8 bytes more for each further one.
 """
 
-import sys
 from array import array
 from collections.abc import Iterator
 from enum import IntEnum
-from struct import unpack
+from struct import pack, unpack
 
 from prefix_index.blocks import hashes_after
 from prefix_index.kv_events.slot_table import SlotTable
@@ -214,7 +213,7 @@ class Forest:
 
     def chain(self, slot: int) -> Chain:
         """The chain up to and with this slot. O(depth)."""
-        hashes = array("Q")
+        hashes: list[int] = []
         parent, count, last = self.parent, self.count, self.last
         while slot >= 0:
             if count[slot]:
@@ -223,9 +222,7 @@ class Forest:
                     hashes.extend(reversed(self._inner.get(slot, count[slot] - 1)))
             slot = parent[slot]
         hashes.reverse()
-        if sys.byteorder == "big":
-            hashes.byteswap()
-        return Chain(hashes.tobytes(), self.block_size, len(hashes) * self.block_size)
+        return Chain(pack(f"<{len(hashes)}Q", *hashes), self.block_size, len(hashes) * self.block_size)
 
     def _open_tokens(self, slot: int, tokens: int) -> bytes:
         """The last `tokens` up to the end of a slot, all of one block of ours. O(slots that share it)."""

@@ -101,15 +101,15 @@ class Mirror:
         changes: list[Change] = []
         for event in events:
             match event:
+                case Cleared():
+                    self.clear()
+                    changes = [Clear()]
                 case Stored():
                     self._store(event)
                 case Removed():
                     self._remove(event)
-                case Moved():
+                case _:
                     self._move(event)
-                case Cleared():
-                    self.clear()
-                    changes = [Clear()]
         changes += self._reach.settle(self._touched)
         self._give_back(self._touched)
         self._touched = {}
