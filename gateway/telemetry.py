@@ -7,6 +7,7 @@ look-up costs three times an increment.
 
 import logging
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TextIO
 
@@ -61,6 +62,30 @@ class Telemetry:
             ["model", "shape"],
             registry=registry,
         )
+        self._next_turns = Counter(
+            "prefixgate_next_turns",
+            "Complete answers by what the index learned from them for the next turn.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.receipts = _counter(
+            registry,
+            "prefixgate_receipts",
+            "Attempts by what they said of the cache: agreed, less, more, unreported, inexact, not_computed.",
+            ["endpoint", "mode", "outcome"],
+        )
+        self.expected_vs_reported = _counter(
+            registry,
+            "prefixgate_expected_vs_reported",
+            "Tokens of answers whose cached tokens were expected and reported, and by how many these differ.",
+            ["endpoint", "mode", "kind"],
+        )
+        self.generations_raised = _counter(
+            registry,
+            "prefixgate_generations_raised",
+            "Caches taken for emptied, since too much was missing at once.",
+            ["endpoint"],
+        )
         self._attempts_failed = Counter(
             "prefixgate_attempts_failed",
             "Attempts that failed before the first byte, by endpoint.",
@@ -114,6 +139,7 @@ class Telemetry:
         self.prompts = lru_cache(maxsize=16)(self._prompts.labels)
         self.token_comparisons = lru_cache(maxsize=8192)(self._token_comparisons.labels)
         self.token_parity_ratio = lru_cache(maxsize=4096)(self._token_parity_ratio.labels)
+        self.next_turns = lru_cache(maxsize=32)(self._next_turns.labels)
         self.attempts_failed = lru_cache(maxsize=1024)(self._attempts_failed.labels)
         self.tokens = lru_cache(maxsize=8192)(self._tokens.labels)
         self.unreported = lru_cache(maxsize=1024)(self._unreported.labels)
@@ -127,6 +153,11 @@ class Telemetry:
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes. Blocking: milliseconds; call it in a thread."""
         return generate_latest(self.registry)
+
+
+def _counter(registry: CollectorRegistry, name: str, what: str, labels: list[str]) -> Callable[..., Counter]:
+    """The look-up of a counter's children, each of them kept."""
+    return lru_cache(maxsize=8192)(Counter(name, what, labels, registry=registry).labels)
 
 
 class JsonLines(logging.Formatter):

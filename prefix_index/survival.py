@@ -40,6 +40,8 @@ PULL: Final = 4.0
 """How many matches what is known otherwise weighs."""
 GUESS: Final = 1.0
 """How many matches a prior weighs that is no more than a guess: how long a cache of unknown size keeps what it has."""
+HEAVIEST: Final = 8.0
+"""How many times the mean length of the others a match counts at most: one long prompt must not drown them."""
 UNSEEN: Final = 0.01
 """How many matches a bucket without any weighs when neighbours that contradict each other are pooled: it gives way."""
 MOST_VOTES: Final = 8.0
@@ -137,9 +139,10 @@ class SurvivalBook(Generic[H]):
 class _Cells:
     """Decayed sums for each bucket, and the vote that they have in the fleet's figure."""
 
-    __slots__ = ("curve", "expected", "found", "reported", "squares", "voted", "voted_there")
+    __slots__ = ("curve", "expected", "found", "matches", "reported", "squares", "voted", "voted_there")
 
     def __init__(self, buckets: int) -> None:
+        self.matches = [0.0] * buckets
         self.expected = [0.0] * buckets
         self.reported = [0.0] * buckets
         self.squares = [0.0] * buckets
@@ -148,9 +151,13 @@ class _Cells:
         self.voted_there = [0.0] * buckets
         self.curve: list[float] = []
 
-    def add(self, at: int, expected: float, reported: float) -> None:
+    def add(self, at: int, expected: float, share: float) -> None:
+        """Count a match, as if it were no more than `HEAVIEST` times as long as the others."""
+        if self.matches[at]:
+            expected = min(expected, HEAVIEST * self.expected[at] / self.matches[at])
+        self.matches[at] = self.matches[at] * MEMORY + 1
         self.expected[at] = self.expected[at] * MEMORY + expected
-        self.reported[at] = self.reported[at] * MEMORY + reported
+        self.reported[at] = self.reported[at] * MEMORY + expected * share
         self.squares[at] = self.squares[at] * MEMORY * MEMORY + expected * expected
 
     def evidence(self, at: int) -> tuple[float, float]:
@@ -212,7 +219,7 @@ class _Axis(Generic[H]):
             if len(self._own) >= MOST_HOLDERS:
                 self.forget(next(iter(self._own)))
             own = self._own[holder] = _Cells(len(self._prior))
-        own.add(at, expected, reported)
+        own.add(at, expected, reported / expected)
         matches, share = own.evidence(at)
         own.found[at] = matches * share
         matches = min(matches, MOST_VOTES)

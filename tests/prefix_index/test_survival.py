@@ -97,7 +97,7 @@ def test_few_matches_swing_nothing_and_a_long_prompt_is_one_match() -> None:
     book.learn("a", None, 0.3, 1_000_000, 0)
     assert book.probability("a", None, 0.3) > 0.75
     book.learn("b", None, 0.3, 1000, 0)
-    assert book.probability("b", None, 0.3) > 0.75
+    assert book.probability("b", None, 0.3) > 0.6
 
 
 def test_contradictions_at_one_holder_pull_that_holder_alone() -> None:

@@ -1,0 +1,52 @@
+"""What an endpoint will reuse of a prompt: the average for the cost, the most likely figure for the records. Pure.
+
+    |--- confirmed ------------------|              there with probability p
+    |--- speculative --------|                      sent there, being computed now: it will be there
+    cost:     speculative + p x the rest            seconds are weighed by what happens on average
+    records:  all of it where p >= 0.5, else 0      a client is told what is most likely: the median, not the average
+
+A speculation comes true once the prompt is computed: until then it may not be told as expected, yet sending the same
+prompt elsewhere would compute it twice, so to the cost it counts at once.
+"""
+
+from dataclasses import dataclass
+
+from gateway.scheduling.cost import expected_cached_tokens
+
+LIKELY = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What is known of one prompt at one endpoint.
+
+    `survival` is the probability that the confirmed run is still there, where there is one. `speculation_age_s` says
+    how long ago the speculation was made (None: unknown), `prefill_s` how long it takes until it is computed.
+    `withheld_tokens` is what the engine always reports less than it has (a block, where it predicts several tokens).
+    """
+
+    confirmed_blocks: int = 0
+    speculative_blocks: int = 0
+    survival: float = 1.0
+    speculation_age_s: float | None = None
+    prefill_s: float = 0.0
+    withheld_tokens: int = 0
+
+
+def expectation(
+    known: Coverage, *, block_size: int, prompt_tokens: int, engine_block_tokens: int | None
+) -> tuple[int, float]:
+    """Tokens that the endpoint will most likely report as cached, and those that it reuses on average.
+
+    The first are whole blocks of the engine (`engine_block_tokens`; None: as ours), and so are the bounds of the
+    second. 0 <= both < prompt_tokens, or 0. O(1).
+    """
+    engine_block = engine_block_tokens or block_size
+    confirmed, speculative = (
+        max(expected_cached_tokens(blocks * block_size, prompt_tokens, engine_block) - known.withheld_tokens, 0)
+        for blocks in (known.confirmed_blocks, known.speculative_blocks)
+    )
+    expected = confirmed if known.survival >= LIKELY else 0
+    if known.speculation_age_s is not None and known.speculation_age_s > known.prefill_s:
+        expected = max(expected, speculative)
+    return expected, speculative + known.survival * max(confirmed - speculative, 0)

@@ -1,0 +1,359 @@
+"""What a receipt does to the index, to what is expected next, and to a holder that contradicts it again and again."""
+
+import json
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import receipts as module
+from gateway.receipts import Forget, Observe, Receipt, Receipts, Sent, Verdict, at_first_token, judge
+from gateway.reliability import WINDOW, Mode, Outcome, ReliabilityTable
+from gateway.telemetry import Telemetry
+from prefix_index import Chain, Claim, SharedIndex, TokenIds, chain_of
+from tests.prefix_index.lru_cache import Clients, LruCache
+
+BLOCK = 16
+CONFIRMED, SPECULATIVE = Claim.CONFIRMED, Claim.SPECULATIVE
+HOLDER = "e0@1"
+
+
+def chain(*blocks: int, rest_tokens: int = 0) -> Chain:
+    """A chain whose blocks are told apart by a number each, and some tokens more."""
+    ids = b"".join(number.to_bytes(4, "little") * BLOCK for number in blocks) + bytes(4 * rest_tokens)
+    return chain_of(TokenIds(ids), b"root", BLOCK)
+
+
+TEN = chain(*range(10), rest_tokens=5)
+
+
+def sent(prompt: Chain = TEN, confirmed: int = 0, speculative: int = 0, **more: object) -> Sent:
+    known = Sent("e0", HOLDER, prompt, 0.0, confirmed, speculative, engine_block_tokens=BLOCK)
+    return replace(known, **more)  # type: ignore[arg-type]  # the fields of `Sent`
+
+
+def verdict(to: Sent, reported: int | None, *, habit_tokens: int = 0) -> Verdict:
+    return judge(Receipt(to, began=True, reported_tokens=reported), habit_tokens=habit_tokens)
+
+
+def test_at_the_first_token_the_prompt_is_confirmed_and_its_speculation_withdrawn() -> None:
+    assert at_first_token(sent(confirmed=4, speculative=6)) == (Observe(CONFIRMED), Forget(6, SPECULATIVE))
+    assert at_first_token(sent(confirmed=4, speculative=10)) == (Observe(CONFIRMED),)
+    assert at_first_token(sent(followed=True)) == ()
+
+
+def test_an_attempt_without_a_first_token_withdraws_what_it_made_speculative_and_nothing_else() -> None:
+    for followed in (False, True):
+        failed = judge(Receipt(sent(confirmed=4, speculative=6, followed=followed), began=False, reported_tokens=0))
+        assert failed == Verdict((Forget(6, SPECULATIVE),), Outcome.NOT_COMPUTED)
+    assert judge(Receipt(sent(speculative=10), began=False)).operations == ()
+
+
+def test_less_than_was_known_cuts_what_is_confirmed_where_the_engine_says_and_then_confirms_the_prompt() -> None:
+    found = verdict(sent(confirmed=8), 3 * BLOCK)
+    assert found.operations == (Forget(3, CONFIRMED), Observe(CONFIRMED))
+    assert (found.contradicts, found.compared_tokens, found.short_tokens, found.outcome) == (
+        True,
+        128,
+        80,
+        Outcome.LESS,
+    )
+    assert verdict(sent(confirmed=8), 0).operations[0] == Forget(0, CONFIRMED)
+
+
+def test_as_much_as_was_known_or_more_confirms_the_prompt() -> None:
+    assert verdict(sent(confirmed=8), 128) == Verdict((Observe(CONFIRMED),), Outcome.AGREED, 128)
+    assert verdict(sent(confirmed=8), 160) == Verdict((Observe(CONFIRMED),), Outcome.MORE, 128, 0, 32)
+    assert verdict(sent(), 0) == Verdict((Observe(CONFIRMED),), Outcome.AGREED, 0)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "confirmed", "engine_block", "reported", "outcome"),
+    [
+        pytest.param(chain(*range(4)), 4, 16, 48, Outcome.AGREED, id="a whole prompt is reused but for its last block"),
+        pytest.param(chain(*range(4)), 4, 1, 63, Outcome.AGREED, id="or but for its last token"),
+        pytest.param(chain(*range(4)), 4, 1, 62, Outcome.LESS, id="not for two"),
+        pytest.param(TEN, 8, 1, 128 + 15, Outcome.AGREED, id="single tokens: parts of a block more"),
+        pytest.param(TEN, 8, 1, 128 + 16, Outcome.MORE, id="single tokens: a block more"),
+        pytest.param(TEN, 9, 64, 128, Outcome.AGREED, id="blocks of the engine that are larger than ours"),
+        pytest.param(TEN, 9, 64, 64, Outcome.LESS, id="one of them less"),
+        pytest.param(TEN, 8, None, 128, Outcome.AGREED, id="an engine whose blocks are not known"),
+    ],
+)
+def test_counts_are_compared_as_the_engine_rounds_them(
+    prompt: Chain, confirmed: int, engine_block: int | None, reported: int, outcome: Outcome
+) -> None:
+    assert verdict(sent(prompt, confirmed, engine_block_tokens=engine_block), reported).outcome is outcome
+
+
+def test_where_nothing_is_reported_or_the_tokens_are_not_the_engines_the_prompt_is_confirmed_and_no_more() -> None:
+    assert verdict(sent(confirmed=8), None) == Verdict((Observe(CONFIRMED),), Outcome.UNREPORTED)
+    assert verdict(sent(confirmed=8, exact=False), 0) == Verdict((Observe(CONFIRMED),), Outcome.INEXACT)
+
+
+def test_where_events_tell_what_is_there_a_receipt_writes_nothing_that_is_confirmed() -> None:
+    found = verdict(sent(confirmed=8, speculative=2, followed=True), 0)
+    assert found.operations == (Forget(2, SPECULATIVE),)
+    assert (found.outcome, found.short_tokens) == (Outcome.LESS, 128)
+    assert verdict(sent(confirmed=8, speculative=10, followed=True), None).operations == ()
+
+
+def test_a_block_less_is_the_habit_of_some_engines_and_nothing_at_all_is_none() -> None:
+    assert verdict(sent(confirmed=8), 112, habit_tokens=16) == Verdict((Observe(CONFIRMED),), Outcome.AGREED, 128)
+    assert verdict(sent(confirmed=8), 96, habit_tokens=16).contradicts
+    assert verdict(sent(confirmed=1), 0, habit_tokens=16).contradicts
+
+
+@given(
+    st.integers(0, 10),
+    st.integers(0, 10),
+    st.none() | st.integers(0, 200),
+    st.sampled_from([None, 1, 16, 32]),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
+def test_whatever_is_reported_an_answer_leaves_its_prompt_confirmed_and_others_no_longer_than_reported(
+    confirmed: int, speculative: int, reported: int | None, engine_block: int | None, flags: tuple[bool, bool, bool]
+) -> None:
+    began, followed, exact = flags
+    to = sent(TEN, confirmed, speculative, engine_block_tokens=engine_block, followed=followed, exact=exact)
+    found = judge(Receipt(to, began, None, reported))
+    written = [operation.claim for operation in found.operations]
+    assert (Observe(CONFIRMED) in found.operations) == (began and not followed)
+    assert CONFIRMED not in written or (began and not followed)
+    assert Observe(SPECULATIVE) not in found.operations
+    for operation in found.operations:
+        if isinstance(operation, Forget):
+            assert 0 <= operation.from_block < len(TEN)
+            if operation.claim is CONFIRMED:
+                assert reported is not None
+                assert operation.from_block == reported // BLOCK < confirmed
+    assert found.contradicts == (found.outcome is Outcome.LESS)
+    assert not (found.short_tokens and found.more_tokens)
+
+
+@dataclass
+class Desk:
+    """Receipts over an index in process; the clock is set by hand."""
+
+    now_s: float = 100.0
+    telemetry: Telemetry = field(default_factory=Telemetry)
+
+    def __post_init__(self) -> None:
+        self.index = SharedIndex(None, pool="p", replica="r")
+        self.receipts = Receipts(self.index, self.telemetry, lambda: self.now_s)
+
+    async def send(self, prompt: Chain, *, age_s: float | None = 30.0, turnovers: float | None = 0.1) -> Sent:
+        """Match and dispatch, as the pipeline does."""
+        match = await self.index.match(prompt)
+        to = Sent(
+            "e0",
+            HOLDER,
+            prompt,
+            self.now_s,
+            match.blocks.get(HOLDER, 0),
+            match.speculative.get(HOLDER, 0),
+            age_s,
+            turnovers,
+            BLOCK,
+        )
+        self.index.observe(HOLDER, prompt, SPECULATIVE)
+        return to
+
+    def answer(self, to: Sent, reported: int | None) -> Verdict:
+        """A first token, then the end."""
+        self.receipts.first_token(to)
+        self.now_s += 1
+        return self.receipts.ended(Receipt(to, True, to.reusable_tokens, reported))
+
+    async def confirmed(self, prompt: Chain) -> int:
+        return (await self.index.match(prompt)).blocks.get(HOLDER, 0)
+
+    async def speculative(self, prompt: Chain) -> int:
+        return (await self.index.match(prompt)).speculative.get(HOLDER, 0)
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.telemetry.registry.get_sample_value(f"prefixgate_{name}_total", {"endpoint": "e0", **labels}) or 0
+
+
+async def test_requests_that_come_while_an_answer_is_written_find_its_prompt_confirmed() -> None:
+    desk = Desk()
+    first = await desk.send(TEN)
+    assert (await desk.confirmed(TEN), await desk.speculative(TEN)) == (0, 10)
+    desk.receipts.first_token(first)
+    assert (await desk.confirmed(TEN), await desk.speculative(TEN)) == (10, 0)
+    assert not desk.receipts.ended(Receipt(first, True, 0, 0)).contradicts
+    assert await desk.confirmed(TEN) == 10
+
+
+async def test_a_failed_attempt_leaves_what_was_there_and_takes_back_what_it_claimed() -> None:
+    desk = Desk()
+    desk.answer(await desk.send(chain(0, 1, 2)), 0)
+    failed = await desk.send(TEN)
+    desk.receipts.ended(Receipt(failed, False, 48, None))
+    assert (await desk.confirmed(TEN), await desk.speculative(TEN)) == (3, 0)
+    assert desk.metric("receipts", mode="receipts", outcome="not_computed") == 1
+
+
+async def test_a_loss_that_a_burst_finds_takes_nothing_that_the_burst_computed() -> None:
+    desk = Desk()
+    shared = (1, 2, 3, 4)
+    desk.answer(await desk.send(chain(*shared, 9)), 0)
+    one, other = chain(*shared, 5, 6), chain(*shared, 7, 8)
+    sent_one, sent_other = await desk.send(one), await desk.send(other)
+    for to in (sent_one, sent_other):
+        desk.receipts.first_token(to)
+    assert desk.receipts.ended(Receipt(sent_one, True, 64, 0)).contradicts
+    assert await desk.confirmed(chain(*shared, 9)) == 4  # its tail is gone
+    assert desk.receipts.ended(Receipt(sent_other, True, 64, 0)).contradicts
+    assert (await desk.confirmed(one), await desk.confirmed(other)) == (6, 6)
+    desk.now_s += 10
+    desk.answer(await desk.send(other), 0)  # lost once more, later: written once more
+    assert (await desk.confirmed(one), await desk.confirmed(other)) == (4, 6)
+
+
+async def test_losses_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_LOSSES", 2)
+    desk = Desk()
+    for number in range(0, 40, 4):
+        prompt = chain(*range(number, number + 4))
+        desk.answer(await desk.send(prompt), 0)
+        desk.answer(await desk.send(prompt), 0)
+    assert len(desk.receipts._losses) == 2
+
+
+async def test_an_engine_that_always_reports_a_block_less_is_soon_understood() -> None:
+    desk = Desk()
+    system = tuple(range(10))
+    desk.answer(await desk.send(chain(*system, 90)), 0)
+    for turn in range(module.HABIT_RUN + 1):
+        contradicted = desk.answer(await desk.send(chain(*system, 100 + turn)), 9 * BLOCK).contradicts
+        assert contradicted == (turn < module.HABIT_RUN)
+    assert desk.receipts.habit_tokens("e0", BLOCK) == BLOCK
+    assert await desk.confirmed(chain(*system, 103)) == 11  # no longer cut by its siblings
+    desk.answer(await desk.send(chain(*system, 200)), 10 * BLOCK)
+    assert desk.receipts.habit_tokens("e0", BLOCK) == 0
+
+
+async def test_three_prefixes_that_should_be_there_and_are_not_end_the_holders_generation() -> None:
+    desk = Desk()
+    prompts = [chain(*range(number, number + 8)) for number in range(0, 48, 8)]
+    for prompt in prompts:
+        desk.answer(await desk.send(prompt), 0)
+    desk.now_s += 60
+    verdicts = []
+    for prompt in prompts[:3]:
+        verdicts.append(desk.answer(await desk.send(prompt), 0))
+        desk.now_s += 1
+    assert [one.restarted for one in verdicts] == [False, False, True]
+    assert [await desk.confirmed(prompt) for prompt in prompts] == [0, 0, 8, 0, 0, 0]
+    assert desk.metric("generations_raised") == 1
+    overall = desk.receipts.as_json()["overall"]
+    assert isinstance(overall, dict)
+    assert overall["generations_raised"] == 1
+
+
+async def test_what_was_cleared_by_others_meanwhile_is_no_restart() -> None:
+    desk = Desk()
+    prompts = [chain(*range(number, number + 8)) for number in range(0, 24, 8)]
+    for prompt in prompts:
+        desk.answer(await desk.send(prompt), 0)
+    under_way = [await desk.send(prompt) for prompt in prompts]
+    desk.now_s += 1
+    desk.receipts.cleared(HOLDER)
+    assert [desk.answer(to, 0).restarted for to in under_way] == [False] * 3
+
+
+async def test_where_events_are_followed_a_gap_is_counted_and_no_generation_ends() -> None:
+    desk = Desk()
+    for number in range(0, 80, 8):
+        prompt = chain(*range(number, number + 8))
+        desk.index.observe(HOLDER, prompt)
+        to = replace(await desk.send(prompt), followed=True)
+        assert not desk.answer(to, 0).restarted
+        assert (await desk.confirmed(prompt), await desk.speculative(prompt)) == (8, 0)
+    assert desk.metric("receipts", mode="events", outcome="less") == 10
+    assert desk.receipts.probability("e0", None, None) < 0.5  # events that miss this much are not to be relied on
+
+
+async def test_short_runs_teach_and_prove_nothing() -> None:
+    desk = Desk()
+    for number in range(20):
+        desk.index.observe(HOLDER, chain(number))
+        assert not desk.answer(await desk.send(chain(number, 99)), 0).restarted
+    assert desk.receipts.probability("e0", 30.0, 0.1) < 0.3
+
+
+async def test_expected_and_reported_tokens_and_their_difference_are_counted() -> None:
+    desk = Desk()
+    to = await desk.send(TEN)
+    desk.receipts.ended(Receipt(to, True, 100, 60))
+    desk.receipts.ended(Receipt(to, True, 0, 32))
+    desk.receipts.ended(Receipt(to, True, None, 32))
+    desk.receipts.ended(Receipt(to, True, 32, None))
+    desk.receipts.ended(Receipt(replace(to, exact=False), True, 32, 32))
+    kinds = ("prompt", "expected", "reported", "too_many", "too_few")
+    counted = [desk.metric("expected_vs_reported", mode="receipts", kind=kind) for kind in kinds]
+    assert counted == [330, 100, 92, 40, 32]
+    table = json.loads(json.dumps(desk.receipts.as_json()))
+    total = table["overall"]["total"]
+    assert total["mean_absolute_error_percent"] == pytest.approx(100 * 72 / 330)
+    assert table["endpoints"][0]["receipts"]["unreported"] == 1
+    assert (table["endpoints"][0]["endpoint"], table["endpoints"][0]["mode"]) == ("e0", "receipts")
+
+
+async def test_an_endpoint_that_was_removed_leaves_only_its_vote() -> None:
+    desk = Desk()
+    desk.receipts.dispatched("e0", 1000)
+    desk.now_s += 10
+    assert desk.receipts.turnovers("e0", 10.0, 1000) == pytest.approx(1.0, rel=0.7)
+    assert desk.receipts.turnovers("e0", 10.0, None) is None
+    desk.receipts.removed("e0", HOLDER)
+    assert desk.receipts.turnovers("e0", 10.0, 1000) is None
+
+
+def test_the_window_looks_back_on_the_last_answers_and_the_totals_on_all() -> None:
+    table = ReliabilityTable()
+    for _ in range(WINDOW):
+        table.compare("e0", Mode.RECEIPTS, 100, 50, 0)
+    for _ in range(WINDOW):
+        table.compare("e1", Mode.EVENTS, 100, 50, 50)
+    table.compare("e0", Mode.RECEIPTS, 100, 50, 50)
+    shown = json.loads(json.dumps(table.as_json()))
+    assert shown["overall"]["window"]["mean_absolute_error_percent"] == 0
+    assert shown["overall"]["total"]["mean_absolute_error_percent"] == pytest.approx(25, abs=0.1)
+    assert [one["endpoint"] for one in shown["endpoints"]] == ["e0", "e1"]
+    assert shown["endpoints"][0]["window"]["answers"] == WINDOW
+    assert shown["endpoints"][0]["window"]["too_many_tokens"] == 50 * (WINDOW - 1)
+    assert ReliabilityTable().as_json()["survival"] == []
+
+
+@pytest.mark.parametrize("capacity", [2000, 20_000])
+async def test_over_an_engine_that_evicts_expectations_miss_by_little_and_nothing_is_taken_for_a_restart(
+    capacity: int,
+) -> None:
+    """The whole loop: match, survival, expectation, receipt, against an LRU cache."""
+    desk = Desk()
+    rng = random.Random(3)
+    clients, cache = Clients(rng, prompts=120), LruCache(capacity)
+    used_s: dict[int, float] = {}
+    errors = prompt_tokens = 0
+    for visit in clients.visits(cache, 3000):
+        desk.now_s = visit.at_s
+        prompt = chain(*(visit.prompt * 1000 + at for at in range(visit.blocks)), rest_tokens=1)
+        age_s = None if visit.prompt not in used_s else visit.at_s - used_s[visit.prompt]
+        to = await desk.send(prompt, age_s=age_s, turnovers=desk.receipts.turnovers("e0", age_s, capacity * BLOCK))
+        likely = desk.receipts.probability("e0", to.age_s, to.turnovers) >= 0.5
+        expected = to.reusable_tokens if likely else 0
+        desk.receipts.dispatched("e0", prompt.prompt_tokens - visit.reported * BLOCK)
+        desk.receipts.first_token(to)
+        found = desk.receipts.ended(Receipt(to, True, expected, visit.reported * BLOCK))
+        assert not found.restarted
+        used_s[visit.prompt] = visit.at_s
+        errors += abs(expected - visit.reported * BLOCK)
+        prompt_tokens += prompt.prompt_tokens
+    table = desk.receipts.as_json()["overall"]
+    assert isinstance(table, dict)
+    assert table["total"]["mean_absolute_error_percent"] == pytest.approx(100 * errors / prompt_tokens, abs=0.01)
+    assert errors / prompt_tokens < 0.06
