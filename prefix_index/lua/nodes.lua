@@ -60,9 +60,10 @@ local SHORT = 's'
 local NO_PREV = '\0\0\0\0\0\0\0\0'
 local LAST_NAME = '\255\255\255\255\255\255\255\255'
 local SPAN = 4398046511104 -- 2^42
--- Bytes of memory besides the edges: a field of `nodes`, an entry of `kids`, an entry of `lru`. Valkey 9.1 was seen to
--- take 39 to 69, 78 and 78; a server that keeps an entry in more allocations takes half as much again.
-local NODE_BYTES, KID_BYTES, HOLD_BYTES = 96, 112, 112
+-- Bytes of memory, rounded up: a block on an edge (8, and what allocators round up), and what else a field of `nodes`, an
+-- entry of `kids` and an entry of `lru` take. Redis 7.0 was seen to take 69 to 117, 129 and 113, Valkey 9.1 39 to 69, 78
+-- and 78.
+local BLOCK_BYTES, NODE_BYTES, KID_BYTES, HOLD_BYTES = 9, 112, 128, 112
 
 local byte, char, sub, rep, find, floor, min, max
 local nodes, lru, kids, reg, who, beats, loads
@@ -311,7 +312,7 @@ end
 
 local function stored_bytes()
   local holds, tails = redis.call('ZCARD', lru), redis.call('ZCARD', kids)
-  return blocks * 8 + redis.call('HLEN', nodes) * NODE_BYTES + tails * KID_BYTES + holds * HOLD_BYTES
+  return blocks * BLOCK_BYTES + redis.call('HLEN', nodes) * NODE_BYTES + tails * KID_BYTES + holds * HOLD_BYTES
 end
 
 -- Take tails from a slot, least recently used first, down to `to` blocks or, where given, to `to_bytes` of the whole

@@ -14,15 +14,15 @@ from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import pool_keys
 from prefix_index.types import Chain, Claim
 from tests.prefix_index.door import WITHIN_S
-from tests.prefix_index.subjects import chain
+from tests.prefix_index.subjects import SERVERS, chain
 
 MiB = 1 << 20
 pools = (f"redis bounds {number}" for number in count())
 
 
-@pytest.fixture
-async def client(server_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(server_url) as client:
+@pytest.fixture(params=SERVERS)
+async def client(request: pytest.FixtureRequest, server_urls: dict[str, str]) -> AsyncIterator[Redis]:
+    async with Redis.from_url(server_urls[request.param]) as client:
         yield client
 
 

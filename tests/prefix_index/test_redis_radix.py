@@ -16,14 +16,14 @@ from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import SLOTS, pool_keys
 from prefix_index.types import Chain, Claim, DegradedReason, Load
 from tests.prefix_index.door import WITHIN_S
-from tests.prefix_index.subjects import chain
+from tests.prefix_index.subjects import SERVERS, chain
 
 pools = (f"redis radix {number}" for number in count())
 
 
-@pytest.fixture
-async def client(server_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(server_url) as client:
+@pytest.fixture(params=SERVERS)
+async def client(request: pytest.FixtureRequest, server_urls: dict[str, str]) -> AsyncIterator[Redis]:
+    async with Redis.from_url(server_urls[request.param]) as client:
         yield client
 
 
