@@ -36,7 +36,7 @@ from gateway.stream_format import (
 from gateway.surrogates import UNREADABLE
 
 MOST_KEPT_BYTES: Final = MiB
-"""How much of a stream is kept to count a cut one; beyond it the output of a cut stream is unknown."""
+"""How much of a stream is kept to count a cut one, and of any answer to learn from it; beyond it both is left."""
 MOST_PLAIN_BYTES: Final = 16 * MiB
 """A plain answer up to this is kept and read as a whole: 1,000 embeddings of 1,000 dimensions, or a million tokens of
 text four times over. Of a longer one only the tail is kept, where engines put the usage."""
@@ -102,7 +102,12 @@ class StreamTee:
 
     def texts(self) -> list[str] | None:
         """The text of each choice so far; None where the stream was too long to keep. Linear, once it was cut."""
-        return None if self._kept is None else self._format.texts(b"".join(self._kept))
+        kept = self.kept()
+        return None if kept is None else self._format.texts(kept)
+
+    def kept(self) -> bytes | None:
+        """The stream so far, as it came; None where it was too long to keep. At most `MOST_KEPT_BYTES` are copied."""
+        return None if self._kept is None else b"".join(self._kept)
 
     def _leave_large(self, chunk: bytes) -> bytes:
         """The rest of an event of which the beginning has passed, and what follows it."""
@@ -217,6 +222,11 @@ class PlainTee:
             self.usage.add(usage)
         self.response_id = part.id if isinstance(part.id, str) else None
         return self._last
+
+    def kept(self) -> bytes | None:
+        """The answer so far, as it came; None where it is longer than `MOST_KEPT_BYTES`, which are copied at most."""
+        too_long = self._overlong or self._kept_bytes > MOST_KEPT_BYTES
+        return None if too_long else b"".join(self._pieces)
 
     def _read(self, kept: bytes) -> AnswerPart:
         if self._overlong:

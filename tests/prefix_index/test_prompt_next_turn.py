@@ -222,6 +222,15 @@ def test_an_engine_that_sampled_another_number_of_tokens_sampled_others(differen
     assert why(text, view, said, 8 + difference) is Unheld.COUNT_DIFFERS
 
 
+def test_as_many_other_tokens_are_taken_for_those_of_the_text() -> None:
+    """The known limit: a text does not tell. Until a receipt does, the index expects blocks that are not there."""
+    text, view, said = model("says all"), user("Hi"), AnswerSaid("blogsuff")
+    asked, usual = ids(text, text.prompt_of(view)), sampled(text, view, said.text)
+    other = b"".join(tokenizer().encode(part, add_special_tokens=False) for part in ("blogs", "uff"))
+    assert len(asked + other) == len(usual.computed)
+    assert asked + other != usual.computed == claimed(text, view, said, 3)
+
+
 @pytest.mark.parametrize("stopped", [True, False])
 def test_an_answer_without_text_adds_nothing(stopped: bool) -> None:
     text, view = model("says all"), user("Hi")
@@ -290,7 +299,7 @@ SAID = WORDS.filter(lambda text: "<|im_" not in text)
     stopped=st.booleans(),
     later=SAID,
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_all_that_is_claimed_is_held_and_asked_for(
     name: str, words: list[str], answer: str, thoughts: str, stopped: bool, later: str
 ) -> None:
@@ -315,7 +324,7 @@ def common(one: bytes, other: bytes) -> bytes:
 
 
 @given(words=SAID, answer=SAID, stopped=st.booleans(), later=SAID)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_all_that_is_held_and_asked_for_is_claimed(words: str, answer: str, stopped: bool, later: str) -> None:
     text, view, said = model("says all"), user(words), AnswerSaid(answer, stopped=stopped)
     engine, asked = sampled(text, view, answer, stopped=stopped), ids(text, text.prompt_of(view))
@@ -340,7 +349,7 @@ def spelled(token: bytes) -> str:
 
 
 @given(answer=SAID, at=st.integers(0, 50))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_tokens_that_no_tokenizer_would_have_chosen_are_never_claimed(answer: str, at: int) -> None:
     text, view = model("says all"), user("Hi")
     asked, engine = ids(text, text.prompt_of(view)), sampled(text, view, answer)
