@@ -79,10 +79,11 @@ class Feed:
         self._options = parts.options
         self._wake = asyncio.Event()
         self._lease: Lease = parts.leases.lease(name, self._wake.set)
-        self._follower = Follower(holder, mirror, parts.sink, parts.options, lambda: self._lease.is_held)
+        self._follower = Follower(holder, mirror, parts.sink, parts.options, self._may_write)
         self._inbox: Inbox | None = None
         self._watch: Watch | None = None
         self._has_begun = False
+        self._term = 0
         self._joined = 0
         self._restart_seen = False
         self._renamed: str | None = None
@@ -177,9 +178,11 @@ class Feed:
     async def _turn(self, inbox: Inbox) -> None:
         """Whatever is to be done now."""
         self._ask_for_lease(inbox)
+        if self._term != self._lease.term:
+            self._term, self._has_begun, self._retry_at_s = self._lease.term, False, float("inf")
         if not self._lease.is_held:
             inbox.clear()
-            self._has_begun = False
+            self._has_begun, self._retry_at_s = False, float("inf")
             return
         why = self._reason_to_resync(inbox)
         if why is not None:
@@ -196,6 +199,10 @@ class Feed:
             async with asyncio.timeout(min(_LOOK_ROUND_S, max(0.0, until_s - now_s))):
                 await self._wake.wait()
 
+    def _may_write(self) -> bool:
+        """Whether the lease is still the one that this was begun with."""
+        return self._lease.is_held and self._lease.term == self._term
+
     def _ask_for_lease(self, inbox: Inbox) -> None:
         """Who hears the engine wants to be its consumer; who does not leaves it to the others."""
         if inbox.connection.publishers:
@@ -205,6 +212,7 @@ class Feed:
 
     def _reason_to_resync(self, inbox: Inbox) -> _Why | None:
         joined, self._joined = self._joined, inbox.connection.joined
+        self._restart_seen = self._restart_seen or 0 < joined < self._joined
         if not self._has_begun:
             # Without a publisher there is nobody to ask for a replay; the lease is still held from before.
             return _Why.BEGIN if inbox.connection.publishers else None
@@ -262,16 +270,14 @@ class Feed:
         follower = self._follower
         self.counters.resyncs += 1
         log.info("KV events of %s: resync, %s", self.name, why)
-        self._has_begun = True
         self._retry_at_s = float("inf")
-        self._restart_seen = self._restart_seen or why is _Why.RECONNECT
         is_renamed = self._rename()
         goes_on = await self._learnt(why, tell=not is_renamed)
-        if goes_on and why in {_Why.GAP, _Why.RECONNECT}:
-            return
-        is_stale = why in {_Why.RESTART, _Why.RECONNECT} or (why is _Why.RENAME and not is_renamed)
-        follower.clear_index(even_if_untold=is_stale or follower.is_complete)
-        await follower.retell()
+        if not goes_on or why not in {_Why.GAP, _Why.RECONNECT}:
+            is_stale = why in {_Why.RESTART, _Why.RECONNECT} or (why is _Why.RENAME and not is_renamed)
+            follower.clear_index(even_if_untold=is_stale or follower.is_complete)
+            await follower.retell()
+        self._has_begun = True
 
     def _rename(self) -> bool:
         """Whether the holder has another name now; what was written under the old one is taken back."""

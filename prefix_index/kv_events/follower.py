@@ -77,12 +77,12 @@ class Follower:
         self.is_complete = first == 0
         self._digest = None
 
-    def admit(self, sequence: int) -> Arrival:
-        """What a live message's number says; see `SequenceTracker.feed`."""
-        arrival = self.tracker.feed(sequence)
+    def admit(self, sequence: int, *, last: int | None = None) -> Arrival:
+        """What a live message's number says, or those of messages that came as one; see `SequenceTracker.feed`."""
+        arrival = self.tracker.feed(sequence, last=last)
         if self.begins_anywhere and arrival in {Arrival.GAP, Arrival.IN_ORDER}:
             self.begins_anywhere = False
-            self.tracker.jump(sequence)
+            self.tracker.jump(sequence, last=last)
             if sequence == 0:
                 # All that the cache holds will be seen, and whatever the index has of it is older.
                 self.is_complete = True

@@ -58,6 +58,8 @@ class Lease:
         self._clock = clock
         self.until_s = float("-inf")
         """When it ends unless it is renewed, by the monotonic clock."""
+        self.term = 0
+        """How often it was got: what was begun in one term is not to be ended in another."""
 
     @property
     def is_held(self) -> bool:
@@ -68,6 +70,7 @@ class Lease:
         """Take the word of Redis."""
         was_held, self.until_s = self.is_held, until_s
         if self.is_held != was_held:
+            self.term += not was_held
             self._notify()
 
 

@@ -5,11 +5,43 @@ and when the engine publishes nothing. So: the connection says who is there, the
 an engine that computed a prompt since its last word should have said so.
 """
 
+from collections.abc import Callable
+
 from prefix_index.kv_events.feed_types import FeedOptions
 from prefix_index.kv_events.sources import EventSource
 from prefix_index.kv_events.subscriber import Inbox
 
 _NEVER = float("-inf")
+
+
+class Silence:
+    """Whether an engine works and says nothing of it."""
+
+    def __init__(self, clock: Callable[[], float], options: FeedOptions) -> None:
+        self._clock = clock
+        self._options = options
+        self._tokens = 0
+        self._since_s = _NEVER
+        self._heard_at_s = _NEVER
+
+    def worked(self, computed_tokens: int, took_s: float, heard_at_s: float) -> None:
+        """It has computed so many tokens for a request sent `took_s` ago; its last word came at `heard_at_s`."""
+        now_s = self._clock()
+        if self._heard_at_s != heard_at_s:
+            self._tokens, self._heard_at_s = 0, heard_at_s
+        if heard_at_s >= now_s - took_s:
+            return  # what it said meanwhile may have been of this
+        if not self._tokens:
+            self._since_s = now_s
+        self._tokens += computed_tokens
+
+    def lasts(self, heard_at_s: float) -> bool:
+        """Whether it has lasted too long, its last word having come at `heard_at_s`."""
+        return (
+            self._tokens >= self._options.silent_tokens
+            and self._heard_at_s == heard_at_s
+            and self._clock() - self._since_s >= self._options.silent_after_s
+        )
 
 
 class Watch:
@@ -19,9 +51,7 @@ class Watch:
         self._source = source
         self._inbox = inbox
         self._options = options
-        self._tokens = 0
-        self._since_s = _NEVER
-        self._last_at_s = _NEVER
+        self._silence = Silence(inbox.connection.clock, options)
 
     @property
     def is_connected(self) -> bool:
@@ -39,24 +69,11 @@ class Watch:
     @property
     def is_silent(self) -> bool:
         """Whether it is there, works, and nothing of that arrives."""
-        if self._has_strangers_alone:
-            return True
-        return (
-            self._tokens >= self._options.silent_tokens
-            and self._last_at_s == self._inbox.last_at_s
-            and self._inbox.connection.clock() - self._since_s >= self._options.silent_after_s
-        )
+        return self._has_strangers_alone or self._silence.lasts(self._inbox.last_at_s)
 
     def worked(self, computed_tokens: int, took_s: float) -> None:
-        """The engine has computed so many tokens for a request sent `took_s` ago; see `Feed.worked`."""
-        now_s = self._inbox.connection.clock()
-        if self._last_at_s != self._inbox.last_at_s:
-            self._tokens, self._last_at_s = 0, self._inbox.last_at_s
-        if self._inbox.last_at_s >= now_s - took_s:
-            return  # what arrived meanwhile may be what it said of this
-        if not self._tokens:
-            self._since_s = now_s
-        self._tokens += computed_tokens
+        """See `Feed.worked`."""
+        self._silence.worked(computed_tokens, took_s, self._inbox.last_at_s)
 
     def why_away(self) -> str:
         """What it may come from and what would help."""

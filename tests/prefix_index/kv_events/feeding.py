@@ -21,6 +21,8 @@ HOLDER = "engine@1"
 
 QUICK = FeedOptions(away_after_s=0.05, silent_after_s=0.05, replay_patience_s=0.3, retry_replay_s=0.05)
 """Patience for tests that wait for it to end."""
+QUICK_REPLAY = FeedOptions(replay_patience_s=0.2, retry_replay_s=0.05)
+"""Patience for tests in which nobody answers when asked for a replay."""
 PATIENT = FeedOptions(replay_patience_s=10.0)
 """Patience that a loaded machine does not use up."""
 

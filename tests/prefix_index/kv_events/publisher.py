@@ -1,6 +1,7 @@
 """A publisher as engines have them, on real sockets, that can be told to lose, repeat, delay and die."""
 
 import asyncio
+import errno
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -38,7 +39,6 @@ class Publisher:
     buffer: deque[tuple[int, bytes]] = field(default_factory=deque)
     asked: list[int] = field(default_factory=list)
     answers_replays: bool = True
-    late: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._context = zmq.Context()
@@ -46,19 +46,18 @@ class Publisher:
         self._replays: Socket | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, group: asyncio.TaskGroup) -> None:
+    async def start(self, group: asyncio.TaskGroup) -> None:
         """A new process, which counts from 0."""
         self.next_sequence = 0
         self.buffer.clear()
-        self.late.clear()
         self._socket = self._open(zmq.XPUB)  # as PUB, and it tells who subscribes
         if self.connects:
             self._socket.connect(self.url)
         else:
-            self._socket.bind(self.url)
+            await _bind(self._socket, self.url)
         if self.replay_url is not None:
             self._replays = self._open(zmq.ROUTER)
-            self._replays.bind(self.replay_url)
+            await _bind(self._replays, self.replay_url)
             self._task = group.create_task(self._serve(self._replays))
 
     async def die(self) -> None:
@@ -92,8 +91,18 @@ class Publisher:
 
     def send(self, sequence: int, payload: bytes) -> None:
         """Put a message on the wire."""
+        self.send_frames([self.topic, _number(sequence), payload])
+
+    def send_frames(self, frames: list[bytes]) -> None:
+        """Put anything on the wire."""
         assert self._socket is not None
-        self._socket.send_multipart([self.topic, _number(sequence), payload])
+        self._socket.send_multipart(frames)
+
+    def hang_up(self) -> None:
+        """Break the connection that it made, and make another."""
+        assert self._socket is not None
+        self._socket.disconnect(self.url)
+        self._socket.connect(self.url)
 
     def send_again(self, sequence: int) -> None:
         """A second copy of what is kept."""
@@ -125,12 +134,25 @@ class Publisher:
                 replays.send_multipart([asker, b"", *([] if self.is_old else [b""]), _END, b""])
 
 
+async def _bind(socket: Socket, url: str) -> None:
+    """Bind, once whoever had the address has let it go."""
+    while True:
+        try:
+            socket.bind(url)
+        except zmq.ZMQError as failure:
+            if failure.errno != errno.EADDRINUSE:
+                raise
+            await asyncio.sleep(0.002)
+        else:
+            return
+
+
 @asynccontextmanager
 async def publishing(publisher: Publisher) -> AsyncIterator[Publisher]:
     """One life of a publisher, or several; no socket is left."""
     try:
         async with asyncio.TaskGroup() as group:
-            publisher.start(group)
+            await publisher.start(group)
             try:
                 yield publisher
             finally:
@@ -144,7 +166,7 @@ async def another_life(publisher: Publisher) -> AsyncIterator[None]:
     """The process is killed and another one starts."""
     await publisher.die()
     async with asyncio.TaskGroup() as group:
-        publisher.start(group)
+        await publisher.start(group)
         try:
             yield
         finally:
