@@ -12,7 +12,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens
+.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -55,6 +55,10 @@ bench-demo: $(VENV)/installed ## the demo three times, as a benchmark: bench/res
 
 bench-tokens: $(VENV)/installed ## time and memory of turning prompts into tokens and hashes, 1 minute: bench/results/tokens.json
 	$(BIN)/python bench/tokens.py
+
+bench-index: $(VENV)/installed ## the index against one key per block and Dynamo's, and its memory: bench/results/index.json
+	$(BIN)/python bench/index.py
+	$(BIN)/python bench/index_memory.py
 
 clean: ## remove what the commands made, the virtual environment included
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

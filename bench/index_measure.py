@@ -12,6 +12,7 @@ Before anything is timed, the design's answers are held against those of the ind
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -46,16 +47,11 @@ class Pace:
 async def measure_design(name: str, workload: Workload, answers: Answers, pace: Pace) -> list[Row]:
     """Rows of one design: its memory, then one for each size. Raises Disagreement."""
     about: Row = {"where": "server", "design": name, "holders": workload.shape.holders}
-    async with (
-        pinned_server() as server,
-        EmbeddedServer() as scratch,
-        Tap(server.url) as tap,
-        Tap(scratch.url) as other,
-    ):
-        make = DESIGNS[name]
-        design, recorded, elsewhere = make(server.url), make(tap.url), make(other.url)
-        for one in (design, recorded, elsewhere):
-            await one.prepare()
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(pinned_server())
+        scratch = await stack.enter_async_context(EmbeddedServer())
+        tap, other = Tap(server.url), Tap(scratch.url)
+        design, recorded, elsewhere = [await _prepared(name, way, stack) for way in (server, tap, other)]
         bench = DesignBench(server, design, pace)
         rows = [{**about, **await bench.load(workload)}]
         for size, queries in workload.queries.items():
@@ -66,9 +62,17 @@ async def measure_design(name: str, workload: Workload, answers: Answers, pace: 
             told = [await other.record(partial(elsewhere.observe, turn)) for turn in new]
             row = {"match": await bench.match(queries, asked), "turn": await bench.observe(queries, told)}
             rows.append({**about, "size": size, **row, "new": await bench.observe_new(told)})
-        for one in (design, recorded, elsewhere):
-            await one.close()
     return rows
+
+
+async def _prepared(name: str, way: Server | Tap, stack: AsyncExitStack) -> Design:
+    """A client of its own for a design, closed with the stack."""
+    if isinstance(way, Tap):
+        await stack.enter_async_context(way)
+    design = DESIGNS[name](way.url)
+    stack.push_async_callback(design.close)
+    await design.prepare()
+    return design
 
 
 class DesignBench:

@@ -152,6 +152,8 @@ class Tap:
         self._server_path = server_url.removeprefix("unix://")
         self._sent = bytearray()
         self._exit = AsyncExitStack()
+        self._inside: set[asyncio.Task[None]] = set()
+        self._streams: list[asyncio.StreamWriter] = []
         self.url = ""
 
     async def record(self, call: Callable[[], Awaitable[object]]) -> bytes:
@@ -164,6 +166,7 @@ class Tap:
         directory = self._exit.enter_context(TemporaryDirectory(prefix="tap-"))
         path = str(Path(directory) / "tap.sock")
         await self._exit.enter_async_context(await asyncio.start_unix_server(self._enter, path))
+        self._exit.push_async_callback(self._leave)
         self.url = f"unix://{path}"
         return self
 
@@ -172,8 +175,18 @@ class Tap:
     ) -> None:
         await self._exit.aclose()
 
+    async def _leave(self) -> None:
+        for stream in self._streams:
+            stream.close()
+        if self._inside:
+            await asyncio.wait(self._inside)
+
     async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._inside.add(task)
         back, forth = await asyncio.open_unix_connection(self._server_path)
+        self._streams += (writer, forth)
         async with asyncio.TaskGroup() as both_ways:
             both_ways.create_task(_copy(reader, forth, self._sent))
             both_ways.create_task(_copy(back, writer, None))
@@ -185,6 +198,8 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter, reco
             record += chunk
         target.write(chunk)
     target.close()
+    with suppress(OSError):
+        await target.wait_closed()
 
 
 def _wanted(connection: RawConnection) -> int:
