@@ -19,6 +19,7 @@ from prefix_index.errors import EventSourceInvalid
 
 _SCHEMES = ("tcp://", "ipc://")
 _LAST_PORT = 65535
+_LOOPBACK = ("127.", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,16 @@ def source_of_engine(settings: Mapping[str, object], host: str, rank: int = 0) -
         return None
     theirs = EventSource(endpoint)
     is_file = not endpoint.startswith("tcp://")
+    if is_file or endpoint.removeprefix("tcp://").startswith(_LOOPBACK):
+        url = endpoint
+    else:
+        url = _at(endpoint, host if theirs.is_bound else "*")
     return EventSource(
-        url=endpoint if is_file else _at(endpoint, host if theirs.is_bound else "*"),
+        url=url,
         replay_url=(replay_url if is_file else _at(replay_url, host)) if isinstance(replay_url, str) else None,
         topic=topic if isinstance(topic, str) else "",
         rank=rank,
-        bind=not (theirs.is_bound or is_file),
+        bind=not (is_file or (theirs.is_bound and url != endpoint)),
     )
 
 
