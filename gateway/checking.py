@@ -11,9 +11,10 @@ import yaml
 from backends import EndpointSnapshot, PollSettings, Registry
 from billing import PriceBook
 from gateway.app import authenticator_of, endpoint_of
-from gateway.config import Config, ConfigInvalid, admin_token
+from gateway.config import Config, ConfigInvalid, admin_token, redis_access
 from gateway.model_texts import load_model_texts
 from gateway.proof import Proof, prove
+from prefix_index import connect
 from prefix_index.prompt import ModelText
 
 _CREDENTIALS: Final = re.compile(r"(?<=[a-z])://[^/@\s]*@")
@@ -40,7 +41,7 @@ def effective_yaml(config: Config) -> str:
     return _CREDENTIALS.sub("://***@", text)
 
 
-def check_files(config: Config) -> dict[str, ModelText]:
+def check_files(config: Config, environment: Mapping[str, str]) -> dict[str, ModelText]:
     """Read the files that `serve` would read at its start; raises what it would raise, one of `STARTUP_ERRORS`.
 
     Returns the tokenizers among them, by model. The ledger itself is not opened, since a running gateway may own it;
@@ -50,6 +51,8 @@ def check_files(config: Config) -> dict[str, ModelText]:
     admin_token(config)
     if config.prices_file is not None:
         PriceBook.load(config.prices_file)
+    if config.index.redis_url is not None:
+        connect(config.index.redis_url, redis_access(config.index, environment))  # on use only
     texts = load_model_texts(config)
     folder = config.ledger.path.absolute().parent
     if not folder.is_dir():

@@ -166,7 +166,7 @@ def check(
     _need_backends(settings)
     typer.echo(effective_yaml(settings))
     try:
-        texts = check_files(settings)
+        texts = check_files(settings, process_environment())
         findings, proofs = asyncio.run(ask_backends(settings, process_environment(), texts if proof else None))
     except STARTUP_ERRORS as error:
         raise _refused(str(error)) from None
@@ -243,7 +243,7 @@ def _need_usable(settings: Config) -> None:
     The files are read once more at the start itself: tenths of a second for a large tokenizer.
     """
     try:
-        check_files(settings)
+        check_files(settings, process_environment())
         for one in settings.backends:
             endpoint_of(one, process_environment())
     except STARTUP_ERRORS as error:

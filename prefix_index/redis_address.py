@@ -97,11 +97,12 @@ def read_address(url: str) -> RedisAddress:
     authority, _, path = rest.partition("/")
     login, _, hosts = authority.rpartition("@")
     username, _, password = login.partition(":")
+    places = tuple(_read_places(hosts, shape))
     service, db = _read_path(shape, path)
     return RedisAddress(
         shape=shape,
         tls=kind == "rediss",
-        places=tuple(_read_places(hosts, shape)),
+        places=places,
         url=url,
         service=service,
         db=db,

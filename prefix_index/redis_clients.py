@@ -58,6 +58,19 @@ async def primary_of(client: RedisClient, key: bytes) -> Redis:
     return await client.primary_of(key) if isinstance(client, ClusterClient) else client
 
 
+async def follow_primary(client: RedisClient, every_s: float) -> None:
+    """Leave a primary that the sentinels have deposed, until cancelled; returns where there are no sentinels.
+
+    A primary that died is left without this. One that an operator deposed, or that was cut off, goes on taking writes
+    for some seconds before it is told, and loses them.
+    """
+    pool = client.connection_pool if isinstance(client, Redis) else None
+    while isinstance(pool, _PrimaryPool):
+        await asyncio.sleep(every_s)
+        with suppress(redis_errors.ConnectionError):
+            await pool.follow()
+
+
 def _settings(address: RedisAddress, access: RedisAccess) -> dict[str, Any]:
     """What all connections to servers have in common."""
     if access.password is not None and address.password is not None:
@@ -142,6 +155,12 @@ class _Sentinels(Sentinel):
 
 class _PrimaryPool(SentinelConnectionPool):
     """redis-py's, which would leave the connections to the sentinels open when it is closed."""
+
+    async def follow(self) -> None:
+        """Connect anew where the sentinels name another primary than the one that was connected to last."""
+        before = self.master_address
+        if await self.get_master_address() != before:  # which closes the connections that are idle
+            await self.update_active_connections_for_reconnect()
 
     async def aclose(self) -> None:
         await super().aclose()

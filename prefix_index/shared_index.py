@@ -23,7 +23,7 @@ from prefix_index.load_book import LoadBook
 from prefix_index.quiet_log import QuietLog
 from prefix_index.radix import RadixIndex
 from prefix_index.redis_census import Census, Hottest
-from prefix_index.redis_clients import RedisClient
+from prefix_index.redis_clients import RedisClient, follow_primary
 from prefix_index.redis_radix import RedisRadix
 from prefix_index.types import HASH_BYTES, Chain, Claim, DegradedReason, Load, Match
 
@@ -46,7 +46,7 @@ class SharedIndex:
         options: SharedIndexOptions | None = None,
         stand_in_reason: DegradedReason | None = None,
     ) -> None:
-        options = options or SharedIndexOptions()
+        self._options = options = options or SharedIndexOptions()
         clock = time.monotonic
         quiet_log = QuietLog(log, options.log_every_s, clock)
         self._stand_in_reason = stand_in_reason
@@ -122,6 +122,8 @@ class SharedIndex:
         async with asyncio.TaskGroup() as group:
             for shard in self._shards:
                 group.create_task(shard.run())
+            if self._redis is not None:
+                group.create_task(follow_primary(self._redis, self._options.probe_every_s))
 
     async def drain(self, within_s: float = 1.0) -> None:
         """Give queued writes a last chance and take this replica's loads back; at shutdown, after `run` has ended."""

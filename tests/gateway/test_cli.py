@@ -35,6 +35,16 @@ BACKEND = "backends: [{url: 'http://127.0.0.1:9'}]\n"
         (BACKEND + "ledger: {path: gone/ledger.db}", "there is no folder"),
         (BACKEND + BACKEND, "'backends' stands twice"),
         (BACKEND + "index: {redis_url: 'http://redis'}", "index.redis_url: the URL must start with redis://"),
+        (
+            BACKEND + "index: {redis_url: 'redis://me:hunter2/x@a'}",
+            "index.redis_url: host 1 of the URL is no HOST:PORT",
+        ),
+        (BACKEND + "index: {redis_url: 'redis://a', redis_password_env: NO_SUCH}", "NO_SUCH is not set"),
+        (BACKEND + "index: {redis_url: 'redis://:x@a', redis_password_env: NO_SUCH}", "the password is given twice"),
+        (
+            BACKEND + "index: {redis_url: 'rediss://a', redis_ca_file: gone.pem}",
+            "files for TLS to Redis cannot be used",
+        ),
         ("backends: [{url: 'gpu-a:8000'}]", "endpoint gpu-a-8000: the URL must start with http://"),
         ("backends: [{url: 'http://me:hunter2@a'}]", "endpoint a: the URL must not carry credentials"),
         ("backends: [{url: 'http://a', api_key_env: NO_SUCH}]", "NO_SUCH is not set"),
@@ -49,6 +59,7 @@ def test_check_and_serve_refuse_alike_what_cannot_be_used(
     result = CliRunner().invoke(cli, [command, "-c", "c.yaml"])
     assert result.exit_code == 2
     assert complaint in result.output
+    assert "hunter2/x" not in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
 
 
@@ -63,11 +74,12 @@ def test_a_gateway_that_cannot_start_ends_with_three_and_says_why_as_a_line_of_j
 
 
 def test_check_prints_no_password_of_an_address(tmp_path: Path) -> None:
-    config = tmp_path / "c.yaml"
-    config.write_text("backends: [{url: 'http://127.0.0.1:1'}]\nindex: {redis_url: 'redis://me:hunter2@127.0.0.1:1'}\n")
-    printed = CliRunner().invoke(cli, ["check", "-c", str(config), "--no-proof"]).output
-    assert "redis://***@127.0.0.1:1" in printed
-    assert "hunter2" not in printed
+    for url in ("redis://me:hunter2@127.0.0.1:1", "rediss+cluster://:hunter2@127.0.0.1:1,b"):
+        config = tmp_path / "c.yaml"
+        config.write_text(f"backends: [{{url: 'http://127.0.0.1:1'}}]\nindex: {{redis_url: '{url}'}}\n")
+        printed = CliRunner().invoke(cli, ["check", "-c", str(config), "--no-proof"]).output
+        assert f"{url.partition(':')[0]}://***@127.0.0.1:1" in printed
+        assert "hunter2" not in printed
 
 
 def test_the_version_is_the_packages() -> None:

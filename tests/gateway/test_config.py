@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Backend, Config, ConfigInvalid, backend_key, load_config, salt_secret
+from gateway.config import Backend, Config, ConfigInvalid, Index, backend_key, load_config, redis_access, salt_secret
 
 
 def write(path: Path, text: str) -> Path:
@@ -104,3 +104,17 @@ def test_a_secret_that_is_missing_is_named_by_place_only(tmp_path: Path) -> None
     with pytest.raises(ConfigInvalid, match="gone"):
         salt_secret(Config(salt_secret_file=tmp_path / "gone"))
     assert salt_secret(Config()) == b""
+
+
+def test_the_passwords_of_redis_and_sentinels_come_from_files_or_variables(tmp_path: Path) -> None:
+    secret = write(tmp_path / "secret", "hunter2\n")
+    index = Index(redis_username="me", redis_password_file=secret, sentinel_password_env="THEIRS")
+    access = redis_access(index, {"THEIRS": "hunter3"})
+    assert (access.username, access.password, access.sentinel_password) == ("me", "hunter2", "hunter3")
+    assert "hunter" not in repr(access)
+    assert redis_access(Index(), {}).password is None
+
+
+def test_one_password_is_enough(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="index: the password is given twice"):
+        load_config(None, {}, {"index.redis_password_file": "f", "index.redis_password_env": "V"})

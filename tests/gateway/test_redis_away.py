@@ -83,3 +83,23 @@ async def test_redis_that_dies_in_the_middle_is_replaced_by_the_twin_and_used_ag
             await server.stop()
             await until_index(client, degraded=True)
             assert (await ask(client)).headers["x-prefixgate-cached-tokens"] == "32"
+
+
+async def test_a_private_server_that_cannot_start_is_a_degraded_index_in_health(
+    engine: ScriptedEngine, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    (tmp_path / "appendonlydir").write_text("in the way")
+    gateway = await asyncio.to_thread(start_gateway, engine.url, index__dir=tmp_path)
+    async with client_of(gateway) as client:
+        answers = [await ask(client) for _ in range(2)]
+        assert await health_of_index(client) == "unreachable"
+    assert answers[-1].headers["x-prefixgate-cached-tokens"] == "32"
+
+
+async def test_without_any_server_wanted_the_index_of_the_process_is_not_degraded(
+    engine: ScriptedEngine, start_gateway: StartGateway
+) -> None:
+    gateway = await asyncio.to_thread(start_gateway, engine.url, index__embedded=False)
+    async with client_of(gateway) as client:
+        await ask(client)
+        assert await health_of_index(client) is None

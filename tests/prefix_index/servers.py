@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
@@ -81,15 +82,19 @@ async def until(ask: Callable[[], object], met: Callable[[object], object] = lam
 
 
 @asynccontextmanager
-async def cluster(directory: Path, *, replicas: int = 0) -> AsyncIterator[list[Server]]:
-    """Three primaries that share the slots, then `replicas` of the first one."""
+async def cluster(
+    directory: Path, *, replicas: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[list[Server]]:
+    """Three primaries that share the slots, then `replicas` of the first one; with `tls` clients are told its ports."""
     number = 3 + replicas
     ports = free_ports(2 * number)
     async with AsyncExitStack() as stack:
         nodes = []
         for at in range(number):
+            told = ports[at] if tls is None else await stack.enter_async_context(also_with_tls(ports[at], tls))
             settings = (
                 "cluster-enabled yes",
+                f"cluster-announce-port {told}",
                 f"cluster-port {ports[number + at]}",
                 "cluster-node-timeout 500",
                 "cluster-replica-validity-factor 0",
@@ -128,26 +133,34 @@ class Watched:
     primary: Server
     replica: Server
     sentinels: list[Server]
+    ports: list[int]
+    """Of the sentinels, for clients."""
+    tls: bool
 
     @property
     def url(self) -> str:
         """For `connect`."""
-        return f"redis+sentinel://{','.join(f'127.0.0.1:{one.port}' for one in self.sentinels)}/{SERVICE}"
+        scheme = "rediss+sentinel" if self.tls else "redis+sentinel"
+        return f"{scheme}://{','.join(f'127.0.0.1:{port}' for port in self.ports)}/{SERVICE}"
 
 
 @asynccontextmanager
-async def watched(directory: Path, settings: Iterable[str] = ()) -> AsyncIterator[Watched]:
-    """A primary, a replica and three sentinels that know each other."""
+async def watched(directory: Path, tls: ssl.SSLContext | None = None) -> AsyncIterator[Watched]:
+    """A primary, a replica and three sentinels that know each other; with `tls` all are heard with TLS too."""
     ports = free_ports(5)
     async with AsyncExitStack() as stack:
-        primary = await stack.enter_async_context(a_server(directory / "primary", ports[0], settings))
-        following = (*settings, f"replicaof 127.0.0.1 {primary.port}")
+
+        async def address(port: int) -> int:
+            return port if tls is None else await stack.enter_async_context(also_with_tls(port, tls))
+
+        primary = await stack.enter_async_context(a_server(directory / "primary", ports[0]))
+        following = (f"replicaof 127.0.0.1 {primary.port}", f"replica-announce-port {await address(ports[1])}")
         replica = await stack.enter_async_context(a_server(directory / "replica", ports[1], following))
         await until(lambda: replica.ask("INFO", "replication"), _is_linked)
-        sentinels = []
+        sentinels, monitored = [], await address(primary.port)
         for at, port in enumerate(ports[2:]):
             watching = (
-                f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 2",
+                f"sentinel monitor {SERVICE} 127.0.0.1 {monitored} 2",
                 f"sentinel down-after-milliseconds {SERVICE} 300",
                 f"sentinel failover-timeout {SERVICE} 2000",
             )
@@ -156,10 +169,64 @@ async def watched(directory: Path, settings: Iterable[str] = ()) -> AsyncIterato
             )
         for sentinel in sentinels:
             await until(partial(sentinel.ask, "SENTINEL", "MASTER", SERVICE), _sees_all)
-        yield Watched(primary, replica, sentinels)
+        yield Watched(primary, replica, sentinels, [await address(one.port) for one in sentinels], tls is not None)
 
 
 def _sees_all(state: object) -> bool:
     flat = cast(list[bytes], state)
     seen = dict(zip(flat[::2], flat[1::2], strict=True))
     return seen[b"num-slaves"] == b"1" and seen[b"num-other-sentinels"] == b"2"
+
+
+@asynccontextmanager
+async def also_with_tls(backend_port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
+    """A port where a server is heard both with TLS and without: sentinels and clients know one address of it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(_listen(listener, backend_port, context))
+            try:
+                yield listener.getsockname()[1]
+            finally:
+                listening.cancel()
+
+
+async def _listen(listener: socket.socket, backend_port: int, context: ssl.SSLContext) -> None:
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as group:
+        while True:
+            accepted, _ = await loop.sock_accept(listener)
+            group.create_task(_pass_on(accepted, backend_port, context))
+
+
+async def _pass_on(accepted: socket.socket, backend_port: int, context: ssl.SSLContext) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    with accepted, suppress(OSError):
+        readable = asyncio.Event()
+        loop.add_reader(accepted, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(accepted)
+        tls = context if accepted.recv(1, socket.MSG_PEEK) == b"\x16" else None
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            back, forth = await asyncio.open_connection("127.0.0.1", backend_port)
+            try:
+                async with asyncio.TaskGroup() as both_ways:
+                    both_ways.create_task(_copy(reader, forth))
+                    both_ways.create_task(_copy(back, writer))
+            finally:
+                forth.transport.abort()
+        finally:
+            writer.transport.abort()
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while chunk := await source.read(1 << 16):
+            target.write(chunk)
+    target.close()

@@ -5,6 +5,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import cast
@@ -22,7 +23,7 @@ from prefix_index.shared_index import SharedIndex
 from prefix_index.types import Claim, DegradedReason, Load
 from tests.prefix_index.door import Door, eventually
 from tests.prefix_index.replicas import match_until, running
-from tests.prefix_index.servers import Server, a_server, free_ports, watched
+from tests.prefix_index.servers import Server, a_server, cluster, free_ports, watched
 from tests.prefix_index.subjects import chain
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
@@ -67,12 +68,13 @@ async def tls_door(server: EmbeddedServer) -> AsyncIterator[Door]:
 
 
 @asynccontextmanager
-async def an_index(url: str, access: RedisAccess | None = None) -> AsyncIterator[SharedIndex]:
+async def an_index(url: str, access: RedisAccess | None = None, *, shards: int = 1) -> AsyncIterator[SharedIndex]:
+    options = replace(QUICK, shards=shards)
     async with (
         connect(url, access) as client,
-        running(SharedIndex(client, pool="p", replica="r", options=QUICK)) as one,
+        running(SharedIndex(client, pool="p", replica="r", options=options)) as index,
     ):
-        yield one
+        yield index
 
 
 OURS = RedisAccess(ca_file=TLS / "cert.pem", cert_file=TLS / "cert.pem", key_file=TLS / "key.pem")
@@ -186,3 +188,33 @@ async def test_sentinels_may_have_a_password_of_their_own(tmp_path: Path) -> Non
             index.observe("a", chain("xxx"))
             await match_until(index, "xxx", lambda found: found.blocks == {"a": 3})
             await eventually(lambda: index.degraded_reason is None)
+
+
+async def told_port(node: Server) -> int:
+    """Where a node of a cluster says that it is."""
+    (name,) = cast(list[bytes], await node.ask("CONFIG", "GET", "cluster-announce-port"))[1:]
+    return int(name)
+
+
+async def test_the_nodes_of_a_cluster_are_all_spoken_to_with_tls(tmp_path: Path) -> None:
+    async with cluster(tmp_path, tls=speaking_tls(wants_certificate=True)) as nodes:
+        url = f"rediss+cluster://127.0.0.1:{await told_port(nodes[0])}"
+        async with an_index(url, OURS, shards=8) as index:
+            for letter in "abcdefgh":
+                index.observe("e", chain(letter))
+                await match_until(index, letter, lambda found: found.blocks == {"e": 1})
+            await eventually(lambda: index.degraded_reason is None)
+
+
+async def test_sentinels_and_primary_are_spoken_to_with_tls_before_and_after_a_failover(tmp_path: Path) -> None:
+    async with (
+        watched(tmp_path, speaking_tls(wants_certificate=True)) as servers,
+        an_index(servers.url, OURS) as index,
+    ):
+        index.observe("a", chain("xxx"))
+        await match_until(index, "xxx", lambda found: found.blocks == {"a": 3} and not index.queued_writes)
+        assert await servers.primary.ask("WAIT", 1, 5000) == 1
+        servers.primary.kill()
+        await eventually(lambda: index.degraded_reason)
+        await eventually(lambda: index.degraded_reason is None, within_s=30)
+        await match_until(index, "xxx", lambda found: found.blocks == {"a": 3})
