@@ -12,6 +12,8 @@ import random
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 
 from backends import BackendError, Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
 from billing import BillingError, PriceBook, open_ledger
@@ -21,13 +23,16 @@ from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
 from gateway.edge.auth import Authenticator, KeysFileInvalid, load_keys, open_to_all
 from gateway.engine_tokens import RemoteTokenizer
+from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet, FleetOptions
 from gateway.model_texts import load_model_texts
+from gateway.next_turn import NextTurns
 from gateway.parity import ParityBook
 from gateway.passthrough import Passthrough
 from gateway.pipeline import Parts, Pipeline, PipelineOptions
 from gateway.planning import Planner
+from gateway.receipts import Receipts
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Speed
 from gateway.settling import Settler, SettlerParts
@@ -35,6 +40,8 @@ from gateway.status import StatusPages
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.wire import Receive, Scope, Send
 from prefix_index import (
+    Chain,
+    Claim,
     DegradedReason,
     EmbeddedServer,
     EmbeddedServerFailed,
@@ -84,70 +91,118 @@ class Gateway:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Build everything, run it, and take it down again in order. Raises `ConfigInvalid` for what cannot work."""
-        config = self._config
+        async with AsyncExitStack() as stack:
+            parts = await self._build(stack)
+            _say_what_runs(self._config)
+            async with asyncio.TaskGroup() as group:
+                await parts.registry.detect_all(deadline_s=self._config.limits.connect_s)
+                works = (parts.registry.run, parts.index.run, parts.feeds.run)
+                background = [group.create_task(work()) for work in works]
+                finishing = [group.create_task(part.run()) for part in (parts.settler, parts.next_turns)]
+                yield
+                parts.settler.close()
+                parts.next_turns.close()
+                await asyncio.gather(*finishing)
+                for task in background:
+                    task.cancel()
+            await parts.index.drain()
+
+    async def _build(self, stack: AsyncExitStack) -> "_Background":
+        """All objects; what they hold open ends with `stack`."""
+        config, clocks, telemetry = self._config, Clocks(), self.telemetry
         authenticator = authenticator_of(config)
         endpoints = [endpoint_of(backend, self._environment) for backend in config.backends]
         book = PriceBook.load(config.prices_file) if config.prices_file else PriceBook.empty()
         local = load_model_texts(config)
-        clocks = Clocks()
-        async with AsyncExitStack() as stack:
-            ledger = await stack.enter_async_context(open_ledger(config.ledger.path, book, sync=config.ledger.sync))
-            redis = await _redis(config, self._environment, stack)
-            index = _index(config, redis)
-            client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
-            registry = await stack.enter_async_context(
-                Registry(endpoints, clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
+        ledger = await stack.enter_async_context(open_ledger(config.ledger.path, book, sync=config.ledger.sync))
+        redis = await _redis(config, self._environment, stack)
+        replica = f"{os.getpid()}-{secrets.token_hex(4)}"
+        index = _index(config, redis, replica)
+        client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
+        polls = PollSettings(interval_s=config.poll_interval_s)
+        registry = await stack.enter_async_context(Registry(endpoints, clocks.monotonic, settings=polls))
+        receipts = Receipts(index, telemetry, clocks.monotonic)
+        fleet = Fleet(registry, index, receipts, _fleet_options(config, authenticator))
+        parity = ParityBook(telemetry)
+        feeds = EventFeeds(
+            EventFeedParts(fleet, index, client, redis, config.index.pool, replica, _unsalted(config, authenticator)),
+            {backend.name: backend.kv_events for backend in config.backends},
+        )
+        fleet.is_followed = feeds.is_followed
+        for listener in (fleet.new_generation, feeds.new_generation, partial(_trust_again, parity, fleet)):
+            registry.subscribe(listener)
+        planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt")
+        next_turns = NextTurns(planner.text_of, partial(_observe_turn, index, fleet), telemetry)
+        decisions, responses = DecisionLog(), ResponseOwners(redis, config.index.pool)
+        settler = Settler(
+            SettlerParts(
+                ledger=ledger,
+                fleet=fleet,
+                planner=planner,
+                parity=parity,
+                telemetry=telemetry,
+                clocks=clocks,
+                receipts=receipts,
+                worked=feeds.worked,
             )
-            fleet = Fleet(registry, index, _fleet_options(config, authenticator))
-            parity = ParityBook(self.telemetry)
-            registry.subscribe(fleet.new_generation)
-            registry.subscribe(lambda endpoint_id, _: _trust_again(parity, fleet, endpoint_id))
-            planner = Planner(
-                local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt"
+        )
+        options = _pipeline_options(config)
+        pipeline = Pipeline(
+            Parts(
+                planner=planner,
+                index=index,
+                fleet=fleet,
+                receipts=receipts,
+                client=client,
+                ledger=ledger,
+                settler=settler,
+                next_turns=next_turns,
+                telemetry=telemetry,
+                decisions=decisions,
+                responses=responses,
+                clocks=clocks,
+                rng=random.Random(),  # noqa: S311 - spreads near-ties, keeps no secret
+            ),
+            options,
+        )
+        token = admin_token(config)
+        self._edge = Edge(
+            EdgeParts(
+                pipeline=pipeline,
+                passthrough=Passthrough(fleet, planner, client, responses, options.deadlines),
+                authenticator=authenticator,
+                pages=StatusPages(fleet, planner, index, ledger, parity, telemetry),
+                telemetry=telemetry,
+                clocks=clocks,
+                max_body_bytes=config.limits.max_body_bytes,
+                admin=None if token is None else admin_app(token, decisions, parity, fleet, registry),
             )
-            decisions, responses = DecisionLog(), ResponseOwners(redis, config.index.pool)
-            settler = Settler(SettlerParts(ledger, index, fleet, planner, parity, self.telemetry, clocks))
-            options = _pipeline_options(config)
-            pipeline = Pipeline(
-                Parts(
-                    planner=planner,
-                    index=index,
-                    fleet=fleet,
-                    client=client,
-                    ledger=ledger,
-                    settler=settler,
-                    telemetry=self.telemetry,
-                    decisions=decisions,
-                    responses=responses,
-                    clocks=clocks,
-                    rng=random.Random(),  # noqa: S311 - spreads near-ties, keeps no secret
-                ),
-                options,
-            )
-            token = admin_token(config)
-            self._edge = Edge(
-                EdgeParts(
-                    pipeline=pipeline,
-                    passthrough=Passthrough(fleet, planner, client, responses, options.deadlines),
-                    authenticator=authenticator,
-                    pages=StatusPages(fleet, planner, index, ledger, parity, self.telemetry),
-                    telemetry=self.telemetry,
-                    clocks=clocks,
-                    max_body_bytes=config.limits.max_body_bytes,
-                    admin=None if token is None else admin_app(token, decisions, parity, fleet, registry),
-                )
-            )
-            _say_what_runs(config)
-            async with asyncio.TaskGroup() as group:
-                await registry.detect_all(deadline_s=config.limits.connect_s)
-                background = [group.create_task(registry.run()), group.create_task(index.run())]
-                settling = group.create_task(settler.run())
-                yield
-                settler.close()
-                await settling
-                for task in background:
-                    task.cancel()
-            await index.drain()
+        )
+        return _Background(registry, index, feeds, next_turns, settler)
+
+
+@dataclass(frozen=True, slots=True)
+class _Background:
+    """What runs beside the requests."""
+
+    registry: Registry
+    index: SharedIndex
+    feeds: EventFeeds
+    next_turns: NextTurns
+    settler: Settler
+
+
+def _observe_turn(index: SharedIndex, fleet: Fleet, holder: str, chain: Chain) -> None:
+    """What an answer has left in a cache; where events tell of it, they do, and of what has gone since."""
+    endpoint_id = fleet.endpoint_of(holder)
+    if endpoint_id is not None and not fleet.is_followed(endpoint_id):
+        index.observe(holder, chain, Claim.CONFIRMED)
+
+
+def _unsalted(config: Config, authenticator: Authenticator) -> str:
+    """The salt of the prompts that go to engines which take none: there is one share group then, or no salt at all."""
+    salts = authenticator.salts
+    return salts[0] if config.isolation == "salt" and len(salts) == 1 else ""
 
 
 def _trust_again(parity: ParityBook, fleet: Fleet, endpoint_id: EndpointId) -> None:
@@ -204,6 +259,7 @@ def _fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions
         block_size=config.index.block_size,
         capacity_blocks=config.index.capacity_blocks,
         needs_salt=config.isolation == "salt" and len(authenticator.share_groups) > 1,
+        ranks={backend.name: backend.kv_events.ranks for backend in config.backends},
     )
 
 
@@ -232,7 +288,7 @@ async def _redis(config: Config, environment: Mapping[str, str], stack: AsyncExi
     return await stack.enter_async_context(connect(server.url))
 
 
-def _index(config: Config, redis: RedisClient | None) -> SharedIndex:
+def _index(config: Config, redis: RedisClient | None, replica: str) -> SharedIndex:
     """The index on that server, else in this process alone: degraded, unless that is what was asked for."""
     settings = config.index
     options = SharedIndexOptions(
@@ -244,7 +300,7 @@ def _index(config: Config, redis: RedisClient | None) -> SharedIndex:
     return SharedIndex(
         redis,
         pool=settings.pool,
-        replica=f"{os.getpid()}-{secrets.token_hex(4)}",
+        replica=replica,
         options=options,
         stand_in_reason=DegradedReason.UNREACHABLE if redis is None and settings.embedded else None,
     )

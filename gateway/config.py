@@ -52,8 +52,10 @@ class Listen(_Section):
 class KvEvents(_Section):
     """Where one endpoint publishes what its KV cache gains and loses."""
 
-    mode: Literal["auto", "off"] = Field(
-        "auto", description="`auto` follows the events at `url`, else where the engine says it publishes; `off` never."
+    mode: Literal["auto", "poll", "off"] = Field(
+        "auto",
+        description="`auto` follows the events at `url`, else where the engine says it publishes; `poll` fetches them "
+        "over HTTP (TensorRT-LLM); `off` never.",
     )
     url: str | None = Field(
         None,

@@ -10,6 +10,7 @@ from backends import EndpointSnapshot
 from billing import Attempt, OpenedRequest, SettlementState
 from gateway.edge.upstream import Outgoing, asks_for_usage
 from gateway.fleet import Seat
+from gateway.receipts import Sent
 from gateway.relay import PlainTee, StreamTee
 from gateway.scheduling import Decision
 from gateway.stream_format import format_of
@@ -43,6 +44,8 @@ class Exchange:
     """The one endpoint that may take the request, where it continues what is kept there."""
     opened: asyncio.Future[None] = field(init=False)
     decision: Decision | None = None
+    sent: Sent | None = None
+    """The attempt under way, until the index has been told how it ended."""
     holder: str = ""
     seat: Seat | None = None
     outgoing: Outgoing | None = None

@@ -5,8 +5,8 @@ Translates between the rooms: an `EndpointSnapshot` (backends) and a `Match` (pr
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from backends import (
     EndpointConfig,
@@ -20,10 +20,13 @@ from backends import (
     UpstreamError,
 )
 from gateway.errors import BadRequest, ModelNotFound
-from gateway.scheduling import Candidate, Filtered, Speed, expected_cached_tokens
+from gateway.known import NOTHING, Known, cache_name, known_at
+from gateway.receipts import Receipts, Sent
+from gateway.scheduling import Candidate, Coverage, Filtered, Speed, expectation
+from gateway.slot_books import SlotBooks
 from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, Plan, Route
-from prefix_index import Chain, Evidence, Load, Match, SharedIndex, SlotBook
+from prefix_index import Chain, Claim, Load, Match, SharedIndex
 
 _NO_LOAD = Load()
 DEFAULT_BLOCK_TOKENS = 16
@@ -39,15 +42,8 @@ class FleetOptions:
     capacity_blocks: int | None
     needs_salt: bool
     """Whether endpoints without a salt field must be left out."""
-
-
-@dataclass(slots=True)
-class _Slots:
-    """The slots of one holder. `believed`: whether its engine has been seen to lose what was overwritten."""
-
-    holder: str
-    book: SlotBook
-    believed: bool = False
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    """Data-parallel ranks behind one address, each with a cache of its own, where the configuration says so."""
 
 
 class Seat:
@@ -61,10 +57,10 @@ class Seat:
         self._reservation = reservation
         self._chain: Chain | None = None
 
-    def take(self, chain: Chain) -> str:
-        """The prompt is sent: the endpoint holds it from now on, as far as is known. Returns the holder."""
+    def take(self, chain: Chain) -> None:
+        """The prompt is sent: the endpoint holds it from now on, as far as is known."""
         self._chain = chain
-        return self._fleet.dispatch(self._endpoint_id, chain)
+        self._fleet.dispatch(self._endpoint_id, chain)
 
     def first_token(self) -> None:
         """The prompt is computed: its tokens no longer make others wait."""
@@ -83,13 +79,16 @@ class Seat:
 class Fleet:
     """Endpoints, their speeds and their loads. All methods are plain and make no I/O."""
 
-    def __init__(self, registry: Registry, index: SharedIndex, options: FleetOptions) -> None:
+    def __init__(self, registry: Registry, index: SharedIndex, receipts: Receipts, options: FleetOptions) -> None:
         self._facts_told: dict[str, EndpointFacts] = {}
         self._holders: dict[str, str] = {}
-        self._slots: dict[str, _Slots] = {}
+        self._slots = SlotBooks()
         self._registry = registry
         self._index = index
+        self._receipts = receipts
         self._options = options
+        self.is_followed: Callable[[str], bool] = lambda _: False
+        """Whether what an endpoint of this id holds is told by KV events, so that receipts need not."""
 
     def config_of(self, endpoint_id: str) -> EndpointConfig:
         """The address of an endpoint."""
@@ -133,36 +132,51 @@ class Fleet:
         self._facts_told.pop(endpoint_id, None)
         if before is not None:
             LOGGER.warning("endpoint restarted", extra={"fields": {"endpoint": endpoint_id, "generation": generation}})
-            self._index.clear(before)
+            for rank in range(self._ranks(endpoint_id)):
+                self._index.clear(cache_name(before, rank))
+            self._receipts.cleared(before)
 
-    def dispatch(self, endpoint_id: str, chain: Chain) -> str:
-        """A prompt is sent to an endpoint, which holds it from now on, as far as is known; returns the holder.
+    def dispatch(self, endpoint_id: str, chain: Chain) -> None:
+        """A prompt is sent to an endpoint, which holds it from now on, as far as is known.
 
         What the prompt overwrites in an engine of slots is forgotten, where such engines have been seen to do that.
         """
-        holder = self.holder_of(endpoint_id)
-        slots = self._slots_of(endpoint_id, holder)
-        lost = slots.book.place(chain) if slots is not None else None
-        if slots is not None and slots.believed and lost is not None:
-            self._index.forget(holder, *lost)
-        self._index.observe(holder, chain, Evidence.SPECULATIVE)
-        return holder
+        holder, facts = self.holder_of(endpoint_id), self._facts_told.get(endpoint_id)
+        if facts is not None and facts.slots is not None:
+            lost = self._slots.place(endpoint_id, holder, facts.slots, chain)
+            if lost is not None:
+                self._index.forget(holder, *lost)
+        self._index.observe(holder, chain, Claim.SPECULATIVE)
 
     def freed(self, endpoint_id: str, chain: Chain) -> None:
         """The work on a prompt has ended: in an engine of slots another may overwrite it."""
-        slots = self._slots.get(endpoint_id)
-        if slots is not None:
-            slots.book.free(chain)
+        self._slots.free(endpoint_id, chain)
 
     def contradicted(self, endpoint_id: str, holder: str) -> None:
         """An engine reported less than was expected. One of slots does overwrite them: only they are believed now."""
-        slots = self._slots.get(endpoint_id)
-        if slots is None or slots.holder != holder or slots.believed:
-            return
-        slots.believed = True
-        self._index.clear(holder)
-        for chain in slots.book.chains:
-            self._index.observe(holder, chain, Evidence.SPECULATIVE)
+        chains = self._slots.contradicted(endpoint_id, holder)
+        if chains is not None:
+            self._index.clear(holder)
+            for chain in chains:
+                self._index.observe(holder, chain, Claim.SPECULATIVE)
+
+    def sent(self, endpoint_id: str, plan: Plan, match: Match[str], sent_s: float) -> Sent:
+        """What is known of a prompt at the endpoint that it is sent to, for the receipt to be held against."""
+        endpoint = self.seen(endpoint_id)
+        known = known_at(self.holder_of(endpoint.id), self._ranks(endpoint.id), match)
+        return Sent(
+            endpoint_id=endpoint_id,
+            holder=self.holder_of(endpoint_id),
+            chain=plan.chain,
+            sent_s=sent_s,
+            confirmed_blocks=known.confirmed_blocks,
+            speculative_blocks=known.speculative_blocks,
+            age_s=known.age_s,
+            turnovers=self._turnovers(endpoint, known),
+            engine_block_tokens=endpoint.facts.block_size if endpoint.facts else None,
+            followed=self.is_followed(endpoint_id),
+            exact=plan.prompt_tokens is not None,
+        )
 
     def failed(self, endpoint_id: str, error: UpstreamError) -> None:
         """A call to an endpoint failed."""
@@ -255,24 +269,20 @@ class Fleet:
         load = self._registry.load_of(endpoint_id)
         self._index.set_load(endpoint_id, Load(load.requests, load.uncached_tokens, load.decode_tokens))
 
-    def _slots_of(self, endpoint_id: str, holder: str) -> "_Slots | None":
-        facts = self._facts_told.get(endpoint_id)
-        if facts is None or facts.slots is None:
-            return None
-        slots = self._slots.get(endpoint_id)
-        if slots is None or slots.holder != holder:
-            slots = self._slots[endpoint_id] = _Slots(holder, SlotBook(facts.slots))
-        return slots
+    def block_size_of(self, facts: EndpointFacts) -> int:
+        """Tokens a block for prompts of the models that an endpoint serves."""
+        return self.block_size(self._same_models(facts))
 
     def _publish_capacity(self, endpoint: EndpointSnapshot, facts: EndpointFacts) -> None:
         """Tell the index how many of its blocks an endpoint holds."""
         if facts.capacity_tokens is not None:
-            blocks = max(facts.capacity_tokens // self.block_size(self._same_models(facts)), 1)
+            blocks = max(facts.capacity_tokens // self.block_size_of(facts), 1)
         elif self._options.capacity_blocks is not None:
             blocks = self._options.capacity_blocks
         else:
             return
-        self._index.set_capacity(self.holder_of(endpoint.id), blocks)
+        for rank in range(self._ranks(endpoint.id)):
+            self._index.set_capacity(cache_name(self.holder_of(endpoint.id), rank), blocks)
 
     def _same_models(self, facts: EndpointFacts) -> list[EndpointSnapshot]:
         models = {model.id for model in facts.models}
@@ -302,20 +312,46 @@ class Fleet:
         return None
 
     def _candidate(self, endpoint: EndpointSnapshot, plan: Plan, match: Match[str]) -> Candidate:
-        chain = plan.chain
-        matched_blocks = match.blocks.get(self.holder_of(endpoint.id), 0)
-        cached_tokens = 0
-        if matched_blocks:
-            engine_block = (endpoint.facts.block_size if endpoint.facts else None) or chain.block_size
-            cached_tokens = expected_cached_tokens(matched_blocks * chain.block_size, chain.prompt_tokens, engine_block)
+        known = known_at(self.holder_of(endpoint.id), self._ranks(endpoint.id), match)
+        expected_tokens, cached_tokens = 0, 0.0
+        if known is not NOTHING:
+            expected_tokens, cached_tokens = self._expectation(endpoint, plan.chain, known)
         return Candidate(
             endpoint.id,
             cached_tokens,
-            cached_tokens,
+            expected_tokens,
             match.loads.get(endpoint.id, _NO_LOAD).uncached_tokens,
             self._options.speeds[endpoint.id],
             endpoint.load.kv_use if endpoint.load else None,
         )
+
+    def _expectation(self, endpoint: EndpointSnapshot, chain: Chain, known: Known) -> tuple[int, float]:
+        """Tokens that will most likely be reported as cached, and those that are reused on average."""
+        receipts, engine_block = self._receipts, endpoint.facts.block_size if endpoint.facts else None
+        is_followed = self.is_followed(endpoint.id)
+        age_s, turnovers = (None, None) if is_followed else (known.age_s, self._turnovers(endpoint, known))
+        coverage = Coverage(
+            confirmed_blocks=known.confirmed_blocks,
+            speculative_blocks=known.speculative_blocks,
+            survival=receipts.probability(endpoint.id, age_s, turnovers),
+            withheld_tokens=receipts.habit_tokens(endpoint.id, engine_block or chain.block_size),
+            host_blocks=known.host_blocks,
+            disk_blocks=known.disk_blocks,
+        )
+        return expectation(
+            coverage,
+            block_size=chain.block_size,
+            prompt_tokens=chain.prompt_tokens,
+            engine_block_tokens=engine_block,
+        )
+
+    def _turnovers(self, endpoint: EndpointSnapshot, known: Known) -> float | None:
+        capacity_tokens = endpoint.facts.capacity_tokens if endpoint.facts else None
+        return self._receipts.turnovers(endpoint.id, known.age_s, capacity_tokens)
+
+    def _ranks(self, endpoint_id: str) -> int:
+        facts = self._facts_told.get(endpoint_id)
+        return max(self._options.ranks.get(endpoint_id, 1), 1 if facts is None else len(facts.event_sources))
 
 
 def serves(endpoint: EndpointSnapshot, model: str) -> bool:

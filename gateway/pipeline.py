@@ -36,7 +36,9 @@ from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
 from gateway.errors import BadRequest, GatewayError, Internal, NotFound, Unavailable, UpstreamFailed, as_gateway_error
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
+from gateway.next_turn import NextTurns
 from gateway.planning import Planner
+from gateway.receipts import Receipts
 from gateway.relay import PlainTee, StreamTee
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Decision, Filtered, decide_by_cost, decide_in_turn
@@ -73,9 +75,11 @@ class Parts:
     planner: Planner
     index: SharedIndex
     fleet: Fleet
+    receipts: Receipts
     client: UpstreamClient
     ledger: Ledger
     settler: Settler
+    next_turns: NextTurns
     telemetry: Telemetry
     decisions: DecisionLog
     responses: ResponseOwners
@@ -162,7 +166,10 @@ class Pipeline:
         exchange.decision = decision
         parts.decisions.keep(request, exchange.plan, decision)
         exchange.attempt_begins(parts.clocks.wall())
-        exchange.holder = exchange.seat.take(exchange.plan.chain)
+        exchange.sent = parts.fleet.sent(decision.endpoint_id, exchange.plan, exchange.match, parts.clocks.monotonic())
+        exchange.holder = exchange.sent.holder
+        exchange.seat.take(exchange.plan.chain)
+        parts.receipts.dispatched(decision.endpoint_id, decision.uncached_tokens)
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
         parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
@@ -205,7 +212,7 @@ class Pipeline:
         parts, endpoint_id = self._parts, decision.endpoint_id
         exchange.release()
         exchange.attempt_ends(parts.clocks.wall(), outcome)
-        parts.settler.take_back(exchange)
+        parts.settler.tell_index(exchange)
         parts.telemetry.attempts_failed(endpoint_id).inc()
 
     async def _relay(self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream) -> None:
@@ -238,7 +245,11 @@ class Pipeline:
         parts.fleet.succeeded(exchange.endpoint_id, reports_cached_tokens=exchange.reports_cached_tokens)
         if not client.started:
             await client.start(response.status, head)
-        await client.end(held)
+        try:
+            await client.end(held)
+        finally:
+            if state is SettlementState.COMPLETE:
+                parts.next_turns.offer(exchange)
 
     async def _keep_response(self, exchange: Exchange) -> None:
         """Remember whose response the engine keeps under the id that it has just named."""
@@ -251,6 +262,8 @@ class Pipeline:
         exchange.first_byte_s = parts.clocks.monotonic()
         assert exchange.seat is not None
         exchange.seat.first_token()
+        if exchange.sent is not None and (exchange.http_status or 0) < 400:
+            parts.receipts.first_token(exchange.sent)
         parts.telemetry.ttft_s(exchange.endpoint_id).observe(exchange.first_byte_s - exchange.request.started_s)
 
     async def _fail(self, exchange: Exchange, client: ClientStream, error: GatewayError) -> None:

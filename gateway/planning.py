@@ -94,19 +94,19 @@ class Planner:
 
     def is_exact(self, model: str, endpoints: list[EndpointSnapshot]) -> bool:
         """Whether the prompts of a model are tokenised as its engine does."""
-        text = self._text_of(model, endpoints)
+        text = self.text_of(model, endpoints)
         can_ask = any(e.facts is not None and e.facts.has_tokenize for e in endpoints)
         return can_ask or (text is not None and text.needs_engine is None)
 
     async def count_tokens(self, model: str, text: str, endpoints: list[EndpointSnapshot]) -> int | None:
         """Number of tokens of a text on its own; None where neither a tokenizer nor an engine can say."""
-        local = self._text_of(model, endpoints)
+        local = self.text_of(model, endpoints)
         if local is not None and local.tokenizer is not None:
             return await asyncio.to_thread(local.count_tokens, text)
         tokens = await self._engine.tokens_of(model, PromptView(prompt=text), endpoints)
         return None if tokens is None else len(tokens) // TOKEN_BYTES
 
-    def _text_of(self, model: str, endpoints: list[EndpointSnapshot]) -> ModelText | None:
+    def text_of(self, model: str, endpoints: list[EndpointSnapshot]) -> ModelText | None:
         """Tokenizer and template of a model, or of the base of an adapter, in the way of the engine that serves it."""
         text = self._local.get(model) or self._local.get(base_of(model, endpoints) or "")
         if text is None or not endpoints:
@@ -116,7 +116,7 @@ class Planner:
 
     async def _tokens(self, request: InferenceRequest, endpoints: list[EndpointSnapshot], shape: str) -> _Tokens:
         """Raises `UnsupportedContent` or `TemplateFailed` where there is no way to the tokens."""
-        text = self._text_of(request.model, endpoints)
+        text = self.text_of(request.model, endpoints)
         believed = not self._parity.is_degraded(request.model, shape)
         local = None if text is None else await _local_tokens(text, request)
         if local is not None and believed:

@@ -13,6 +13,7 @@ counted side by side, each within one deadline.
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from traceback import walk_tb
 from typing import Final
@@ -24,10 +25,10 @@ from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.parity import ParityBook, ParityResult
 from gateway.planning import Planner
+from gateway.receipts import Receipt, Receipts
 from gateway.relay import StreamTee
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Reason
-from prefix_index import Evidence, SharedIndex
 
 MOST_AT_ONCE: Final = 16
 """Cut answers that are counted at the same time."""
@@ -50,12 +51,14 @@ class SettlerParts:
     """The objects a settler works with."""
 
     ledger: Ledger
-    index: SharedIndex
     fleet: Fleet
     planner: Planner
     parity: ParityBook
     telemetry: Telemetry
     clocks: Clocks
+    receipts: Receipts
+    worked: Callable[[str, int, float], None]
+    """Told of an endpoint that has computed so many tokens of a prompt, for a request sent so many seconds ago."""
 
 
 class Settler:
@@ -63,12 +66,13 @@ class Settler:
 
     def __init__(self, parts: SettlerParts) -> None:
         self._ledger = parts.ledger
-        self._index = parts.index
         self._fleet = parts.fleet
         self._planner = parts.planner
         self._parity = parts.parity
         self._telemetry = parts.telemetry
         self._clocks = parts.clocks
+        self._receipts = parts.receipts
+        self._worked = parts.worked
         self._cut: asyncio.Queue[tuple[Exchange, asyncio.Future[None]] | None] = asyncio.Queue()
         self._threads = asyncio.Semaphore(MOST_THREADS)
         self._counted_until = math.inf
@@ -193,33 +197,30 @@ class Settler:
             attempts=tuple(exchange.attempts),
         )
         durable = self._ledger.settle(settlement)  # first of all: nothing below may keep a bill from being written
-        if state is SettlementState.COMPLETE and report.usage is not None:
-            self._receipt(exchange, report.usage)
-        elif exchange.first_byte_s is None or not state.billable:
-            self.take_back(exchange)
+        self.tell_index(exchange, report, state)
         if not exchange.counted:
             exchange.counted = True
             self._count(exchange, settlement)
         return durable
 
-    def _receipt(self, exchange: Exchange, usage: Usage) -> None:
-        """The engine's word: it computed this prompt, so it holds it; less than expected means the rest was gone.
-
-        Where the tokens of the chain are not the engine's, the two counts cannot be compared.
-        """
-        chain, expected = exchange.plan.chain, exchange.expected_cached_tokens
-        if exchange.decision is None or usage.cached_tokens is None:
+    def tell_index(
+        self,
+        exchange: Exchange,
+        report: UsageReport | None = None,
+        state: SettlementState = SettlementState.FAILED,
+    ) -> None:
+        """An attempt has ended, by itself or without an answer: what its receipt says goes to the index, once."""
+        sent, exchange.sent = exchange.sent, None
+        if sent is None:
             return
-        if expected is not None and usage.cached_tokens < expected:
-            self._index.forget(exchange.holder, chain, usage.cached_tokens // chain.block_size)
-            self._fleet.contradicted(exchange.decision.endpoint_id, exchange.holder)
-        self._index.observe(exchange.holder, chain, Evidence.CONFIRMED)
-
-    def take_back(self, exchange: Exchange) -> None:
-        """No answer: the prompt that was expected to be computed there may not have been; what was known stays."""
-        matched = exchange.match.blocks.get(exchange.holder, 0)
-        if exchange.decision is not None and matched < len(exchange.plan.chain):
-            self._index.forget(exchange.holder, exchange.plan.chain, matched)
+        began = exchange.first_byte_s is not None and (state.billable or state is SettlementState.PARTIAL)
+        usage = None if report is None or UsageFlag.ESTIMATED in report.flags else report.usage
+        reported = usage.cached_tokens if usage is not None else None
+        verdict = self._receipts.ended(Receipt(sent, began, exchange.expected_cached_tokens, reported))
+        if verdict.contradicts:
+            self._fleet.contradicted(sent.endpoint_id, sent.holder)
+        if usage is not None and usage.prompt_tokens is not None and reported is not None:
+            self._worked(sent.endpoint_id, usage.prompt_tokens - reported, self._clocks.monotonic() - sent.sent_s)
 
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
         telemetry = self._telemetry

@@ -50,13 +50,14 @@ class _KeysFile(BaseModel):
 
 
 class Authenticator:
-    """API keys to tenants. Immutable after construction; `share_groups` are all groups there are."""
+    """API keys to tenants. Immutable after construction; `share_groups` are all groups there are, `salts` theirs."""
 
     def __init__(self, tenants_by_digest: dict[str, Tenant] | None, open_tenant: Tenant | None) -> None:
         self._by_digest = tenants_by_digest or {}
         self._open_tenant = open_tenant
         everyone = [*self._by_digest.values(), *([open_tenant] if open_tenant else [])]
         self.share_groups = frozenset(tenant.share_group for tenant in everyone)
+        self.salts = sorted({tenant.salt for tenant in everyone})
 
     def tenant_of(self, headers: Headers) -> Tenant:
         """The tenant whose key the request carries, as `Authorization: Bearer` or `x-api-key`. O(1).

@@ -14,8 +14,9 @@ from backends import EndpointId, EndpointSnapshot
 from billing import Attempt, LedgerUnavailable, Settlement, SettlementState, UsageFlag
 from gateway.exchange import Clocks, Exchange
 from gateway.parity import ParityBook
+from gateway.receipts import Receipts, Sent
 from gateway.relay import PlainTee, StreamTee
-from gateway.scheduling import Decision
+from gateway.scheduling import Candidate, Decision, Speed
 from gateway.settling import MOST_AT_ONCE, Settler, SettlerParts
 from gateway.stream_format import ChatFormat
 from gateway.telemetry import Telemetry
@@ -52,8 +53,11 @@ def sent(plan: Plan, request_id: str = "r") -> Exchange:
         opened_at=datetime.now(UTC),
     )
     exchange = Exchange(request, plan, match=None, endpoints=[])  # type: ignore[arg-type]  # neither is looked at
-    exchange.decision = Decision("e0", 32, 0, Reason.PREFIX_HIT, {}, {})
+    chosen = Candidate("e0", 32, 32, 0, Speed(0.0, 1.0, 0.0, 0.0))
+    exchange.decision = Decision(chosen, Reason.PREFIX_HIT, [chosen], {}, plan.chain.prompt_tokens, 1)
     exchange.holder = HOLDER
+    is_exact = plan.prompt_tokens is not None
+    exchange.sent = Sent("e0", HOLDER, plan.chain, sent_s=0.0, confirmed_blocks=2, exact=is_exact)
     exchange.http_status = 200
     return exchange
 
@@ -62,6 +66,7 @@ def answered(plan: Plan, cached_tokens: int) -> Exchange:
     """One whose answer reports `cached_tokens`."""
     usage = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
     exchange = sent(plan)
+    exchange.first_byte_s = 1.0
     exchange.tee = tee = PlainTee()
     tee.feed(json.dumps({"usage": usage}).encode())
     tee.held()
@@ -80,8 +85,11 @@ async def test_a_receipt_below_what_was_expected_is_believed_only_where_the_toke
     ledger: Any = SimpleNamespace(settle=lambda settlement: asyncio.get_running_loop().create_future())
     planner: Any = None
     fleet: Any = SimpleNamespace(contradicted=lambda endpoint_id, holder: None)
-    telemetry = Telemetry()
-    settler = Settler(SettlerParts(ledger, index, fleet, planner, ParityBook(telemetry), telemetry, Clocks()))
+    telemetry, clocks = Telemetry(), Clocks()
+    receipts = Receipts(index, telemetry, clocks.monotonic)
+    settler = Settler(
+        SettlerParts(ledger, fleet, planner, ParityBook(telemetry), telemetry, clocks, receipts, lambda *_: None)
+    )
     settler.settle(
         answered(Plan(ours, source, exact=source is not TokenSource.BYTES), cached_tokens=BLOCK),
         SettlementState.COMPLETE,
@@ -116,9 +124,10 @@ class Desk:
 
     def __post_init__(self) -> None:
         parts: Any = SimpleNamespace(
-            ledger=self, index=SharedIndex(None, pool="p", replica="r"), fleet=self, planner=self, clocks=Clocks()
+            ledger=self, fleet=self, planner=self, clocks=Clocks(), telemetry=Telemetry(), worked=lambda *_: None
         )
-        parts.telemetry = Telemetry()
+        index = SharedIndex(None, pool="p", replica="r")
+        parts.receipts = Receipts(index, parts.telemetry, parts.clocks.monotonic)
         parts.parity = ParityBook(parts.telemetry)
         self.settler = Settler(parts)
 
@@ -135,6 +144,9 @@ class Desk:
     def snapshot(self) -> list[EndpointSnapshot]:
         """The fleet's."""
         return ENDPOINTS
+
+    def contradicted(self, endpoint_id: str, holder: str) -> None:
+        """The fleet's."""
 
     async def count_tokens(self, model: str, text: str, endpoints: list[EndpointSnapshot]) -> int | None:
         """The planner's."""
