@@ -62,16 +62,21 @@ def mirror() -> Mirror:
     return Mirror(lambda adapter, salt: ROOT if adapter is None and salt is None else None, BLOCK, 100_000)
 
 
+def parts_of(sink: Sink, options: FeedOptions = PATIENT, leases: Leases | None = None) -> FeedParts:
+    """What feeds of one process share; without leases each feed is its own consumer."""
+    return FeedParts(EventSockets(), leases or Leases(None, pool="p", replica="r"), sink, options)
+
+
 @asynccontextmanager
 async def fed(
     source: EventSource, sink: Sink, *, options: FeedOptions = PATIENT, leases: Leases | None = None
 ) -> AsyncIterator[Feed]:
     """A feed that runs, killed at the end."""
-    sockets = EventSockets()
-    parts = FeedParts(sockets, leases or Leases(None, pool="p", replica="r"), sink, options)
+    parts = parts_of(sink, options, leases)
     feed = Feed(source, name="engine", holder=HOLDER, mirror=mirror(), parts=parts)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(sockets.run()), group.create_task(feed.run())]
+        runs = (parts.sockets.run(), parts.leases.run(), feed.run())
+        tasks = [group.create_task(run) for run in runs]
         try:
             yield feed
         finally:
