@@ -12,7 +12,7 @@ its reach a block may or may not be told: who reads the index takes the better o
 from collections.abc import Iterable, Iterator
 
 from prefix_index.kv_events.copies import LEVELS, NOWHERE, Copies
-from prefix_index.kv_events.forest import Forest, State
+from prefix_index.kv_events.forest import CHAINED, Forest
 from prefix_index.kv_events.types import Forget, Observe
 from prefix_index.types import Claim
 
@@ -79,26 +79,28 @@ class Reach:
         """Compute reach anew at these slots and wherever it changes below them; returns the slots that changed."""
         reach, child, after = self.reach, self._forest.child, self._forest.after
         changed: dict[int, None] = {}
-        # Stems are mostly touched before what hangs on them: taken in that order, few slots are visited twice.
-        waiting = list(touched)
-        waiting.reverse()
-        while waiting:
-            slot = waiting.pop()
-            now = self._computed(slot)
-            if now == reach[slot]:
+        for first in touched:
+            # What changed once follows its parent from then on.
+            if first in changed:
                 continue
-            self._within += (now < NOWHERE) - (reach[slot] < NOWHERE)
-            reach[slot] = now
-            changed[slot] = None
-            below = child[slot]
-            while below >= 0:
-                waiting.append(below)
-                below = after[below]
+            waiting = [first]
+            while waiting:
+                slot = waiting.pop()
+                now = self._computed(slot)
+                if now == reach[slot]:
+                    continue
+                self._within += (now < NOWHERE) - (reach[slot] < NOWHERE)
+                reach[slot] = now
+                changed[slot] = None
+                below = child[slot]
+                while below >= 0:
+                    waiting.append(below)
+                    below = after[below]
         return list(changed)
 
     def _computed(self, slot: int) -> int:
         forest = self._forest
-        if forest.state[slot] != State.CHAINED:
+        if forest.state[slot] != CHAINED:
             return NOWHERE
         parent = forest.parent[slot]
         above = self.reach[parent] if parent >= 0 else 0
