@@ -1,146 +1,196 @@
 """An index that follows one engine by its KV events alone, and what it expects of the engine's next prompt.
 
-engine ──PUB──> SUB ──SequenceTracker──> decode_batch ──> Mirror ──> RadixIndex ──match──> expected tokens
-   `───ROUTER─> DEALER, for what was missed ─────┘
+engine ──events──> Feed ──> RadixIndex ──match──> expected tokens
+       `─replays──'         in one loop, on a thread of its own: tests ask from theirs
 """
 
-from dataclasses import dataclass
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
 from struct import pack
-
-import zmq
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from backends import EndpointFacts
 from gateway.roots import root_of_event
 from prefix_index import RadixIndex, TokenIds, chain_of
-from prefix_index.kv_events import (
-    Arrival,
-    Clear,
-    Cleared,
-    Forget,
-    Message,
-    Mirror,
-    Observe,
-    Removed,
-    SequenceTracker,
-    Stored,
-    decode_batch,
-)
+from prefix_index.kv_events import Change, Cleared, Event, Mirror, Removed, Stored
+from prefix_index.kv_events.feed import Feed, FeedParts
+from prefix_index.kv_events.feed_types import FeedCounters, FeedState
+from prefix_index.kv_events.lease import Leases
+from prefix_index.kv_events.sources import EventSource
+from prefix_index.kv_events.subscriber import EventSockets
+from prefix_index.types import Chain, Claim
 
-QUIET_MS = 300
+QUIET_S = 0.3
 """An engine that has said nothing for so long has said all of what it did."""
-REPLAY_WITHIN_MS = 20_000
+LOOK_S = 0.01
+WITHIN_S = 60.0
 MAX_BLOCKS = 10_000
 HOLDER = "engine"
 
-Context = zmq.Context[zmq.Socket[bytes]]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Heard:
     """What has come in, for the table."""
 
-    batches: int = 0
     stored_blocks: int = 0
     removed_blocks: int = 0
     clears: int = 0
-    replayed_batches: int = 0
-    restarts: int = 0
 
 
-class Follower:
-    """Follows the first source of an endpoint. Not thread-safe; close it."""
+class CountingMirror(Mirror):
+    """A mirror that counts what it takes in."""
 
-    def __init__(self, context: Context, facts: EndpointFacts) -> None:
+    heard: Heard
+
+    def apply(self, events: Iterable[Event]) -> list[Change]:
+        """As any mirror."""
+        taken = list(events)
+        self.heard.stored_blocks += sum(len(one.hashes) for one in taken if isinstance(one, Stored))
+        self.heard.removed_blocks += sum(len(one.hashes) for one in taken if isinstance(one, Removed))
+        self.heard.clears += sum(isinstance(one, Cleared) for one in taken)
+        return super().apply(taken)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSink:
+    """An index in process that is never behind."""
+
+    index: RadixIndex[str] = field(default_factory=RadixIndex)
+    queued_writes: int = 0
+
+    def observe(self, holder: str, chain: Chain, claim: Claim) -> None:
+        """As `EventSink` says, and so the others."""
+        self.index.observe(holder, chain, claim)
+
+    def forget(self, holder: str, chain: Chain, from_block: int, claim: Claim) -> None:
+        """See above."""
+        self.index.forget(holder, chain, from_block, claim)
+
+    def clear(self, holder: str) -> None:
+        """See above."""
+        self.index.clear(holder)
+
+
+class Loop:
+    """An event loop on a thread of its own, with the sockets of all feeds."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="feeds", daemon=True)
+        self._tasks: list[Future[None]] = []
+        self.sockets = EventSockets()
+        self.leases = Leases(None, pool="test", replica="test")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.run_on(self.sockets.run())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The feeds before the sockets that they use.
+        for task in reversed(self._tasks):
+            task.cancel()
+        self.do(_all_others_ended())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run_on(self, forever: Coroutine[Any, Any, None]) -> None:
+        """Run it until the end."""
+        self._tasks.append(asyncio.run_coroutine_threadsafe(forever, self._loop))
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its result, once it is there."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def _all_others_ended() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    with suppress(asyncio.CancelledError):
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+class KvFollower:
+    """Follows the first source of an endpoint, as the gateway does, while the loop runs."""
+
+    def __init__(self, loop: Loop, facts: EndpointFacts) -> None:
         [source] = facts.event_sources
         assert facts.block_size is not None
-        assert source.replay_url is not None
-        self.block_size = facts.block_size
-        self.heard = Heard()
-        self._facts = facts
-        self._index: RadixIndex[str] = RadixIndex()
         assert facts.capacity_blocks is not None
-        self._index.set_capacity(HOLDER, facts.capacity_blocks)
-        self._mirror = Mirror(self._root, self.block_size, MAX_BLOCKS)
-        self._sequence = SequenceTracker()
-        self._live = context.socket(zmq.SUB)
-        self._live.setsockopt(zmq.SUBSCRIBE, source.topic.encode())
+        self.heard = Heard()
+        self._loop = loop
+        self._facts = facts
+        self._block_size = facts.block_size
+        mirror = CountingMirror(self._root, facts.block_size, MAX_BLOCKS)
+        mirror.heard = self.heard
+        self._sink = IndexSink()
+        self._sink.index.set_capacity(HOLDER, facts.capacity_blocks)
         # An address to be bound says all of the machine; a test listens to itself alone.
-        if source.is_bound:
-            self._live.bind(source.url.replace("*", "127.0.0.1"))
-        else:
-            self._live.connect(source.url)
-        self._replays = context.socket(zmq.DEALER)
-        self._replays.setsockopt(zmq.RCVTIMEO, REPLAY_WITHIN_MS)
-        self._replays.connect(source.replay_url)
-        for socket in (self._live, self._replays):
-            socket.setsockopt(zmq.LINGER, 0)
+        url = source.url.replace("*", "127.0.0.1")
+        self._feed = Feed(
+            EventSource(url, source.replay_url, source.topic, source.rank, bind=source.is_bound),
+            name=source.topic,
+            holder=HOLDER,
+            mirror=mirror,
+            parts=FeedParts(loop.sockets, loop.leases, self._sink),
+        )
+        loop.run_on(self._feed.run())
 
-    def close(self) -> None:
-        """Close the sockets."""
-        self._live.close()
-        self._replays.close()
+    @property
+    def counters(self) -> FeedCounters:
+        """What the feed counted."""
+        return self._feed.counters
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether the feed says that it knows everything."""
+        return self._feed.state is FeedState.IN_STEP
 
     def expected_tokens(self, prompt: list[int], salt: str | None) -> int:
         """The tokens of a prompt that the engine will find in its cache: whole blocks, never the last token's."""
         root = self._root(None, salt)
         assert root is not None
-        tokens = TokenIds(pack(f"<{len(prompt)}I", *prompt))
-        match = self._index.match(chain_of(tokens, root, self.block_size))
-        blocks = min(match.blocks.get(HOLDER, 0), (len(prompt) - 1) // self.block_size)
-        return blocks * self.block_size
+        chain = chain_of(TokenIds(pack(f"<{len(prompt)}I", *prompt)), root, self._block_size)
+        blocks = min(self._loop.do(self._run_of(chain)), (len(prompt) - 1) // self._block_size)
+        return blocks * self._block_size
+
+    def wait_in_step(self) -> None:
+        """Wait until the feed says that it knows everything."""
+        self.until(lambda: self.is_in_step)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+        self._loop.do(_until(condition))
 
     def catch_up(self) -> None:
-        """Take all that the engine has to say, until it is quiet; ask again for what was missed.
+        """Wait until the engine is quiet and all that it said is in the index."""
+        self._loop.do(self._quiet())
 
-        Also for what came last, behind which nothing could show the gap: a publisher that connects to us, or we to it,
-        is not heard at once.
-        """
-        while self._live.poll(QUIET_MS):
-            self._take_live()
-        self._replay()
+    async def _run_of(self, chain: Chain) -> int:
+        return self._sink.index.match(chain).blocks.get(HOLDER, 0)
 
-    def _take_live(self) -> None:
-        message = Message.from_frames(self._live.recv_multipart())
-        while (arrival := self._sequence.feed(message.sequence)) is not Arrival.IN_ORDER:
-            if arrival is Arrival.DUPLICATE:
-                return
-            if arrival is Arrival.RESTARTED:
-                self.heard.restarts += 1
-                self._mirror.clear()
-                self._index.clear(HOLDER)
-            else:
-                self._replay()
-        self._take(message)
-
-    def _replay(self) -> None:
-        self._replays.send_multipart([b"", self._sequence.expected.to_bytes(8, "big")])
-        while (message := Message.from_replay(self._replays.recv_multipart())) is not None:
-            arrival = self._sequence.feed(message.sequence, replayed=True)
-            assert arrival in (Arrival.IN_ORDER, Arrival.DUPLICATE), "a replay has gaps itself"
-            if arrival is Arrival.IN_ORDER:
-                self.heard.replayed_batches += 1
-                self._take(message)
-
-    def _take(self, message: Message) -> None:
-        self.heard.batches += 1
-        batch = decode_batch(message.payload)
-        assert batch.skipped == 0
-        for event in batch.events:
-            match event:
-                case Stored():
-                    self.heard.stored_blocks += len(event.hashes)
-                case Removed():
-                    self.heard.removed_blocks += len(event.hashes)
-                case Cleared():
-                    self.heard.clears += 1
-        for change in self._mirror.apply(batch.events):
-            match change:
-                case Observe():
-                    self._index.observe(HOLDER, change.chain, change.claim)
-                case Forget():
-                    self._index.forget(HOLDER, change.chain, change.from_block, change.claim)
-                case Clear():
-                    self._index.clear(HOLDER)
+    async def _quiet(self) -> None:
+        loop = asyncio.get_running_loop()
+        seen, since_s = self.counters.batches, loop.time()
+        while loop.time() < since_s + QUIET_S:
+            await asyncio.sleep(LOOK_S)
+            if self.counters.batches != seen:
+                seen, since_s = self.counters.batches, loop.time()
 
     def _root(self, adapter: str | None, salt: str | None) -> bytes | None:
-        return root_of_event(self._facts, adapter, salt, self.block_size)
+        return root_of_event(self._facts, adapter, salt, self._block_size)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not condition():
+            await asyncio.sleep(LOOK_S)
