@@ -45,9 +45,11 @@ class Publisher:
         self._socket: Socket | None = None
         self._replays: Socket | None = None
         self._task: asyncio.Task[None] | None = None
+        self._group: asyncio.TaskGroup | None = None
 
     async def start(self, group: asyncio.TaskGroup) -> None:
         """A new process, which counts from 0."""
+        self._group = group
         self.next_sequence = 0
         self.buffer.clear()
         self._socket = self._open(zmq.XPUB)  # as PUB, and it tells who subscribes
@@ -70,6 +72,12 @@ class Publisher:
             if socket is not None:
                 socket.close(linger=0)
         self._socket = self._replays = None
+
+    async def restart(self) -> None:
+        """The process is killed and another one starts."""
+        assert self._group is not None
+        await self.die()
+        await self.start(self._group)
 
     async def subscribed(self) -> None:
         """Wait until somebody subscribes."""
@@ -159,18 +167,6 @@ async def publishing(publisher: Publisher) -> AsyncIterator[Publisher]:
                 await publisher.die()
     finally:
         publisher.close()
-
-
-@asynccontextmanager
-async def another_life(publisher: Publisher) -> AsyncIterator[None]:
-    """The process is killed and another one starts."""
-    await publisher.die()
-    async with asyncio.TaskGroup() as group:
-        await publisher.start(group)
-        try:
-            yield
-        finally:
-            await publisher.die()
 
 
 _times = iter(range(1_000_000_000))
