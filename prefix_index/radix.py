@@ -93,7 +93,7 @@ class RadixIndex(Generic[H]):
     def match(self, chain: Chain) -> Match[H]:
         """The leading run of `chain` at each holder that has one. Reads only; `loads` stay empty."""
         path, walked, truncated = self._tree.walk(chain.hashes)
-        runs: dict[Claim, dict[H, int]] = {claim: {} for claim in Claim}
+        runs: tuple[dict[H, int], ...] = ({}, {}, {}, {})
         ages_s: dict[H, float] = {}
         now_s = self._now_s()
         seen, end = 0, walked
@@ -106,20 +106,14 @@ class RadixIndex(Generic[H]):
                         continue
                     if seat.claim is Claim.SPECULATIVE and self._has_expired(hold.used_s, now_s):
                         seen -= 1  # it may be younger further up
-                    elif seat.holder not in runs[seat.claim]:
-                        runs[seat.claim][seat.holder] = end
+                    elif seat.holder not in runs[seat.rank]:
+                        runs[seat.rank][seat.holder] = end
                         if seat.claim is Claim.CONFIRMED:
                             ages_s[seat.holder] = now_s - node.used_s
             end = node.start
-        return Match(
-            blocks=runs[Claim.CONFIRMED],
-            speculative=runs[Claim.SPECULATIVE],
-            host=runs[Claim.HOST],
-            disk=runs[Claim.DISK],
-            ages_s={} if self._clock is None else ages_s,
-            walked_blocks=walked,
-            truncated=truncated,
-        )
+        speculative, confirmed, host, disk = runs
+        known_ages_s = {} if self._clock is None else ages_s
+        return Match(confirmed, {}, walked, truncated, speculative, host, disk, known_ages_s)
 
     def observe(self, holder: H, chain: Chain, claim: Claim = Claim.CONFIRMED) -> int:
         """Record that `holder` has all of `chain`, and how recently. Returns the blocks that were new to this claim.

@@ -13,15 +13,19 @@ from typing import Generic
 
 from prefix_index.types import HASH_BYTES, Claim, H
 
+RANKS = {claim: rank for rank, claim in enumerate(Claim)}
+"""Claims as small numbers: hashing an enum member costs more than all else that a match does for a seat."""
+
 
 class Seat(Generic[H]):
     """One claim of one holder: how many blocks it holds, and in which order it would lose them."""
 
-    __slots__ = ("blocks", "claim", "ends", "holder", "live")
+    __slots__ = ("blocks", "claim", "ends", "holder", "live", "rank")
 
     def __init__(self, holder: H, claim: Claim) -> None:
         self.holder = holder
         self.claim = claim
+        self.rank = RANKS[claim]
         self.live = True
         self.blocks = 0
         self.ends: Hold[H] = Hold(Node(b"", 0, None), self)

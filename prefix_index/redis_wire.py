@@ -7,10 +7,12 @@ replies may overtake each other.
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import compress
 
 import msgspec
 
+from prefix_index.radix_nodes import RANKS
 from prefix_index.types import HASH_BYTES, Chain, Claim, Load, Match
 
 KEY_VERSION = 2
@@ -28,6 +30,9 @@ TICK_EPOCH_S = 1_767_225_600
 
 _LETTERS = {claim: claim.value[0] for claim in Claim}
 _CLAIMS = {letter: claim for claim, letter in _LETTERS.items()}
+_CONFIRMED = RANKS[Claim.CONFIRMED]
+_NOBODY = (-1, "")
+_DIGITS_TO_TRUTH = bytes.maketrans(b"01", b"\x00\x01")
 _NODE_HEAD = struct.Struct(">8sIBB")
 
 
@@ -51,6 +56,14 @@ class Registry:
     born: bytes = b""
     slots: Mapping[int, tuple[Claim, str]] = field(default_factory=dict)
     generations: Mapping[str, int] = field(default_factory=dict)
+    seats: Sequence[tuple[int, str]] = field(init=False, repr=False, compare=False)
+    """By slot: which claim, counted in the order of `Claim`, and whose. For reading many of them at once."""
+
+    def __post_init__(self) -> None:
+        seats = [_NOBODY] * (max(self.slots, default=-1) + 1)
+        for slot, (claim, holder) in self.slots.items():
+            seats[slot] = (RANKS[claim], holder)
+        object.__setattr__(self, "seats", seats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +138,7 @@ def read_match(reply: object, known: Registry) -> MatchReply:
     version, born, names, now_us, path, walked, cut, news = _as_list(reply)
     registry = known if version == known.version else _read_registry(_as_bytes(version), _as_bytes(born), names)
     at_us = int(_as_bytes(now_us))
-    runs = _read_path(_as_list(path), registry.slots, at_us / 1_000_000)
-    match = replace(runs, walked_blocks=_as_int(walked), truncated=cut == 1)
+    match = _read_path(_as_list(path), registry.seats, at_us / 1_000_000, _as_int(walked), truncated=cut == 1)
     return MatchReply(match, registry, at_us, _read_news(_as_list(news)))
 
 
@@ -141,7 +153,9 @@ def read_node(name: bytes, value: bytes) -> StoredNode:
     prev, used_s, skipped, size = _NODE_HEAD.unpack_from(value)
     head = _NODE_HEAD.size + size + 1
     bits = int.from_bytes(value[_NODE_HEAD.size : head], "little") << 8 * skipped
-    return StoredNode(name, prev, used_s, frozenset(_set_bits(bits)), name + value[head:])
+    return StoredNode(
+        name, prev, used_s, frozenset(compress(range(8 * (skipped + size + 1)), _truths(bits))), name + value[head:]
+    )
 
 
 def _read_registry(version: bytes, born: bytes, names: object) -> Registry:
@@ -154,42 +168,47 @@ def _read_registry(version: bytes, born: bytes, names: object) -> Registry:
     return Registry(version, born, slots, generations)
 
 
-def _read_path(path: Sequence[object], slots: Mapping[int, tuple[Claim, str]], now_s: float) -> Match[str]:
+def _read_path(
+    path: Sequence[object], seats: Sequence[tuple[int, str]], now_s: float, walked: int, *, truncated: bool
+) -> Match[str]:
     """Bitmaps along the path, each with the block where it ends and its last use; deepest first, so that each seat is
     met once."""
-    runs: dict[Claim, dict[str, int]] = {claim: {} for claim in Claim}
+    speculative: dict[str, int] = {}
+    confirmed: dict[str, int] = {}
+    host: dict[str, int] = {}
+    disk: dict[str, int] = {}
+    runs = (speculative, confirmed, host, disk)
     ages_s: dict[str, float] = {}
     seen = 0
     if len(path) % 3:
         raise ValueError("a path is made of bits, ends and seconds")
     for at in range(len(path) - 3, -1, -3):
         bits, end = _as_bytes(path[at]), _as_int(path[at + 1])
-        (used_s,) = struct.unpack(">I", _as_bytes(path[at + 2]))
+        used = _four(path[at + 2])
         present = int.from_bytes(bits[2:], "little") << 8 * bits[0]
         fresh = present & ~seen
+        if not fresh:
+            continue
         seen |= present
-        for slot in _set_bits(fresh):
-            seat = slots.get(slot)
-            if seat is None:
+        age_s = max(0.0, now_s - int.from_bytes(used, "big"))
+        for rank, holder in compress(seats, _truths(fresh)):
+            if rank < 0:
                 continue
-            claim, holder = seat
-            runs[claim][holder] = end
-            if claim is Claim.CONFIRMED:
-                ages_s[holder] = max(0.0, now_s - used_s)
-    return Match(
-        blocks=runs[Claim.CONFIRMED],
-        speculative=runs[Claim.SPECULATIVE],
-        host=runs[Claim.HOST],
-        disk=runs[Claim.DISK],
-        ages_s=ages_s,
-    )
+            runs[rank][holder] = end
+            if rank == _CONFIRMED:
+                ages_s[holder] = age_s
+    return Match(confirmed, {}, walked, truncated, speculative, host, disk, ages_s)
 
 
-def _set_bits(bits: int) -> Iterator[int]:
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
+def _truths(bits: int) -> bytes:
+    """One byte for each bit, the lowest first: what `compress` selects by."""
+    return bin(bits)[:1:-1].encode().translate(_DIGITS_TO_TRUTH)
+
+
+def _four(value: object) -> bytes:
+    if not isinstance(value, bytes) or len(value) != 4:
+        raise ValueError("four bytes were expected")
+    return value
 
 
 def _read_news(news: Sequence[object]) -> list[tuple[str, int, Mapping[str, Load]]]:
