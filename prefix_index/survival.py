@@ -20,12 +20,14 @@ never rises with age.
 Two rules keep a holder's faults its own: in the fleet's figure a holder has at most `MOST_VOTES` matches, and its own
 are left out of the one that it is drawn to.
 
-Costs: `probability` O(log buckets), `learn` and `forget` O(buckets), of which there are 36 at most. Pure: no clock.
+Costs: a curve is drawn in O(buckets), of which there are 36 at most, on the first question after a holder has learned,
+and later after every eighth match; all else is O(log buckets). Pure: no clock.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Generic
 
 from prefix_index.types import H
@@ -46,6 +48,9 @@ UNSEEN: Final = 0.01
 """How many matches a bucket without any weighs when neighbours that contradict each other are pooled: it gives way."""
 MOST_VOTES: Final = 8.0
 OLDER: Final = 1.5
+STEADY: Final = 32.0
+MOST_UNDRAWN: Final = 8
+"""So many matches may wait until a curve is drawn anew, in a bucket that has `STEADY` already."""
 MOST_HOLDERS: Final = 4096
 """Holders that are remembered one by one; the first learned of is forgotten first."""
 
@@ -137,35 +142,45 @@ class SurvivalBook(Generic[H]):
 
 
 class _Cells:
-    """Decayed sums for each bucket, and the vote that they have in the fleet's figure."""
+    """Decayed sums for each bucket; the evidence in them; and the vote that they have in the fleet's figure."""
 
-    __slots__ = ("curve", "expected", "found", "matches", "reported", "squares", "voted", "voted_there")
+    __slots__ = (
+        "curve",
+        "expected",
+        "found",
+        "matches",
+        "reported",
+        "seen",
+        "squares",
+        "undrawn",
+        "voted",
+        "voted_there",
+    )
 
     def __init__(self, buckets: int) -> None:
         self.matches = [0.0] * buckets
         self.expected = [0.0] * buckets
         self.reported = [0.0] * buckets
         self.squares = [0.0] * buckets
+        self.seen = [0.0] * buckets
+        """The effective number of matches."""
         self.found = [0.0] * buckets
+        """The same times the share of their tokens that was there."""
         self.voted = [0.0] * buckets
         self.voted_there = [0.0] * buckets
-        self.curve: list[float] = []
+        self.curve: list[float] | None = None
+        self.undrawn = 0
 
     def add(self, at: int, expected: float, share: float) -> None:
         """Count a match, as if it were no more than `HEAVIEST` times as long as the others."""
         if self.matches[at]:
             expected = min(expected, HEAVIEST * self.expected[at] / self.matches[at])
         self.matches[at] = self.matches[at] * MEMORY + 1
-        self.expected[at] = self.expected[at] * MEMORY + expected
+        total = self.expected[at] = self.expected[at] * MEMORY + expected
         self.reported[at] = self.reported[at] * MEMORY + expected * share
         self.squares[at] = self.squares[at] * MEMORY * MEMORY + expected * expected
-
-    def evidence(self, at: int) -> tuple[float, float]:
-        """The effective number of matches, and the share of their tokens that was there."""
-        expected = self.expected[at]
-        if not expected:
-            return 0.0, 0.0
-        return expected * expected / self.squares[at], self.reported[at] / expected
+        self.seen[at] = total * total / self.squares[at]
+        self.found[at] = self.seen[at] * min(self.reported[at] / total, 1.0)
 
 
 class _Totals:
@@ -190,12 +205,11 @@ class _Axis(Generic[H]):
         self._votes = [0.0] * len(prior)
         self._votes_there = [0.0] * len(prior)
         self._past = _Cells(len(prior))
-        self._curve = prior
+        self._curve: list[float] | None = None
         self._totals = [_Totals() for _ in prior]
 
     def probability(self, holder: H, position: float) -> float:
-        own = self._own.get(holder)
-        return (self._curve if own is None else own.curve)[self._bucket(position)]
+        return self._curve_of(self._own.get(holder))[self._bucket(position)]
 
     def assured(self, holder: H, position: float) -> float:
         likely = self.probability(holder, position)
@@ -220,12 +234,12 @@ class _Axis(Generic[H]):
                 self.forget(next(iter(self._own)))
             own = self._own[holder] = _Cells(len(self._prior))
         own.add(at, expected, reported / expected)
-        matches, share = own.evidence(at)
-        own.found[at] = matches * share
-        matches = min(matches, MOST_VOTES)
-        self._vote(own, at, matches, matches * share)
-        self._curve = self._fleet()
-        own.curve = self._drawn(own, self._fleet(without=own))
+        fitting = min(1.0, MOST_VOTES / own.seen[at])
+        self._vote(own, at, fitting * own.seen[at], fitting * own.found[at])
+        own.undrawn += 1
+        if own.seen[at] < STEADY or own.undrawn >= MOST_UNDRAWN:
+            own.undrawn = 0
+            self._curve = own.curve = None  # drawn anew when somebody asks
 
     def forget(self, holder: H) -> None:
         own = self._own.pop(holder, None)
@@ -237,10 +251,11 @@ class _Axis(Generic[H]):
             votes, there = votes + self._past.voted[at], there + self._past.voted_there[at]
             fitting = min(1.0, MOST_VOTES / votes) if votes else 1.0
             self._vote(self._past, at, votes * fitting, there * fitting)
-        self._curve = self._fleet()
+        self._curve = None
 
     def rows(self) -> list[SurvivalRow]:
         bounds: list[float | None] = [*self._edges, None]
+        fleet = self._curve_of(None)
         return [
             SurvivalRow(
                 self._variable,
@@ -250,10 +265,20 @@ class _Axis(Generic[H]):
                 totals.expected_tokens,
                 totals.reported_tokens,
                 totals.predicted_tokens,
-                self._curve[at],
+                fleet[at],
             )
             for at, totals in enumerate(self._totals)
         ]
+
+    def _curve_of(self, own: _Cells | None) -> list[float]:
+        """The curve of a holder; None: of one of which nothing is known. What others learned since comes in later."""
+        if own is None:
+            if self._curve is None:
+                self._curve = self._fleet()
+            return self._curve
+        if own.curve is None:
+            own.curve = self._drawn(own, self._fleet(without=own))
+        return own.curve
 
     def _bucket(self, position: float) -> int:
         return bisect_right(self._edges, position) if position > 0 else 0  # clocks of others may make it negative
@@ -266,31 +291,36 @@ class _Axis(Generic[H]):
 
     def _fleet(self, without: _Cells | None = None) -> list[float]:
         """The fleet's curve, but for one holder's vote."""
-        values, weights = [], []
-        for at, prior in enumerate(self._prior):
-            votes, there = self._votes[at], self._votes_there[at]
-            if without is not None:
-                votes, there = max(votes - without.voted[at], 0.0), max(there - without.voted_there[at], 0.0)
-            weights.append(votes + UNSEEN)
-            values.append((min(there, votes) + self._worth * prior) / (votes + self._worth))
-        return never_rising(values, weights)
+        votes, votes_there = self._votes, self._votes_there
+        if without is not None:
+            votes = [max(all_of - own, 0.0) for all_of, own in zip(votes, without.voted, strict=True)]
+            votes_there = [max(all_of - own, 0.0) for all_of, own in zip(votes_there, without.voted_there, strict=True)]
+        worth = self._worth
+        values = [
+            (min(there, cast) + worth * prior) / (cast + worth)
+            for cast, there, prior in zip(votes, votes_there, self._prior, strict=True)
+        ]
+        return never_rising(values, votes)
 
     def _drawn(self, own: _Cells, others: list[float]) -> list[float]:
-        """A holder's own curve, drawn to that of the others."""
-        values, weights = [], []
-        for at, other in enumerate(others):
-            matches, share = own.evidence(at)
-            pull = min(PULL, self._votes[at] - own.voted[at] + self._worth)
-            weights.append(matches + UNSEEN)
-            values.append((matches * share + pull * other) / (matches + pull))
-        return never_rising(values, weights)
+        """A holder's own curve, drawn to that of the others: no more than they have seen themselves."""
+        values = []
+        for seen, found, all_of, voted, other in zip(own.seen, own.found, self._votes, own.voted, others, strict=True):
+            pull = min(PULL, max(all_of - voted, 0.0) + self._worth)
+            values.append((found + pull * other) / (seen + pull))
+        return never_rising(values, own.seen)
 
 
 def never_rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The closest sequence, in weighted squares, that never rises: pool adjacent violators. O(values)."""
+    """The closest sequence, in weighted squares, that never rises: pool adjacent violators. O(values).
+
+    What weighs nothing gives way to its neighbours.
+    """
+    if all(earlier >= later for earlier, later in pairwise(values)):
+        return list(values)
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(values, weights, strict=True):
-        pool = (value, weight, 1)
+        pool = (value, max(weight, UNSEEN), 1)
         while pools and pools[-1][0] < pool[0]:
             before, before_weight, before_length = pools.pop()
             total = before_weight + pool[1]
