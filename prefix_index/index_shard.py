@@ -173,10 +173,10 @@ class IndexShard:
                 found = await remote.match(chain)
         except TimeoutError:
             if self._breaker.late(began_at_s, self._clock()):
-                self._say_open()
+                self._say_open("matches are late")
             return None
         except IndexUnavailable as failure:
-            self._open(failure.reason)
+            self._open(failure.reason, failure.why)
             return None
         finally:
             self._in_flight -= 1
@@ -223,14 +223,14 @@ class IndexShard:
             async with asyncio.timeout(self._options.write_deadline_s):
                 replies = await remote.send(calls)
         except TimeoutError:
-            self._open(DegradedReason.TIMEOUT)
+            self._open(DegradedReason.TIMEOUT, f"writes have no answer after {self._options.write_deadline_s:g} s")
             return False
         except IndexUnavailable as failure:
-            self._open(failure.reason)
+            self._open(failure.reason, failure.why)
             return False
         refusals = [reply for reply in replies if isinstance(reply, Exception)]
         if len(refusals) == len(calls):
-            self._open(DegradedReason.REFUSED)
+            self._open(DegradedReason.REFUSED, str(refusals[0]))
             return False
         if refusals:
             self._queue.dropped += len(refusals)
@@ -255,12 +255,10 @@ class IndexShard:
                 return False
         return True
 
-    def _open(self, reason: DegradedReason) -> None:
+    def _open(self, reason: DegradedReason, why: str) -> None:
         if self._breaker.open(reason):
-            self._say_open()
+            self._say_open(why)
 
-    def _say_open(self) -> None:
-        self._log.warn(
-            "prefix index: Redis is not in use (%s), matches come from this replica alone", self._breaker.reason
-        )
+    def _say_open(self, why: str) -> None:
+        self._log.warn("prefix index: Redis is not in use, matches come from this replica alone: %s", why)
         self._wake.set()

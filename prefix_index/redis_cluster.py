@@ -97,17 +97,21 @@ class ClusterClient:
 
     async def _ask_around(self, slot: int) -> Place:
         """Which node serves a slot: the first that answers says it, nodes known already before the first ones."""
+        why = ""
         for place in dict.fromkeys((*self._clients, *self._seeds)):
             try:
                 async with asyncio.timeout(ASK_S):
                     ask = cast(Callable[..., Awaitable[object]], self._at(place).execute_command)
                     answer = await ask("CLUSTER", "SLOTS")
-            except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError):
+            except redis_errors.ResponseError as refusal:
+                why = f": {refusal}"
+                continue
+            except (redis_errors.RedisError, OSError):  # TimeoutError is one
                 continue
             for first, last, home in _ranges(answer, place):
                 if first <= slot <= last:
                     return home
-        raise redis_errors.ConnectionError("no node of the cluster says who serves the index")
+        raise redis_errors.ConnectionError(f"no node of the cluster says who serves the index{why}")
 
 
 def _ranges(answer: object, teller: Place) -> Iterator[tuple[int, int, Place]]:

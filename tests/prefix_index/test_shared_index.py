@@ -7,14 +7,16 @@ from itertools import count
 import pytest
 from redis.asyncio import Redis
 
+from prefix_index import inspection
+from prefix_index.errors import IndexUnavailable
 from prefix_index.index_options import SharedIndexOptions
 from prefix_index.redis_check import check_pool
 from prefix_index.redis_clients import connect_one
 from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import pool_keys
 from prefix_index.shared_index import SharedIndex, shard_names
-from prefix_index.types import Claim, Load
-from tests.prefix_index.door import eventually
+from prefix_index.types import Claim, DegradedReason, Load
+from tests.prefix_index.door import Door, eventually
 from tests.prefix_index.replicas import PATIENT, match_until, running, twin_of
 from tests.prefix_index.subjects import chain
 
@@ -232,3 +234,27 @@ async def test_a_shard_holds_all_that_begins_alike_with_the_whole_capacity(clien
         assert (await index.match(chain("other"))).loads == {"a": Load(1, 1, 1)}
     filled = [pool_of for pool_of in shard_names(pool, 8) if await client.exists(*pool_keys(pool_of)[:1])]
     assert len(filled) == 1
+
+
+async def test_looking_inside_says_so_where_redis_is_away_or_silent(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await door.choose_port()
+    async with connect_one(door.url) as client:
+        index = SharedIndex(client, pool="p", replica="r")
+        with pytest.raises(IndexUnavailable) as away:
+            await index.check()
+        assert away.value.reason is DegradedReason.UNREACHABLE
+        await door.stall()
+        monkeypatch.setattr(inspection, "ANSWER_S", 0.05)
+        with pytest.raises(IndexUnavailable) as silent:
+            await index.census()
+        assert silent.value.reason is DegradedReason.TIMEOUT
+
+
+async def test_capacities_of_holders_long_gone_are_not_kept() -> None:
+    index = SharedIndex(None, pool="p", replica="r")
+    for number in range(5000):
+        index.set_capacity(f"e@{number}", 10)
+    (shard,) = index._shards
+    assert len(shard._capacities) < 5000

@@ -92,13 +92,13 @@ async def test_redis_slow_opens_no_further_connections_however_many_ask(door: Do
 
 
 async def test_redis_slow_has_a_bounded_number_of_matches_waiting_for_it(door: Door) -> None:
-    options = SharedIndexOptions(deadline_s=60.0, heartbeat_s=60.0, max_matches_in_flight=10)
+    options = SharedIndexOptions(deadline_s=60.0, write_deadline_s=60.0, heartbeat_s=60.0, max_matches_in_flight=10)
     async with an_index_that_knows_xxx(door, options) as index, asyncio.TaskGroup() as group:
         door.hold()
         before = index.stand_in_matches
         waiting = [group.create_task(index.match(chain("xxx"))) for _ in range(100)]
-        await eventually(lambda: sum(task.done() for task in waiting) == 90)
-        assert index.stand_in_matches == before + 90
+        await eventually(lambda: sum(task.done() for task in waiting) >= 90)
+        assert index.stand_in_matches >= before + 90, "the first probes may be among those that wait"
         door.release()
 
 
