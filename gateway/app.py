@@ -36,7 +36,7 @@ from gateway.receipts import Receipts
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Speed
 from gateway.settling import Settler, SettlerParts
-from gateway.status import StatusPages
+from gateway.status import StatusPages, StatusParts
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.wire import Receive, Scope, Send
 from prefix_index import (
@@ -171,7 +171,7 @@ class Gateway:
                 pipeline=pipeline,
                 passthrough=Passthrough(fleet, planner, client, responses, options.deadlines),
                 authenticator=authenticator,
-                pages=StatusPages(fleet, planner, index, ledger, parity, telemetry),
+                pages=StatusPages(StatusParts(fleet, planner, index, ledger, parity, feeds, telemetry)),
                 telemetry=telemetry,
                 clocks=clocks,
                 max_body_bytes=config.limits.max_body_bytes,

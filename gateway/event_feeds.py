@@ -34,7 +34,7 @@ from prefix_index import RedisClient, SharedIndex
 from prefix_index.errors import EventSourceInvalid, EventsUnavailable
 from prefix_index.kv_events import Mirror
 from prefix_index.kv_events.feed import Feed, FeedParts
-from prefix_index.kv_events.feed_types import FeedState
+from prefix_index.kv_events.feed_types import FeedCounters, FeedState
 from prefix_index.kv_events.lease import Leases
 from prefix_index.kv_events.polling import PolledCache, PollFeed
 from prefix_index.kv_events.sources import EventSource
@@ -69,11 +69,13 @@ class FeedReport:
     """How the feed of one cache stands, for people and metrics."""
 
     endpoint_id: str
+    rank: int
     source: str
     state: FeedState
     why: str | None
-    blocks: int
     counts: dict[str, int]
+    blocks: int | None = None
+    lag_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,13 +251,22 @@ async def _polled(client: UpstreamClient, fleet: Fleet, endpoint_id: str) -> byt
 
 def _reports(endpoint_id: str, feed: Feed | PollFeed) -> Iterator[FeedReport]:
     if isinstance(feed, PollFeed):
-        for counters in feed.counters.values():
-            counts = {"batches": counters.batches, "gaps": counters.gaps, "resyncs": counters.resyncs}
-            counts |= {"malformed": feed.malformed_answers, "skipped": counters.skipped}
-            yield FeedReport(endpoint_id, POLL_PATH, feed.state, feed.why, 0, counts)
+        for rank, counters in feed.counters.items():
+            counts = _counts(counters) | {"malformed": feed.malformed_answers}
+            yield FeedReport(endpoint_id, rank, POLL_PATH, feed.state, feed.why, counts)
         return
-    counters, mirror = feed.counters, feed.mirror
-    counts = {
+    mirror, source = feed.mirror, feed.source
+    counts = _counts(feed.counters) | {
+        "dropped": feed.dropped_messages,
+        "orphans": mirror.orphans,
+        "untranslated": mirror.untranslated,
+    }
+    lag_s = feed.counters.lag_s
+    yield FeedReport(endpoint_id, source.rank, source.url, feed.state, feed.why, counts, mirror.blocks, lag_s)
+
+
+def _counts(counters: FeedCounters) -> dict[str, int]:
+    return {
         "batches": counters.batches,
         "gaps": counters.gaps,
         "restarts": counters.restarts,
@@ -263,8 +274,4 @@ def _reports(endpoint_id: str, feed: Feed | PollFeed) -> Iterator[FeedReport]:
         "resyncs": counters.resyncs,
         "malformed": counters.malformed,
         "skipped": counters.skipped,
-        "dropped": feed.dropped_messages,
-        "orphans": mirror.orphans,
-        "untranslated": mirror.untranslated,
     }
-    yield FeedReport(endpoint_id, feed.source.url, feed.state, feed.why, mirror.blocks, counts)

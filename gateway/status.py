@@ -14,14 +14,17 @@ import msgspec
 from backends import ServedModel
 from billing import Ledger
 from gateway.errors import ModelNotFound, Unavailable
+from gateway.event_feeds import EventFeeds, FeedReport
 from gateway.fleet import Fleet, serves
 from gateway.parity import ParityBook
 from gateway.planning import Planner
 from gateway.telemetry import Telemetry
 from gateway.types import Headers
 from prefix_index import SharedIndex
+from prefix_index.kv_events.feed_types import FeedState
 
 _MODELS: Final = "/v1/models"
+_DEAF: Final = frozenset({FeedState.AWAY, FeedState.SILENT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +44,30 @@ class Page:
     needs_key: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class StatusParts:
+    """The objects whose state the pages show."""
+
+    fleet: Fleet
+    planner: Planner
+    index: SharedIndex
+    ledger: Ledger
+    parity: ParityBook
+    feeds: EventFeeds
+    telemetry: Telemetry
+
+
 class StatusPages:
     """The pages by path."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        planner: Planner,
-        index: SharedIndex,
-        ledger: Ledger,
-        parity: ParityBook,
-        telemetry: Telemetry,
-    ) -> None:
-        self._fleet = fleet
-        self._planner = planner
-        self._index = index
-        self._ledger = ledger
-        self._parity = parity
-        self._telemetry = telemetry
+    def __init__(self, parts: StatusParts) -> None:
+        self._fleet = parts.fleet
+        self._planner = parts.planner
+        self._index = parts.index
+        self._ledger = parts.ledger
+        self._parity = parts.parity
+        self._feeds = parts.feeds
+        self._telemetry = parts.telemetry
         self._pages = {
             "/health": Page(self._health),
             "/ready": Page(self._ready),
@@ -97,6 +106,9 @@ class StatusPages:
             found["isolation"] = (
                 f"these take no requests, since they cannot keep share groups apart: {', '.join(shut_out)}"
             )
+        deaf = [f"{one.endpoint_id}: {one.why or one.state}" for one in self._feeds.reports() if one.state in _DEAF]
+        if deaf:
+            found["kv_events"] = "; ".join(deaf)
         down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy)
         if down:
             found["endpoints"] = f"down: {', '.join(down)}"
@@ -142,13 +154,29 @@ class StatusPages:
     async def _metrics(self) -> Answer:
         telemetry = self._telemetry
         degraded = self.degraded()
-        for part in ("index", "ledger", "tokenizer", "parity", "isolation", "endpoints"):
+        for part in ("index", "ledger", "tokenizer", "parity", "isolation", "kv_events", "endpoints"):
             telemetry.degraded.labels(part).set(part in degraded)
         for endpoint in self._fleet.snapshot():
             telemetry.endpoint_healthy.labels(endpoint.id).set(endpoint.healthy)
         telemetry.index_dropped_writes.set(self._index.dropped_writes)
+        telemetry.index_queued_writes.set(self._index.queued_writes)
+        telemetry.index_stand_in_matches.set(self._index.stand_in_matches)
+        for report in self._feeds.reports():
+            _show_feed(telemetry, report)
         body = await asyncio.to_thread(telemetry.exposition)
         return Answer(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), body)
+
+
+def _show_feed(telemetry: Telemetry, report: FeedReport) -> None:
+    where = (report.endpoint_id, str(report.rank))
+    for state in FeedState:
+        telemetry.kv_feed_state.labels(*where, state.value).set(report.state is state)
+    for kind, count in report.counts.items():
+        telemetry.kv_feed_events.labels(*where, kind).set(count)
+    if report.blocks is not None:
+        telemetry.kv_feed_blocks.labels(*where).set(report.blocks)
+    if report.lag_s is not None:
+        telemetry.kv_feed_lag_s.labels(*where).set(report.lag_s)
 
 
 def _openai_model(model: ServedModel) -> dict[str, object]:

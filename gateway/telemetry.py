@@ -133,6 +133,35 @@ class Telemetry:
         self.index_dropped_writes = Gauge(
             "prefixgate_index_dropped_writes", "Index writes dropped since the start.", registry=registry
         )
+        self.index_queued_writes = Gauge(
+            "prefixgate_index_queued_writes", "Index writes on their way to Redis.", registry=registry
+        )
+        self.index_stand_in_matches = Gauge(
+            "prefixgate_index_stand_in_matches",
+            "Matches since the start that this replica answered alone, although there is a Redis.",
+            registry=registry,
+        )
+        self.kv_feed_state = Gauge(
+            "prefixgate_kv_feed_state",
+            "1 for the state in which the feed of an endpoint's KV events is.",
+            ["endpoint", "rank", "state"],
+            registry=registry,
+        )
+        self.kv_feed_events = Gauge(
+            "prefixgate_kv_feed_events",
+            "What the feed of an endpoint's KV events has counted since it was started, by kind.",
+            ["endpoint", "rank", "kind"],
+            registry=registry,
+        )
+        self.kv_feed_blocks = Gauge(
+            "prefixgate_kv_feed_blocks", "Blocks followed by KV events.", ["endpoint", "rank"], registry=registry
+        )
+        self.kv_feed_lag_s = Gauge(
+            "prefixgate_kv_feed_lag_seconds",
+            "Age of the last KV events when they were applied, by the clocks of engine and gateway.",
+            ["endpoint", "rank"],
+            registry=registry,
+        )
         self.requests = lru_cache(maxsize=256)(self._requests.labels)
         self.decisions = lru_cache(maxsize=8192)(self._decisions.labels)
         self.reasons = lru_cache(maxsize=64)(self._reasons.labels)
