@@ -163,7 +163,9 @@ class RedisLink:
 def library() -> tuple[str, str]:
     """Name and code of the function library. The name ends in a digest: other code is another library."""
     folder = resources.files("prefix_index").joinpath("lua")
-    body = "".join(folder.joinpath(part).read_text(encoding="utf-8") for part in ("nodes.lua", "seats.lua", "radix.lua"))
+    body = "".join(
+        folder.joinpath(part).read_text(encoding="utf-8") for part in ("nodes.lua", "seats.lua", "radix.lua")
+    )
     name = f"prefixgate_{KEY_VERSION}_{hashlib.sha256(body.encode()).hexdigest()[:8]}"
     return name, f"#!lua name={name}\nlocal LIB = '{name}'\n{body}"
 

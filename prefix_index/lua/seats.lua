@@ -85,8 +85,6 @@ local function shed(slot, to, budget, since, to_bytes)
   local before = count
   local low, high = whole(slot * SPAN), whole(slot * SPAN + (since or SPAN) - 1)
   local oldest = redis.call('ZRANGEBYSCORE', lru, low, high, 'LIMIT', 0, max(0, floor(budget)))
-  -- Keys that a server short of memory evicted took their nodes along, but not the count.
-  if #oldest == 0 and budget >= 1 and not since then count = to end
   for _, entry in ipairs(oldest) do
     if count <= to or budget <= 0 or (to_bytes and stored_bytes() <= to_bytes) then break end
     local node = get(sub(entry, 7), 4294967295 - struct.unpack('>I4', sub(entry, 3, 6)))
@@ -132,7 +130,7 @@ local function sweep(slots, budget, spared)
   end
 end
 
--- Give back a little of seats that ended. Returns what is left of the budget.
+-- Give back a little of seats that ended.
 local function reclaim(budget)
   local dead = list('dead')
   local ended = dead
@@ -165,19 +163,18 @@ local function begin(keys, args)
   open(keys)
   ttl_ms, short_ms, max_bytes = tonumber(args[1]), tonumber(args[2]), tonumber(args[3])
   local there, named = redis.call('EXISTS', nodes, lru), redis.call('EXISTS', who) == 1
-  local state = redis.call('HMGET', reg, 'born', 't', 'blocks', 'seats')
+  local state = redis.call('HMGET', reg, 't', 'blocks', 'seats')
+  blocks = tonumber(state[2] or 0)
   -- A server short of memory may evict single keys; what is left of the index then is not an index.
-  local seated = tonumber(state[4] or 0) > 0
-  if there == 1 or (there == 2 and not state[1]) or named ~= seated then
+  if there ~= (blocks > 0 and 2 or 0) or named ~= (tonumber(state[3] or 0) > 0) then
     redis.call('UNLINK', nodes, lru, kids, reg, who)
-    state, there = {}, 0
+    state, blocks = {}, 0
   elseif there == 0 then
     redis.call('UNLINK', kids)
   end
   local now = now_us()
-  tick = max(floor((now - EPOCH_US) / 100), (state[2] or 0) + 1)
+  tick = max(floor((now - EPOCH_US) / 100), (state[1] or 0) + 1)
   second = floor(now / 1000000)
-  blocks = there == 0 and 0 or tonumber(state[3] or 0)
 end
 
 -- Every write ends here, `slot` being the one it wrote to: old things go, and what is kept is kept for a while.

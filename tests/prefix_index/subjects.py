@@ -3,7 +3,8 @@
 import asyncio
 import shutil
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -58,19 +59,20 @@ class InRedis:
 
     pools = count()
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, max_bytes: int = 0, speculative_s: float = 600.0) -> None:
         self.runner = asyncio.Runner()
         self.pool = f"contract {next(self.pools)}"
         self.client = Redis.from_url(url)
-        self.index = RedisRadix(self.client, self.pool)
+        self.index = RedisRadix(self.client, self.pool, max_bytes=max_bytes, speculative_s=speculative_s)
         self.capacities: dict[str, int] = {}
+        self.fence: int | None = None
 
     def match(self, chain: Chain) -> Match[str]:
         return self.runner.run(self.index.match(chain))
 
     def observe(self, holder: str, chain: Chain, claim: Claim = Claim.CONFIRMED) -> int:
-        capacity = self.capacities.get(holder)
-        return self.runner.run(self.index.observe(holder, chain, claim, capacity_blocks=capacity))
+        capacity, fence = self.capacities.get(holder), self.fence
+        return self.runner.run(self.index.observe(holder, chain, claim, capacity_blocks=capacity, generation=fence))
 
     def forget(self, holder: str, chain: Chain, from_block: int, claim: Claim | None = None) -> int:
         return self.runner.run(self.index.forget(holder, chain, from_block, claim))
@@ -79,7 +81,18 @@ class InRedis:
         return self.runner.run(self.index.evict(holder, to_blocks, claim))
 
     def clear(self, holder: str, claim: Claim | None = None) -> None:
-        self.runner.run(self.index.clear(holder, claim))
+        self.runner.run(self.index.clear(holder, claim, generation=self.fence))
+
+    @contextmanager
+    def fenced(self, generation: int) -> Iterator[None]:
+        """Writes carry this generation."""
+        self.fence = generation
+        yield
+        self.fence = None
+
+    def generations(self) -> Mapping[str, int]:
+        self.match(chain(""))
+        return self.index.registry.generations
 
     def set_capacity(self, holder: str, blocks: int) -> None:
         self.capacities[holder] = blocks

@@ -151,20 +151,113 @@ class TwinContract(Contract):
         return RadixIndex[str]()
 
 
-def test_the_index_in_process_keeps_the_contract() -> None:
-    run_state_machine_as_test(TwinContract, settings=settings(max_examples=100, stateful_step_count=40, deadline=None))
+class RedisContract(Contract):
+    """The same, and a write that carries a generation counts exactly while that is the present one."""
+
+    url = ""
+
+    def make(self) -> Subject:
+        self.in_redis = InRedis(self.url)
+        self.fences = dict.fromkeys(HOLDERS, 0)
+        return self.in_redis
+
+    @rule(holder=holders)
+    def take_note_of_the_generation(self, holder: str) -> None:
+        self.fences[holder] = self.in_redis.generations().get(holder, 0)
+
+    @rule(holder=holders, prompt=prompts.filter(bool), claim=claims)
+    def observe_under_the_generation_noted(self, holder: str, prompt: str, claim: Claim) -> None:
+        present = self.in_redis.generations().get(holder) == self.fences[holder]
+        with self.in_redis.fenced(self.fences[holder]):
+            if present:
+                self.observe(holder, prompt, claim)
+            else:
+                assert self.subject.observe(holder, chain(prompt), claim) == 0
+
+    @rule(holder=holders)
+    def clear_the_generation_noted(self, holder: str) -> None:
+        present = self.in_redis.generations().get(holder) == self.fences[holder]
+        with self.in_redis.fenced(self.fences[holder]):
+            self.subject.clear(holder)
+        if present:
+            assert holder not in self.in_redis.generations()
+            for claim in Claim:
+                self.held[holder, claim] = set()
+
+    def teardown(self) -> None:
+        if hasattr(self, "in_redis"):
+            super().teardown()
+            self.in_redis.close()
 
 
+class Lossy(RuleBasedStateMachine):
+    """Short of room the index forgets by itself, but never says that a holder has what it was not said to have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[tuple[str, Claim], set[str]] = {seat: set() for seat in SEATS}
+        self.subject: Subject = self.make()
+
+    def make(self) -> Subject:
+        raise NotImplementedError
+
+    @rule(holder=holders, prompt=prompts, claim=claims)
+    def observe(self, holder: str, prompt: str, claim: Claim) -> None:
+        self.subject.observe(holder, chain(prompt), claim)
+        self.held[holder, claim] |= {prompt[: end + 1] for end in range(len(prompt))}
+
+    @rule(holder=holders, prompt=prompts, block=st.integers(0, 6))
+    def forget(self, holder: str, prompt: str, block: int) -> None:
+        self.subject.forget(holder, chain(prompt), block)
+        if block < len(prompt):
+            for claim in Claim:
+                held = self.held[holder, claim]
+                held -= {have for have in held if have.startswith(prompt[: block + 1])}
+
+    @rule(holder=holders)
+    def clear(self, holder: str) -> None:
+        self.subject.clear(holder)
+        for claim in Claim:
+            self.held[holder, claim] = set()
+
+    @rule(prompt=prompts)
+    def match(self, prompt: str) -> None:
+        found = self.subject.match(chain(prompt))
+        for claim in Claim:
+            for holder, run in runs_of(found, claim).items():
+                assert prompt[:run] in self.held[holder, claim]
+
+    @invariant()
+    def sound(self) -> None:
+        assert self.subject.check() == []
+
+
+class LossyTwin(Lossy):
+    def make(self) -> Subject:
+        ticks = iter(range(10**9))
+        return RadixIndex[str](max_holds=8, clock=lambda: next(ticks), speculative_s=20)
+
+
+class LossyRedis(Lossy):
+    url = ""
+
+    def make(self) -> Subject:
+        self.in_redis = InRedis(self.url, max_bytes=2000, speculative_s=0.01)
+        return self.in_redis
+
+    def teardown(self) -> None:
+        self.in_redis.close()
+
+
+@pytest.mark.parametrize("machine", [TwinContract, LossyTwin])
+def test_the_index_in_process_keeps_the_contract(machine: type[RuleBasedStateMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=100, stateful_step_count=40, deadline=None))
+
+
+@pytest.mark.parametrize("machine", [RedisContract, LossyRedis])
 @pytest.mark.parametrize("kind", SERVERS)
-def test_the_index_in_redis_keeps_the_contract(kind: str, server_urls: dict[str, str]) -> None:
-    class RedisContract(Contract):
-        def make(self) -> Subject:
-            self.in_redis = InRedis(server_urls[kind])
-            return self.in_redis
-
-        def teardown(self) -> None:
-            if hasattr(self, "in_redis"):
-                super().teardown()
-                self.in_redis.close()
-
-    run_state_machine_as_test(RedisContract, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))
+def test_the_index_in_redis_keeps_the_contract(
+    machine: type[RedisContract | LossyRedis], kind: str, server_urls: dict[str, str]
+) -> None:
+    with_url = type(machine.__name__, (machine,), {"url": server_urls[kind]})
+    run_state_machine_as_test(with_url, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))
