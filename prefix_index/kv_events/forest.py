@@ -207,8 +207,8 @@ class Forest:
         self._ours.put(slot, last)
 
     def twins(self, slot: int) -> Iterator[int]:
-        """The slots that stand for the chain of this one, which completes a block of ours: itself among them."""
-        return self._ours.find_all(self.last[slot])
+        """The slots whose last block of ours is that of this one, itself among them; none where it completes none."""
+        return self._ours.find_all(self.last[slot]) if self.count[slot] else iter(())
 
     def chain(self, slot: int) -> Chain:
         """The chain up to and with this slot. O(depth)."""

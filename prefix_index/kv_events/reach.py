@@ -113,29 +113,37 @@ class Reach:
         return self._is_told(slot, level) and self.reach[slot] > level
 
     def _forgets(self, changed: Iterable[int], level: int) -> Iterator[Forget]:
-        """One for each topmost block of ours that is lost, unless a twin still has it."""
+        """One for each topmost block of ours that is lost; where a twin has it still, that inherits what was told."""
         forest = self._forest
         lost = [slot for slot in changed if self._is_lost(slot, level)]
         named: set[int] = set()
         waiting = [slot for slot in lost if forest.parent[slot] < 0 or not self._is_lost(forest.parent[slot], level)]
         while waiting:
             slot = waiting.pop()
-            if not forest.count[slot] or any(self.reach[twin] <= level for twin in forest.twins(slot)):
-                waiting.extend(child for child in forest.children(slot) if self._is_lost(child, level))
-            elif forest.last[slot] not in named:
-                named.add(forest.last[slot])
-                yield Forget(forest.chain(slot), forest.start(slot) // forest.block_size, CLAIMS[level])
+            heir = next((twin for twin in forest.twins(slot) if self.reach[twin] <= level), None)
+            if forest.count[slot] and heir is None:
+                if forest.last[slot] not in named:
+                    named.add(forest.last[slot])
+                    yield Forget(forest.chain(slot), forest.start(slot) // forest.block_size, CLAIMS[level])
+                continue
+            if heir is not None:
+                self._tell(heir, level)
+            waiting.extend(child for child in forest.children(slot) if self._is_lost(child, level))
         for slot in lost:
             self._told[slot] &= ~(1 << level)
 
     def _observes(self, ends: Iterable[int]) -> Iterator[Observe]:
         """One for each end of a run that says something new."""
-        forest = self._forest
         for end in ends:
-            level, slot, is_new = self.reach[end], end, False
-            while slot >= 0 and not self._is_told(slot, level):
-                self._told[slot] |= 1 << level
-                is_new = is_new or forest.count[slot] > 0
-                slot = forest.parent[slot]
-            if is_new:
-                yield Observe(forest.chain(end), CLAIMS[level])
+            level = self.reach[end]
+            if self._tell(end, level):
+                yield Observe(self._forest.chain(end), CLAIMS[level])
+
+    def _tell(self, slot: int, level: int) -> bool:
+        """Note that all up to this slot is told; returns whether any block of ours was not."""
+        forest, is_new = self._forest, False
+        while slot >= 0 and not self._is_told(slot, level):
+            self._told[slot] |= 1 << level
+            is_new = is_new or forest.count[slot] > 0
+            slot = forest.parent[slot]
+        return is_new

@@ -245,6 +245,13 @@ def test_two_names_of_one_chain_hold_it_until_both_are_gone(engine: Letters) -> 
     assert applied(subject, engine.remove("xx"), engine.remove("xX")) == ["forget 2 from 1 confirmed"]
 
 
+def test_what_was_told_of_one_name_is_forgotten_with_the_other(engine: Letters) -> None:
+    subject = mirror_of()
+    assert applied(subject, engine.store("x", 0, level=1)) == ["observe 1 host"]
+    assert applied(subject, engine.remove("x", 1), engine.store("X", 0)) == ["observe 1 confirmed"]
+    assert applied(subject, engine.remove("X")) == ["forget 1 from 0 confirmed", "forget 1 from 0 host"]
+
+
 def test_groups_of_layers_hold_a_block_together(engine: Letters) -> None:
     subject = mirror_of()
     assert applied(subject, engine.store("xx", 0, group=0), engine.store("xx", 0, group=1)) == ["observe 2 confirmed"]

@@ -146,7 +146,7 @@ class Conversation(RuleBasedStateMachine):
 def test_the_index_has_what_the_engine_has(block_size: int, ours: int, counted: bool) -> None:
     sizes = {"block_size": block_size, "ours": ours, "counted": counted}
     machine = type("Sized", (Conversation,), sizes)
-    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None))
 
 
 def test_names_of_the_model_are_distinct() -> None:
