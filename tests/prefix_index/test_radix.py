@@ -83,13 +83,15 @@ def test_a_chat_that_is_speculated_and_then_confirmed_stays_one_node(subject: Su
 def test_what_was_used_apart_is_not_joined(subject: Subject) -> None:
     for claim in (Claim.CONFIRMED, Claim.HOST):
         subject.observe("a", chain("xxyy"), claim)
-    subject.observe("a", chain("xx"), Claim.DISK)
-    subject.clear("a", Claim.DISK)
-    subject.observe("a", chain("xx"))
-    subject.observe("a", chain("zzzz"))
-    subject.evict("a", 6)
-    found = subject.match(chain("xxyy"))
-    assert (dict(found.blocks), dict(found.host)) == ({"a": 2}, {"a": 4})
+    subject.observe("b", chain("xx"))
+    subject.clear("b")
+    subject.observe("a", chain("zz"), Claim.HOST)
+    subject.observe("a", chain("xx"), Claim.HOST)
+    subject.observe("a", chain("xxyy"))
+    assert stored_nodes(subject) == 3
+    assert subject.evict("a", 4, Claim.HOST) == 4
+    assert subject.match(chain("xxyy")).host == {"a": 2}
+    assert subject.match(chain("zz")).host == {"a": 2}
     assert subject.check() == []
 
 
