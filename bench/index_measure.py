@@ -40,7 +40,7 @@ class Disagreement(Exception):
 class Pace:
     """How long to look at a rate, and how many new chains to observe."""
 
-    seconds: float = 0.7
+    seconds: float = 0.5
     new_chains: int = 8
 
 

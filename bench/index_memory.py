@@ -11,7 +11,6 @@ the holders' capacities, reached a little later. From then on nothing may grow.
 
 import argparse
 import asyncio
-import gc
 import os
 import random
 import sys
@@ -154,7 +153,6 @@ async def _settled(index: SharedIndex, most_queued: int) -> None:
 
 
 async def _sample(server: Server, prompts: int) -> Sample:
-    gc.collect()
     memory = await server.memory()
     return Sample(prompts, memory.used_bytes, memory.resident_bytes, _resident_bytes())
 
