@@ -128,7 +128,7 @@ class Gateway:
             EventFeedParts(fleet, index, client, redis, config.index.pool, replica, _unsalted(config, authenticator)),
             {backend.name: backend.kv_events for backend in config.backends},
         )
-        fleet.is_followed = feeds.is_followed
+        fleet.follow_events(feeds.is_followed)
         for listener in (fleet.new_generation, feeds.new_generation, partial(_trust_again, parity, fleet)):
             registry.subscribe(listener)
         planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt")

@@ -28,7 +28,7 @@ class KeptDecision:
         terms: dict[str, object] = {}
         for candidate in decision.candidates:
             term = terms_of(candidate, decision.prompt_tokens, decision.expected_output_tokens)
-            terms[candidate.endpoint_id] = {**asdict(term), "cost_s": term.cost_s}
+            terms[candidate.endpoint_id] = {**asdict(term), "cost_s": term.cost_s, "at_best": candidate.at_best}
         return {
             "opened_at": self.opened_at.isoformat(),
             "tenant": self.tenant_id,

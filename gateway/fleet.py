@@ -19,16 +19,15 @@ from backends import (
     ServedModel,
     UpstreamError,
 )
+from gateway.candidates import Candidates, Standing
 from gateway.errors import BadRequest, ModelNotFound
-from gateway.known import NOTHING, Known, cache_name, known_at
 from gateway.receipts import Receipts, Sent
-from gateway.scheduling import Candidate, Coverage, Filtered, Speed, expectation
+from gateway.scheduling import Candidate, Filtered, Speed
 from gateway.slot_books import SlotBooks
 from gateway.telemetry import LOGGER
-from gateway.types import InferenceRequest, Plan, Route
+from gateway.types import InferenceRequest, Plan
 from prefix_index import Chain, Claim, Load, Match, SharedIndex
 
-_NO_LOAD = Load()
 DEFAULT_BLOCK_TOKENS = 16
 """Tokens a block where no engine says: vLLM's default."""
 
@@ -80,7 +79,7 @@ class Fleet:
     """Endpoints, their speeds and their loads. All methods are plain and make no I/O."""
 
     def __init__(self, registry: Registry, index: SharedIndex, receipts: Receipts, options: FleetOptions) -> None:
-        self._facts_told: dict[str, EndpointFacts] = {}
+        self._standings: dict[str, Standing] = {}
         self._holders: dict[str, str] = {}
         self._slots = SlotBooks()
         self._registry = registry
@@ -89,6 +88,12 @@ class Fleet:
         self._options = options
         self.is_followed: Callable[[str], bool] = lambda _: False
         """Whether what an endpoint of this id holds is told by KV events, so that receipts need not."""
+        self._candidates = Candidates(receipts, self.is_followed)
+
+    def follow_events(self, is_followed: Callable[[str], bool]) -> None:
+        """Say who tells of which endpoints KV events are in step."""
+        self.is_followed = is_followed
+        self._candidates = Candidates(self._receipts, is_followed)
 
     def config_of(self, endpoint_id: str) -> EndpointConfig:
         """The address of an endpoint."""
@@ -98,9 +103,12 @@ class Fleet:
         """All endpoints as last seen; new facts of one are told to the index on the way. O(endpoints)."""
         endpoints = self._registry.snapshot()
         for endpoint in endpoints:
-            if endpoint.facts is not None and self._facts_told.get(endpoint.id) is not endpoint.facts:
-                self._facts_told[endpoint.id] = endpoint.facts
-                self._publish_capacity(endpoint, endpoint.facts)
+            facts = endpoint.facts
+            if facts is not None:
+                standing = self._standings.get(endpoint.id)
+                if standing is None or standing.facts is not facts:
+                    self._standings[endpoint.id] = standing = self._standing(endpoint.id, facts)
+                    self._publish_capacity(standing)
         return endpoints
 
     def seen(self, endpoint_id: str) -> EndpointSnapshot:
@@ -109,8 +117,8 @@ class Fleet:
 
     def takes_salt(self, endpoint_id: str) -> bool:
         """Whether the engine keeps share groups apart by a salt."""
-        facts = self._facts_told.get(endpoint_id)
-        return facts is not None and facts.supports_cache_salt
+        standing = self._standings.get(endpoint_id)
+        return standing is not None and standing.facts.supports_cache_salt
 
     def holder_of(self, endpoint_id: str) -> str:
         """The endpoint's name in the index: its id and its generation, since a restarted engine holds nothing."""
@@ -129,11 +137,11 @@ class Fleet:
         """
         before = self._holders.get(endpoint_id)
         self._holders[endpoint_id] = f"{endpoint_id}@{generation}"
-        self._facts_told.pop(endpoint_id, None)
+        standing = self._standings.pop(endpoint_id, None)
         if before is not None:
             LOGGER.warning("endpoint restarted", extra={"fields": {"endpoint": endpoint_id, "generation": generation}})
-            for rank in range(self._ranks(endpoint_id)):
-                self._index.clear(cache_name(before, rank))
+            for cache in [before] if standing is None else standing.caches:
+                self._index.clear(cache)
             self._receipts.cleared(before)
 
     def dispatch(self, endpoint_id: str, chain: Chain) -> None:
@@ -141,9 +149,9 @@ class Fleet:
 
         What the prompt overwrites in an engine of slots is forgotten, where such engines have been seen to do that.
         """
-        holder, facts = self.holder_of(endpoint_id), self._facts_told.get(endpoint_id)
-        if facts is not None and facts.slots is not None:
-            lost = self._slots.place(endpoint_id, holder, facts.slots, chain)
+        holder, standing = self.holder_of(endpoint_id), self._standings.get(endpoint_id)
+        if standing is not None and standing.facts.slots is not None:
+            lost = self._slots.place(endpoint_id, holder, standing.facts.slots, chain)
             if lost is not None:
                 self._index.forget(holder, *lost)
         self._index.observe(holder, chain, Claim.SPECULATIVE)
@@ -157,26 +165,9 @@ class Fleet:
         chains = self._slots.contradicted(endpoint_id, holder)
         if chains is not None:
             self._index.clear(holder)
+            self._receipts.cleared(holder)
             for chain in chains:
-                self._index.observe(holder, chain, Claim.SPECULATIVE)
-
-    def sent(self, endpoint_id: str, plan: Plan, match: Match[str], sent_s: float) -> Sent:
-        """What is known of a prompt at the endpoint that it is sent to, for the receipt to be held against."""
-        endpoint = self.seen(endpoint_id)
-        known = known_at(self.holder_of(endpoint.id), self._ranks(endpoint.id), match)
-        return Sent(
-            endpoint_id=endpoint_id,
-            holder=self.holder_of(endpoint_id),
-            chain=plan.chain,
-            sent_s=sent_s,
-            confirmed_blocks=known.confirmed_blocks,
-            speculative_blocks=known.speculative_blocks,
-            age_s=known.age_s,
-            turnovers=self._turnovers(endpoint, known),
-            engine_block_tokens=endpoint.facts.block_size if endpoint.facts else None,
-            followed=self.is_followed(endpoint_id),
-            exact=plan.prompt_tokens is not None,
-        )
+                self._index.observe(holder, chain, Claim.CONFIRMED)
 
     def failed(self, endpoint_id: str, error: UpstreamError) -> None:
         """A call to an endpoint failed."""
@@ -191,11 +182,10 @@ class Fleet:
 
         Raises `ModelNotFound` where endpoints are known and none serves it, `NoEndpoint` where none is known yet.
         """
-        known = [endpoint for endpoint in self.snapshot() if endpoint.facts is not None]
-        found = [endpoint for endpoint in known if serves(endpoint, model)]
+        found = [endpoint for endpoint in self.snapshot() if serves(endpoint, model)]
         if found:
             return found
-        if not known:
+        if all(endpoint.facts is None for endpoint in self.snapshot()):
             raise NoEndpoint(model)
         raise ModelNotFound(f"no backend serves the model {model[:100]!r}", param="model")
 
@@ -241,21 +231,21 @@ class Fleet:
     def candidates(
         self, request: InferenceRequest, plan: Plan, match: Match[str], failed: frozenset[str], owner: str | None = None
     ) -> tuple[list[Candidate], dict[str, Filtered]]:
-        """Who may take a request, and who may not and why; `owner` is the one endpoint that may, where it matters.
+        """Who may take a request, at their best, and who may not and why. O(endpoints).
 
-        Raises as `serving` does. O(endpoints).
+        `owner` is the one endpoint that may, where it matters. Raises as `serving` does.
         """
-        able: list[Candidate] = []
-        filtered: dict[str, Filtered] = {}
-        for endpoint in self.serving(request.model):
-            why = self._filter(endpoint, request, failed)
-            if owner is not None and endpoint.id != owner:
-                why = Filtered.NOT_OWNER
-            if why is not None:
-                filtered[endpoint.id] = why
-            else:
-                able.append(self._candidate(endpoint, plan, match))
-        return able, filtered
+        serving, standings = self.serving(request.model), self._standings
+        pairs = ((endpoint, standings[endpoint.id]) for endpoint in serving)
+        return self._candidates.of(pairs, request, plan, match, failed, owner)
+
+    def refined(self, candidate: Candidate, plan: Plan, match: Match[str]) -> Candidate:
+        """A candidate by how likely what it holds is still there."""
+        return self._candidates.refined(candidate, self._standings[candidate.endpoint_id], plan, match)
+
+    def sent(self, endpoint_id: str, plan: Plan, match: Match[str], sent_s: float) -> Sent:
+        """What is known of a prompt at the endpoint that it is sent to, for the receipt to be held against."""
+        return self._candidates.sent(self._standings[endpoint_id], plan, match, sent_s)
 
     def reserve(self, endpoint_id: str, uncached_tokens: int, decode_tokens: int) -> Seat:
         """Count work from now on, before it is sent."""
@@ -273,85 +263,38 @@ class Fleet:
         """Tokens a block for prompts of the models that an endpoint serves."""
         return self.block_size(self._same_models(facts))
 
-    def _publish_capacity(self, endpoint: EndpointSnapshot, facts: EndpointFacts) -> None:
+    def _publish_capacity(self, standing: Standing) -> None:
         """Tell the index how many of its blocks an endpoint holds."""
+        facts = standing.facts
         if facts.capacity_tokens is not None:
             blocks = max(facts.capacity_tokens // self.block_size_of(facts), 1)
         elif self._options.capacity_blocks is not None:
             blocks = self._options.capacity_blocks
         else:
             return
-        for rank in range(self._ranks(endpoint.id)):
-            self._index.set_capacity(cache_name(self.holder_of(endpoint.id), rank), blocks)
+        for cache in standing.caches:
+            self._index.set_capacity(cache, blocks)
 
     def _same_models(self, facts: EndpointFacts) -> list[EndpointSnapshot]:
         models = {model.id for model in facts.models}
         return [e for e in self._registry.snapshot() if any(serves(e, model) for model in models)]
 
-    def speaks(self, endpoint: EndpointSnapshot, request: InferenceRequest) -> bool:
+    def speaks(self, endpoint_id: str, request: InferenceRequest) -> bool:
         """Whether the endpoint takes the request's own bytes, and keeps share groups apart in that dialect too."""
-        facts = endpoint.facts
-        if facts is None:
-            return False
-        if request.route is Route.OTHER:
-            return f"POST {request.route_path}" in facts.open_paths
-        wanted = facts.salted_routes if self._options.needs_salt else facts.routes
-        return request.route.value in wanted
+        standing = self._standings.get(endpoint_id)
+        return standing is not None and standing.speaks(request)
 
-    def _filter(self, endpoint: EndpointSnapshot, request: InferenceRequest, failed: frozenset[str]) -> Filtered | None:
-        if endpoint.id in failed:
-            return Filtered.FAILED
-        if not endpoint.healthy:
-            return Filtered.UNHEALTHY
-        if endpoint.draining:
-            return Filtered.DRAINING
-        if self._options.needs_salt and not (endpoint.facts and endpoint.facts.supports_cache_salt):
-            return Filtered.NO_SALT
-        if not request.translatable and not self.speaks(endpoint, request):
-            return Filtered.NOT_SPOKEN
-        return None
-
-    def _candidate(self, endpoint: EndpointSnapshot, plan: Plan, match: Match[str]) -> Candidate:
-        known = known_at(self.holder_of(endpoint.id), self._ranks(endpoint.id), match)
-        expected_tokens, cached_tokens = 0, 0.0
-        if known is not NOTHING:
-            expected_tokens, cached_tokens = self._expectation(endpoint, plan.chain, known)
-        return Candidate(
-            endpoint.id,
-            cached_tokens,
-            expected_tokens,
-            match.loads.get(endpoint.id, _NO_LOAD).uncached_tokens,
-            self._options.speeds[endpoint.id],
-            endpoint.load.kv_use if endpoint.load else None,
+    def _standing(self, endpoint_id: str, facts: EndpointFacts) -> Standing:
+        options = self._options
+        return Standing(
+            endpoint_id=endpoint_id,
+            holder=self.holder_of(endpoint_id),
+            ranks=max(options.ranks.get(endpoint_id, 1), len(facts.event_sources)),
+            facts=facts,
+            speed=options.speeds[EndpointId(endpoint_id)],
+            keeps_apart=facts.supports_cache_salt or not options.needs_salt,
+            routes=facts.salted_routes if options.needs_salt else facts.routes,
         )
-
-    def _expectation(self, endpoint: EndpointSnapshot, chain: Chain, known: Known) -> tuple[int, float]:
-        """Tokens that will most likely be reported as cached, and those that are reused on average."""
-        receipts, engine_block = self._receipts, endpoint.facts.block_size if endpoint.facts else None
-        is_followed = self.is_followed(endpoint.id)
-        age_s, turnovers = (None, None) if is_followed else (known.age_s, self._turnovers(endpoint, known))
-        coverage = Coverage(
-            confirmed_blocks=known.confirmed_blocks,
-            speculative_blocks=known.speculative_blocks,
-            survival=receipts.probability(endpoint.id, age_s, turnovers),
-            withheld_tokens=receipts.habit_tokens(endpoint.id, engine_block or chain.block_size),
-            host_blocks=known.host_blocks,
-            disk_blocks=known.disk_blocks,
-        )
-        return expectation(
-            coverage,
-            block_size=chain.block_size,
-            prompt_tokens=chain.prompt_tokens,
-            engine_block_tokens=engine_block,
-        )
-
-    def _turnovers(self, endpoint: EndpointSnapshot, known: Known) -> float | None:
-        capacity_tokens = endpoint.facts.capacity_tokens if endpoint.facts else None
-        return self._receipts.turnovers(endpoint.id, known.age_s, capacity_tokens)
-
-    def _ranks(self, endpoint_id: str) -> int:
-        facts = self._facts_told.get(endpoint_id)
-        return max(self._options.ranks.get(endpoint_id, 1), 1 if facts is None else len(facts.event_sources))
 
 
 def serves(endpoint: EndpointSnapshot, model: str) -> bool:

@@ -39,6 +39,13 @@ def known_at(holder: str, ranks: int, match: Match[str]) -> Known:
     return best
 
 
+def reach_at(holder: str, ranks: int, match: Match[str]) -> int:
+    """`known_at(...).reach_blocks`, at a third of its price where a holder has one cache and one claim."""
+    if ranks > 1 or match.speculative or match.host or match.disk:
+        return known_at(holder, ranks, match).reach_blocks
+    return match.blocks.get(holder, 0)
+
+
 def cache_name(name: str, rank: int) -> str:
     """The name of one rank's cache, of a holder or an endpoint: rank 0 has the name itself."""
     return f"{name}/{rank}" if rank else name

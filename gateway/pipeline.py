@@ -121,7 +121,7 @@ class Pipeline:
     async def _owner_of(self, request: InferenceRequest, endpoints: list[EndpointSnapshot]) -> str | None:
         """The one endpoint that may take the request, where it continues a response that is kept there."""
         previous, fleet = request.previous_response_id, self._parts.fleet
-        if previous is None or not any(fleet.speaks(endpoint, request) for endpoint in endpoints):
+        if previous is None or not any(fleet.speaks(endpoint.id, request) for endpoint in endpoints):
             return None  # where nobody keeps responses, that is what the client is told
         holder = await self._parts.responses.holder_of(previous, request.tenant.id)
         owner = None if holder is None else fleet.endpoint_of(holder)
@@ -174,7 +174,7 @@ class Pipeline:
         parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
-        natively = parts.fleet.speaks(parts.fleet.seen(decision.endpoint_id), request)
+        natively = parts.fleet.speaks(decision.endpoint_id, request)
         exchange.outgoing = out = await _outgoing(request, natively=natively, inject_salt=salted)
         upstream = UpstreamRequest("POST", out.path, upstream_headers(request), out.body)
         deadlines = self._options.deadlines
@@ -206,6 +206,7 @@ class Pipeline:
             near_tie_s=self._options.near_tie_s,
             chance=parts.rng.random(),
             no_affinity=plan.no_affinity,
+            refine=lambda candidate: parts.fleet.refined(candidate, plan, exchange.match),
         )
 
     def _attempt_failed(self, exchange: Exchange, decision: Decision, outcome: str) -> None:

@@ -40,7 +40,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     `cached_tokens` is what it will reuse of this prompt on average: what is known to lie there, times the probability
     that it still does. `expected_cached_tokens` is what it will most likely report. `queued_tokens` are the uncached
     prompt tokens that all replicas have sent there and that are not computed yet; `kv_use` a share from 0 to 1, None
-    where unknown.
+    where unknown. `at_best`: both figures are what it reuses if all is there that is known of; nobody looked closer.
     """
 
     endpoint_id: str
@@ -49,6 +49,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     queued_tokens: int
     speed: Speed
     kv_use: float | None = None
+    at_best: bool = True
 
 
 @dataclass(frozen=True, slots=True)

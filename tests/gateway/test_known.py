@@ -1,6 +1,8 @@
 """What a match says of an endpoint, however many caches it has."""
 
-from gateway.known import NOTHING, Known, cache_name, known_at
+import pytest
+
+from gateway.known import NOTHING, Known, cache_name, known_at, reach_at
 from prefix_index import Match
 
 
@@ -25,3 +27,11 @@ def test_of_several_ranks_the_one_that_reaches_furthest_counts() -> None:
 
 def test_rank_zero_has_the_name_itself() -> None:
     assert [cache_name("e@1", rank) for rank in range(3)] == ["e@1", "e@1/1", "e@1/2"]
+
+
+@pytest.mark.parametrize(
+    "match", [Match(), Match(blocks={"e@1": 2}), Match(blocks={"e@1": 2, "e@1/1": 4}), Match(speculative={"e@1": 3})]
+)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_reach_is_that_of_what_is_known(match: Match[str], ranks: int) -> None:
+    assert reach_at("e@1", ranks, match) == known_at("e@1", ranks, match).reach_blocks

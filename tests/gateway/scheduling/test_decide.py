@@ -1,5 +1,6 @@
 """The cost in seconds, on cases small enough to compute by hand; and what must hold for all."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from gateway.scheduling import (
     expected_cached_tokens,
     terms_of,
 )
+from gateway.scheduling.decide import MOST_REFINED
 from gateway.types import Reason
 
 SPEED = Speed(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s=0.0, itl_s=0.02)
@@ -154,3 +156,60 @@ def test_the_chosen_endpoint_is_within_the_near_tie_of_the_best(
 def test_costs_are_the_sums_of_their_terms(candidates: list[Candidate], prompt: int, output: int) -> None:
     sums = [terms_of(candidate, prompt, output).cost_s for candidate in candidates]
     assert costs_s(candidates, prompt, output) == pytest.approx(sums)
+
+
+def gone(candidate: Candidate) -> Candidate:
+    """A closer look: nothing of what was known is left."""
+    return msgspec.structs.replace(candidate, cached_tokens=0.0, expected_cached_tokens=0, at_best=False)
+
+
+def test_a_prefix_that_is_probably_gone_does_not_draw_a_prompt() -> None:
+    pair = [candidate("was here", cached=900, queued=100), candidate("is here", cached=300)]
+    arguments = {"prompt_tokens": 1000, "expected_output_tokens": 1, "near_tie_s": 0.0, "chance": 0.0}
+    believed = decide_by_cost(pair, {}, **arguments)  # type: ignore[arg-type]
+    assert believed.endpoint_id == "was here"
+    doubted = decide_by_cost(
+        pair,
+        {},
+        refine=lambda one: gone(one) if one.endpoint_id == "was here" else one,
+        **arguments,  # type: ignore[arg-type]
+    )
+    assert doubted.endpoint_id == "is here"
+    assert [one.cached_tokens for one in doubted.candidates] == [0, 300]
+
+
+@pytest.mark.parametrize("backends", [MOST_REFINED, MOST_REFINED + 1, 500])
+def test_500_backends_latency_only_so_many_are_looked_at_closer_however_large_the_fleet(
+    backends: int,
+) -> None:
+    looked_at: list[str] = []
+
+    def look(one: Candidate) -> Candidate:
+        looked_at.append(one.endpoint_id)
+        return msgspec.structs.replace(one, at_best=False)
+
+    everyone = [candidate(f"e{number}", cached=500) for number in range(backends)]
+    chosen = set()
+    for chance in (0.0, 0.3, 0.6, 0.9):
+        looked_at.clear()
+        decision = decide_by_cost(
+            everyone,
+            {},
+            prompt_tokens=1000,
+            expected_output_tokens=1,
+            near_tie_s=0.002,
+            chance=chance,
+            refine=look,
+        )
+        assert len(looked_at) == MOST_REFINED
+        assert {one.endpoint_id for one in decision.candidates if not one.at_best} == set(looked_at)
+        assert len(decision.candidates) == backends
+        chosen.add(decision.endpoint_id)
+    assert len(chosen) == 4  # equals are taken from different places
+
+
+@given(st.lists(st.integers(0, 3000), min_size=MOST_REFINED + 1, max_size=100), st.floats(0, 1, exclude_max=True))
+def test_the_cheapest_is_found_however_many_there_are(queued: list[int], chance: float) -> None:
+    everyone = [candidate(f"e{number}", queued=tokens) for number, tokens in enumerate(queued)]
+    decision = decide_by_cost(everyone, {}, prompt_tokens=1000, expected_output_tokens=1, near_tie_s=0.0, chance=chance)
+    assert decision.chosen.queued_tokens == min(queued)

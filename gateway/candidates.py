@@ -1,0 +1,152 @@
+"""Who may take a request, and what each holds of its prompt: endpoints and a match become candidates of a decision.
+
+    endpoint ── may it? ──no──> filtered, and why
+                   └──yes──> candidate: what it holds at most         500 of them: half a millisecond
+                                └── refined: how likely it still does    only those that may turn out best
+
+What does not change from request to request (`Standing`) is kept by endpoint, since a decision may be among hundreds.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from backends import EndpointFacts, EndpointSnapshot
+from gateway.known import NOTHING, Known, cache_name, known_at, reach_at
+from gateway.receipts import Receipts, Sent
+from gateway.scheduling import Candidate, Coverage, Filtered, Speed, expectation, expected_cached_tokens
+from gateway.types import InferenceRequest, Plan, Route
+from prefix_index import Chain, Load, Match
+
+_NO_LOAD = Load()
+
+
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """What is known of an endpoint between two changes of it. `keeps_apart` and `routes` are as the share groups need
+    them; `ranks` counts the caches behind its address."""
+
+    endpoint_id: str
+    holder: str
+    ranks: int
+    facts: EndpointFacts
+    speed: Speed
+    keeps_apart: bool
+    routes: frozenset[str]
+
+    @property
+    def caches(self) -> list[str]:
+        """Its holders in the index, one a rank."""
+        return [cache_name(self.holder, rank) for rank in range(self.ranks)]
+
+    def speaks(self, request: InferenceRequest) -> bool:
+        """Whether it takes the request's own bytes, and keeps share groups apart in that dialect too."""
+        if request.route is Route.OTHER:
+            return f"POST {request.route_path}" in self.facts.open_paths
+        return request.route.value in self.routes
+
+
+class Candidates:
+    """Plain calls, no I/O. `is_followed` tells of which endpoints KV events are in step."""
+
+    def __init__(self, receipts: Receipts, is_followed: Callable[[str], bool]) -> None:
+        self._receipts = receipts
+        self._is_followed = is_followed
+
+    def of(
+        self,
+        endpoints: Iterable[tuple[EndpointSnapshot, Standing]],
+        request: InferenceRequest,
+        plan: Plan,
+        match: Match[str],
+        failed: frozenset[str] = frozenset(),
+        owner: str | None = None,
+    ) -> tuple[list[Candidate], dict[str, Filtered]]:
+        """Who may take a request, at their best, and who may not and why; `owner` is the only one who may."""
+        able: list[Candidate] = []
+        filtered: dict[str, Filtered] = {}
+        chain, loads = plan.chain, match.loads
+        is_anybodys = request.translatable
+        at_best: dict[tuple[int, int | None], int] = {}  # what hundreds hold is mostly the same
+        for endpoint, standing in endpoints:
+            if (
+                not endpoint.healthy
+                or endpoint.draining
+                or not standing.keeps_apart
+                or (failed and endpoint.id in failed)
+                or (owner is not None and endpoint.id != owner)
+                or not (is_anybodys or standing.speaks(request))
+            ):
+                filtered[endpoint.id] = _why(endpoint, standing, failed, owner)
+                continue
+            held = reach_at(standing.holder, standing.ranks, match), standing.facts.block_size
+            tokens = at_best.get(held)
+            if tokens is None:
+                tokens = at_best[held] = _at_best(*held, chain)
+            queued = loads.get(endpoint.id, _NO_LOAD).uncached_tokens
+            kv_use = endpoint.load.kv_use if endpoint.load is not None else None
+            able.append(Candidate(endpoint.id, tokens, tokens, queued, standing.speed, kv_use))
+        return able, filtered
+
+    def refined(self, candidate: Candidate, standing: Standing, plan: Plan, match: Match[str]) -> Candidate:
+        """A candidate by how likely what it holds is still there. O(ranks)."""
+        known = known_at(standing.holder, standing.ranks, match)
+        if known is NOTHING:
+            return candidate
+        receipts, chain, engine_block = self._receipts, plan.chain, standing.facts.block_size
+        followed = self._is_followed(standing.endpoint_id)
+        age_s, turnovers = (None, None) if followed else (known.age_s, self._turnovers(standing, known))
+        expected_tokens, cached_tokens = expectation(
+            Coverage(
+                confirmed_blocks=known.confirmed_blocks,
+                speculative_blocks=known.speculative_blocks,
+                survival=receipts.probability(standing.endpoint_id, age_s, turnovers),
+                withheld_tokens=receipts.habit_tokens(standing.endpoint_id, engine_block or chain.block_size),
+                host_blocks=known.host_blocks,
+                disk_blocks=known.disk_blocks,
+            ),
+            block_size=chain.block_size,
+            prompt_tokens=chain.prompt_tokens,
+            engine_block_tokens=engine_block,
+        )
+        return msgspec.structs.replace(
+            candidate, cached_tokens=cached_tokens, expected_cached_tokens=expected_tokens, at_best=False
+        )
+
+    def sent(self, standing: Standing, plan: Plan, match: Match[str], sent_s: float) -> Sent:
+        """What is known of a prompt at the endpoint that it is sent to, for the receipt to be held against."""
+        known = known_at(standing.holder, standing.ranks, match)
+        return Sent(
+            endpoint_id=standing.endpoint_id,
+            holder=standing.holder,
+            chain=plan.chain,
+            sent_s=sent_s,
+            confirmed_blocks=known.confirmed_blocks,
+            speculative_blocks=known.speculative_blocks,
+            age_s=known.age_s,
+            turnovers=self._turnovers(standing, known),
+            engine_block_tokens=standing.facts.block_size,
+            followed=self._is_followed(standing.endpoint_id),
+            exact=plan.prompt_tokens is not None,
+        )
+
+    def _turnovers(self, standing: Standing, known: Known) -> float | None:
+        return self._receipts.turnovers(standing.endpoint_id, known.age_s, standing.facts.capacity_tokens)
+
+
+def _why(endpoint: EndpointSnapshot, standing: Standing, failed: frozenset[str], owner: str | None) -> Filtered:
+    """The weightiest reason why an endpoint may not take a request."""
+    if owner is not None and endpoint.id != owner:
+        return Filtered.NOT_OWNER
+    if endpoint.id in failed:
+        return Filtered.FAILED
+    if not endpoint.healthy:
+        return Filtered.UNHEALTHY
+    if endpoint.draining:
+        return Filtered.DRAINING
+    return Filtered.NOT_SPOKEN if standing.keeps_apart else Filtered.NO_SALT
+
+
+def _at_best(reach_blocks: int, engine_block: int | None, chain: Chain) -> int:
+    """Tokens that are reused if all that is known of is there."""
+    tokens = reach_blocks * chain.block_size
+    return expected_cached_tokens(tokens, chain.prompt_tokens, engine_block or chain.block_size)
