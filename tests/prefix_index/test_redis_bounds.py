@@ -77,6 +77,16 @@ async def test_unique_prompt_rss_one_flooded_holder_does_not_push_out_the_others
     assert (await index.match(chain("xxxx"))).blocks == {"b": 4, "c": 4}
 
 
+async def test_beyond_the_limit_the_largest_holder_gives_way(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool, max_bytes=MiB // 2)
+    for _ in range(4):
+        await index.send([index.observe_call("large", unique(8)) for _ in range(500)])
+    prompts = [unique(8) for _ in range(200)]
+    await index.send([index.observe_call("small", prompt) for prompt in prompts])
+    assert await index.blocks_of("small") == 1600
+    assert (await census(client, pool)).estimated_bytes <= MiB // 2
+
+
 async def test_unique_prompt_rss_what_is_shared_is_counted_once_and_still_given_back(client: Redis, pool: str) -> None:
     index = RedisRadix(client, pool, max_bytes=MiB // 4)
     stems = [unique(10) for _ in range(5)]

@@ -236,6 +236,16 @@ async def test_a_pool_that_lost_keys_is_never_misread_and_heals(client: Redis, p
     assert await check_pool(client, pool) == []
 
 
+async def test_holders_whose_names_were_lost_are_found_again_with_the_next_write(client: Redis, pool: str) -> None:
+    index = RedisRadix(client, pool)
+    for holder in ("a", "b"):
+        await index.observe(holder, chain("xx"))
+    await client.delete(pool_keys(pool)[4])
+    await index.observe("a", chain("xx"))
+    assert (await index.match(chain("xx"))).blocks == {"a": 2}
+    assert await check_pool(client, pool) == []
+
+
 async def test_the_audit_sees_damage(client: Redis, pool: str) -> None:
     index = RedisRadix(client, pool)
     nodes, lru, kids, reg, who, _, _ = pool_keys(pool)
