@@ -18,6 +18,7 @@ from prefix_index.shared_index import SharedIndex, shard_names
 from prefix_index.types import Claim, DegradedReason, Load
 from tests.prefix_index.door import Door, eventually
 from tests.prefix_index.replicas import PATIENT, match_until, running, twin_of
+from tests.prefix_index.servers import until
 from tests.prefix_index.subjects import chain
 
 pools = (f"shared index {number}" for number in count())
@@ -124,10 +125,15 @@ async def test_a_replica_that_leaves_in_order_takes_its_loads_and_leaves_its_wri
 
 async def test_a_restart_seen_by_one_replica_counts_for_all_twins_too(replica: Replica) -> None:
     one, two = await replica("r1"), await replica("r2")
-    for index in (one, two):
+    for index, mark in ((one, "m1"), (two, "m2")):
         index.observe("a", chain("xxx"))
         index.observe("b", chain("xxx"))
-        await match_until(index, "xxx", lambda found: found.blocks == {"a": 3, "b": 3})
+        index.observe(mark, chain("x"))  # once it is there, all before it is
+    for index in (one, two):
+        await match_until(index, "xxx", lambda found: found.blocks == {"a": 3, "b": 3, "m1": 1, "m2": 1})
+    for mark in ("m1", "m2"):
+        one.clear(mark)
+    await match_until(two, "xxx", lambda found: found.blocks == {"a": 3, "b": 3})
     one.clear("a")
     one.observe("a", chain("x"))
     await match_until(two, "xxx", lambda found: found.blocks == {"a": 1, "b": 3})
@@ -136,20 +142,18 @@ async def test_a_restart_seen_by_one_replica_counts_for_all_twins_too(replica: R
     assert twin_of(one).match(chain("xxx")).blocks == {"a": 1, "b": 3}
 
 
-async def test_an_observation_from_before_a_restart_does_not_count_after_it(
-    replica: Replica, client: Redis, pool: str
-) -> None:
-    one = await replica("r1")
-    one.observe("a", chain("xxx"))
-    await match_until(one, "xxx", lambda found: found.blocks == {"a": 3})
-    other = RedisRadix(client, pool)
+async def test_an_observation_from_before_a_restart_does_not_count_after_it(client: Redis, pool: str) -> None:
+    one, other = SharedIndex(client, pool=pool, replica="r", options=PATIENT), RedisRadix(client, pool)
+    await other.observe("a", chain("xxx"))
+    assert (await one.match(chain("xxx"))).blocks == {"a": 3}
+    one.observe("a", chain("xxxxx"))
     await other.clear("a")
     await other.observe("a", chain("y"))
-    one.observe("a", chain("xxxxx"))
-    await eventually(lambda: one.queued_writes == 0)
-    await match_until(one, "xxxxx", lambda found: found.blocks == {})
+    await one.drain(within_s=10)
+    assert (await one.match(chain("xxxxx"))).blocks == {}
     one.observe("a", chain("xx"))
-    await match_until(one, "xxx", lambda found: found.blocks == {"a": 2})
+    await one.drain(within_s=10)
+    assert (await one.match(chain("xxx"))).blocks == {"a": 2}
 
 
 async def test_capacities_go_to_redis_with_each_observation(replica: Replica) -> None:
@@ -179,14 +183,15 @@ async def test_looking_inside_shows_all_shards(client: Redis, pool: str) -> None
         for letter in "abcdef":
             index.observe("one", chain(letter * 4))
             index.observe("two", chain(letter * 2), Claim.SPECULATIVE)
-        await eventually(lambda: not index.queued_writes)
-        shards = await index.census()
-        held = {(seat.holder, seat.claim): 0 for shard in shards for seat in shard.seats}
-        for shard in shards:
-            for seat in shard.seats:
-                held[seat.holder, seat.claim] += seat.blocks
-        assert held == {("one", Claim.CONFIRMED): 24, ("two", Claim.SPECULATIVE): 12}
-        assert [shard.estimated_bytes > 0 for shard in shards].count(True) >= 2
+
+        async def held() -> dict[tuple[str, Claim], int]:
+            total: dict[tuple[str, Claim], int] = {}
+            for seat in (seat for shard in await index.census() for seat in shard.seats):
+                total[seat.holder, seat.claim] = total.get((seat.holder, seat.claim), 0) + seat.blocks
+            return total
+
+        await until(held, lambda found: found == {("one", Claim.CONFIRMED): 24, ("two", Claim.SPECULATIVE): 12})
+        assert [shard.estimated_bytes > 0 for shard in await index.census()].count(True) >= 2
         hottest = await index.hottest(4)
         assert len(hottest.prefixes) == 4
         assert not hottest.cut
