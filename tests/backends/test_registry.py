@@ -248,7 +248,9 @@ async def test_a_restart_seen_by_counters_going_back_raises_the_generation(engin
         assert of(registry).generation == 1
 
 
-async def test_a_flap_of_the_same_process_keeps_generation_and_work_in_flight(engine: EnginePage) -> None:
+async def test_health_flap_keeps_load_a_flap_of_one_process_keeps_generation_and_work_in_flight(
+    engine: EnginePage,
+) -> None:
     async with registry_of(engine) as registry:
         await registry.poll(A)
         before = of(registry).generation

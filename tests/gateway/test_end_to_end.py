@@ -153,7 +153,9 @@ async def generation_of(client: httpx.AsyncClient) -> int | None:
     return int(endpoint["generation"]) if endpoint["healthy"] else None
 
 
-async def test_a_restarted_engine_is_not_expected_to_hold_anything(start_gateway: StartGateway) -> None:
+async def test_backend_restart_fence_a_restarted_engine_is_not_expected_to_hold_anything(
+    start_gateway: StartGateway,
+) -> None:
     config = EngineConfig(model="tiny", served_model_name="tiny", kv_blocks=600, threads=1)
     with run_engine(config) as engine:
         url = engine.url
