@@ -93,8 +93,8 @@ class Candidates:
         if known is NOTHING:
             return candidate
         receipts, chain, engine_block = self._receipts, plan.chain, standing.facts.block_size
-        followed = self._is_followed(standing.endpoint_id)
-        age_s, turnovers = (None, None) if followed else (known.age_s, self._turnovers(standing, known))
+        told = self._is_told(standing, plan)
+        age_s, turnovers = (None, None) if told else (known.age_s, self._turnovers(standing, known))
         expected_tokens, cached_tokens = expectation(
             Coverage(
                 confirmed_blocks=known.confirmed_blocks,
@@ -125,9 +125,13 @@ class Candidates:
             age_s=known.age_s,
             turnovers=self._turnovers(standing, known),
             engine_block_tokens=standing.facts.block_size,
-            followed=self._is_followed(standing.endpoint_id),
+            followed=self._is_told(standing, plan),
             exact=plan.prompt_tokens is not None,
         )
+
+    def _is_told(self, standing: Standing, plan: Plan) -> bool:
+        """Whether KV events tell of this prompt: they name token ids, so not of bytes, nor of what follows a picture."""
+        return plan.exact and self._is_followed(standing.endpoint_id)
 
     def _turnovers(self, standing: Standing, known: Known) -> float | None:
         return self._receipts.turnovers(standing.endpoint_id, known.age_s, standing.facts.capacity_tokens)

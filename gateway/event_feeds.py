@@ -10,6 +10,7 @@ costs nothing but the line that says so.
 """
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -174,7 +175,7 @@ class EventFeeds:
 
     def _wanted(self, endpoint: EndpointSnapshot) -> _Wanted | None:
         facts, configured = endpoint.facts, self._configured.get(endpoint.id, KvEvents())
-        if facts is None or configured.mode == "off":
+        if facts is None or configured.mode == "off" or not tells_enough(facts):
             return None
         sources = tuple(_configured_sources(configured) if configured.url else _sources_of(facts))
         polled = configured.mode == "poll" or any(s.kind is EventSourceKind.POLL for s in facts.event_sources)
@@ -210,6 +211,20 @@ class EventFeeds:
         # Blocks out of reach are followed too, for as long as others hang on them: as many again.
         most_blocks = 2 * facts.capacity_blocks if facts.capacity_blocks else MOST_BLOCKS
         return Mirror(root_of, block_size, most_blocks, counted=facts.engine in COUNTED_ENGINES)
+
+
+def tells_enough(facts: EndpointFacts) -> bool:
+    """Whether events tell apart what salts and adapters keep apart. SGLang names salts since 0.5.18, adapters since
+    0.5.22; before, an adapter's blocks would pass for those of its base model."""
+    if facts.engine != "sglang":
+        return True
+    has_adapters = any(model.parent is not None for model in facts.models)
+    return _version(facts) >= ((0, 5, 22) if has_adapters else (0, 5, 18))
+
+
+def _version(facts: EndpointFacts) -> tuple[int, ...]:
+    """The numbers of an engine's version; empty, and so less than any, where it does not say."""
+    return tuple(int(number) for number in re.findall(r"\d+", (facts.version or "").partition("+")[0])[:3])
 
 
 async def _follow(endpoint_id: str, feeds: Sequence[Feed | PollFeed]) -> None:

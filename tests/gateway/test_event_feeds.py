@@ -8,9 +8,11 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from backends import EndpointFacts, ServedModel
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig, KvEventsConfig
+from gateway.event_feeds import tells_enough
 from tests.gateway.conftest import RunningGateway, StartGateway, ledger_rows, settled
 
 MODEL = "tiny"
@@ -141,3 +143,21 @@ async def test_events_that_are_switched_off_are_not_followed(
     await ask(gateway, STORY)
     assert feed_states(gateway) == set()
     assert gateway.metric("prefixgate_expected_vs_reported_total", mode="receipts", kind="reported") > 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "adapters", "enough"),
+    [
+        ("vllm", None, True, True),
+        ("sglang", "0.5.17", False, False),
+        ("sglang", "0.5.18", False, True),
+        ("sglang", "0.5.21.post1", True, False),
+        ("sglang", "0.5.22+cu129", True, True),
+        ("sglang", None, False, False),
+    ],
+)
+def test_events_that_do_not_tell_salts_or_adapters_apart_are_not_followed(
+    engine: str, version: str | None, adapters: bool, enough: bool
+) -> None:
+    models = (ServedModel("m"), *([ServedModel("lora", parent="m")] if adapters else []))
+    assert tells_enough(EndpointFacts(engine, models, version=version)) is enough
