@@ -159,8 +159,9 @@ class _PrimaryPool(SentinelConnectionPool):
     async def follow(self) -> None:
         """Connect anew where the sentinels name another primary than the one that was connected to last."""
         before = self.master_address
-        if await self.get_master_address() != before:  # which closes the connections that are idle
-            await self.update_active_connections_for_reconnect()
+        now = await self.get_master_address()  # type: ignore[no-untyped-call]  # closes idle connections to another
+        if now != before:
+            await self.update_active_connections_for_reconnect()  # type: ignore[no-untyped-call]
 
     async def aclose(self) -> None:
         await super().aclose()

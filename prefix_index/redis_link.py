@@ -22,7 +22,7 @@ from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 
 from prefix_index.errors import IndexUnavailable
-from prefix_index.redis_clients import RedisClient, connect, primary_of  # noqa: F401
+from prefix_index.redis_clients import RedisClient, primary_of
 from prefix_index.redis_cluster import ClusterClient
 from prefix_index.redis_wire import KEY_VERSION, Call
 from prefix_index.types import DegradedReason

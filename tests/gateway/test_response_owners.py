@@ -2,14 +2,16 @@
 
 from collections.abc import AsyncIterator
 from contextlib import closing
+from pathlib import Path
 from socket import socket
 
 import pytest
 
 from gateway.response_owners import LONGEST_ID_CHARS, ResponseOwners
 from gateway.types import TenantId
-from prefix_index import EmbeddedServer
+from prefix_index import EmbeddedServer, connect
 from prefix_index.redis_clients import connect_one
+from tests.prefix_index.servers import cluster
 
 ONE, TWO = TenantId("one"), TenantId("two")
 
@@ -61,6 +63,16 @@ async def test_every_replica_of_a_pool_knows_and_no_other_pool_does(url: str) ->
         assert await replica.holder_of("resp_1", ONE) == "e0@1"
         assert await replica.holder_of("resp_1", TWO) is None
         assert await other_pool.holder_of("resp_1", ONE) is None
+
+
+async def test_every_replica_knows_where_redis_is_a_cluster(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as nodes:
+        urls = [f"redis+cluster://127.0.0.1:{node.port}" for node in nodes]
+        async with connect(urls[0]) as redis, connect(urls[2]) as again:
+            for pool in "abc":
+                await ResponseOwners(redis, pool).remember("resp_1", ONE, "e0@1")
+                assert await ResponseOwners(again, pool).holder_of("resp_1", ONE) == "e0@1"
+                assert await ResponseOwners(again, pool).holder_of("resp_1", TWO) is None
 
 
 async def test_replicas_agree_that_an_id_given_twice_is_nobodys(url: str) -> None:
