@@ -129,6 +129,10 @@ class IndexShard:
         if len(self._capacities) > _KEPT_CAPACITIES:
             del self._capacities[next(iter(self._capacities))]
 
+    def capacity_of(self, holder: str) -> int | None:
+        """How many blocks `holder` can keep, where this replica was told."""
+        return self._capacities.get(holder)
+
     def set_load(self, holder: str, load: Load) -> None:
         """What this replica has outstanding at `holder`."""
         if self._loads.set(holder, load):

@@ -5,7 +5,7 @@ Never on the request path. What Redis cannot say within `ANSWER_S` raises IndexU
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from redis import exceptions as redis_errors
@@ -34,21 +34,37 @@ async def census(redis: RedisClient | None, shards: Sequence[str], twins: Sequen
     return [await _in_time(census_of(redis, shard)) for shard in shards]
 
 
-async def hottest(redis: RedisClient | None, shards: Sequence[str], *, top: int, max_nodes: int) -> Hottest:
+async def hottest(
+    redis: RedisClient | None,
+    shards: Sequence[str],
+    *,
+    top: int,
+    max_nodes: int,
+    block_tokens: Callable[[str], int] | None = None,
+) -> Hottest:
     """The `top` heaviest prefixes of all shards, of `max_nodes` that are read in each; none without Redis."""
-    found = (
-        [] if redis is None else [await _in_time(hottest_of(redis, s, top=top, max_nodes=max_nodes)) for s in shards]
-    )
-    prefixes = heapq.nlargest(top, (prefix for one in found for prefix in one.prefixes), key=lambda p: p.weight_blocks)
+    found: list[Hottest] = []
+    for shard in shards if redis is not None else ():
+        assert redis is not None
+        reading = hottest_of(redis, shard, top=top, max_nodes=max_nodes, block_tokens=block_tokens)
+        found.append(await _in_time(reading))
+    prefixes = heapq.nlargest(top, (prefix for one in found for prefix in one.prefixes), key=lambda p: p.weight_tokens)
     return Hottest(tuple(prefixes), sum(one.nodes_read for one in found), any(one.cut for one in found))
 
 
-async def check(redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]]) -> list[str]:
+async def size(redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]]) -> int:
+    """What `check` reads: nodes in Redis, and holds in this process."""
+    return sum(twin.holds for twin in twins) + sum(one.nodes for one in await census(redis, shards, []))
+
+
+async def check(
+    redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]], within_s: float = ANSWER_S
+) -> list[str]:
     """Every broken invariant of each shard, in words. O(everything stored), and blocks the server meanwhile."""
     broken = [word for twin in twins for word in twin.check()]
     for shard in shards if redis is not None else ():
         assert redis is not None
-        broken += await _in_time(_checked(redis, shard))
+        broken += await _in_time(_checked(redis, shard), within_s)
     return broken
 
 
@@ -59,12 +75,12 @@ async def _checked(redis: RedisClient, shard: str) -> list[str]:
         raise unavailable(failure) from failure
 
 
-async def _in_time(question: Awaitable[T]) -> T:
+async def _in_time(question: Awaitable[T], within_s: float = ANSWER_S) -> T:
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(within_s):
             return await question
     except TimeoutError:
-        raise IndexUnavailable(f"no answer within {ANSWER_S:g} s", DegradedReason.TIMEOUT) from None
+        raise IndexUnavailable(f"no answer within {within_s:g} s", DegradedReason.TIMEOUT) from None
 
 
 def _twin_census(twin: RadixIndex[str]) -> Census:

@@ -187,6 +187,11 @@ class RadixIndex(Generic[H]):
         seat = self._seats.get((holder, claim))
         return 0 if seat is None else seat.blocks
 
+    @property
+    def holds(self) -> int:
+        """Nodes in all, each counted once for everyone who holds it: what memory goes by. O(1)."""
+        return self._tree.holds
+
     def holders(self) -> Iterable[H]:
         """Everyone who is known to have, or to have had, a block since it was last cleared."""
         return dict.fromkeys(holder for holder, _ in self._seats)

@@ -7,14 +7,14 @@ Read-only, never on the request path. Prefixes are named by their hash; the inde
 meanwhile may be seen or not.
 """
 
-import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 
+from prefix_index.prefix_weights import PrefixWeights, Weighed
 from prefix_index.redis_clients import RedisClient, primary_of
 from prefix_index.redis_link import RedisLink, unavailable
 from prefix_index.redis_wire import (
@@ -23,15 +23,17 @@ from prefix_index.redis_wire import (
     TICK_EPOCH_S,
     TICKS_PER_S,
     Call,
-    StoredNode,
     pool_keys,
     read_node,
     read_seat,
 )
-from prefix_index.types import HASH_BYTES, Claim
+from prefix_index.turns import in_turns
+from prefix_index.types import Claim
 
-_SEATS_A_PAGE: Final = 128
-_NODES_A_PAGE: Final = 128
+_SEATS_A_PAGE: Final = 16
+"""64 commands: redis-py takes a millisecond to write and read them."""
+
+_NODES_A_PAGE: Final = 64
 
 _Seats = Mapping[int, tuple[int, Claim, str]]
 
@@ -66,7 +68,8 @@ class Census:
 class HotPrefix:
     """One node. `weight_blocks` is its blocks × the stored prompts that run through it.
 
-    `depth_blocks` is where it ends in these prompts, None where what is before it was not read.
+    `depth_blocks` is where it ends in these prompts, None where what is before it was not read. `block_tokens` is what
+    the caller says of its holders, 1 where nothing.
     """
 
     hash: str
@@ -77,6 +80,12 @@ class HotPrefix:
     weight_blocks: int
     holders: tuple[str, ...]
     last_use_s: float
+    block_tokens: int = 1
+
+    @property
+    def weight_tokens(self) -> int:
+        """What prefixes are compared by."""
+        return self.weight_blocks * self.block_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +122,17 @@ async def census(client: RedisClient, pool: str) -> Census:
     )
 
 
-async def hottest(client: RedisClient, pool: str, *, top: int, max_nodes: int) -> Hottest:
+async def hottest(
+    client: RedisClient, pool: str, *, top: int, max_nodes: int, block_tokens: Callable[[str], int] | None = None
+) -> Hottest:
     """The `top` heaviest prefixes among the first `max_nodes` read, give or take a page.
 
-    O(nodes read) in time and memory here; the server is held up for one page at a time. Raises IndexUnavailable.
+    `block_tokens` says how many tokens a block of a holder has; without it prefixes are compared by blocks. O(nodes
+    read) in time and memory here, in turns of a millisecond; the server is held up for one page at a time. Raises
+    IndexUnavailable.
     """
     keys = pool_keys(pool)
-    nodes: dict[bytes, StoredNode] = {}
+    nodes = PrefixWeights()
     cursor = 0
     try:
         redis = await primary_of(client, keys[0])
@@ -128,13 +141,21 @@ async def hottest(client: RedisClient, pool: str, *, top: int, max_nodes: int) -
         while True:
             cursor, page = await redis.hscan(keys[0].decode(), cursor, count=_NODES_A_PAGE)
             for name, value in cast(Mapping[bytes, bytes], page).items():
-                nodes[name] = read_node(name, value)
+                nodes.add(read_node(name, value))
             if cursor == 0 or len(nodes) >= max_nodes:
                 break
     except (redis_errors.RedisError, OSError) as failure:
         raise unavailable(failure) from failure
-    prefixes = heapq.nlargest(top, _weigh(nodes, seats, now_s), key=lambda prefix: prefix.weight_blocks)
-    return Hottest(tuple(prefixes), len(nodes), cursor != 0)
+
+    def weight_of(slots: frozenset[int]) -> int:
+        """Of a block; all who hold one node have blocks of one size."""
+        holder = next((seats[slot][2] for slot in slots if slot in seats), None)
+        return 0 if holder is None else 1 if block_tokens is None else block_tokens(holder)
+
+    nodes_read = len(nodes)
+    found = await nodes.heaviest(top, weight_of)
+    prefixes = [_hot(one, seats, now_s, weight_of(one.slots)) async for one in in_turns(found)]
+    return Hottest(tuple(prefixes), nodes_read, cursor != 0)
 
 
 async def _now_s(redis: Redis) -> float:
@@ -144,7 +165,7 @@ async def _now_s(redis: Redis) -> float:
 
 async def _read_seats(redis: Redis, keys: Sequence[bytes]) -> _Seats:
     who = cast(Mapping[bytes, bytes], await redis.hgetall(keys[4].decode()))
-    return {int(slot): read_seat(entry) for slot, entry in who.items()}
+    return {int(slot): read_seat(entry) async for slot, entry in in_turns(who.items())}
 
 
 def _pages(seats: _Seats) -> list[_Seats]:
@@ -176,37 +197,15 @@ def _age_s(slot: int, score: float, now_s: float) -> float:
     return max(0.0, now_s - TICK_EPOCH_S - (score - slot * LRU_SPAN) / TICKS_PER_S)
 
 
-def _weigh(nodes: Mapping[bytes, StoredNode], seats: _Seats, now_s: float) -> list[HotPrefix]:
-    by_end = {node.edge[-HASH_BYTES:]: node.name for node in nodes.values()}
-    children: dict[bytes, list[bytes]] = {name: [] for name in nodes}
-    order: list[bytes] = []
-    for node in nodes.values():
-        parent = by_end.get(node.parent_end) if node.parent_end else None
-        (order if parent is None else children[parent]).append(node.name)
-    depths = {top: len(nodes[top]) if nodes[top].parent_end is None else None for top in order}
-    for name in order:
-        for child in children[name]:
-            above = depths[name]
-            depths[child] = None if above is None else above + len(nodes[child])
-            order.append(child)
-    prompts: dict[bytes, int] = {}
-    for name in reversed(order):
-        prompts[name] = sum(prompts[child] for child in children[name]) or 1
-    weighed = []
-    for name in order:
-        node = nodes[name]
-        holders = sorted({seats[slot][2] for slot in node.slots if slot in seats})
-        if holders:
-            weighed.append(
-                HotPrefix(
-                    hash=node.edge[-HASH_BYTES:].hex(),
-                    blocks=len(node),
-                    depth_blocks=depths[name],
-                    prompts=prompts[name],
-                    children=len(children[name]),
-                    weight_blocks=len(node) * prompts[name],
-                    holders=tuple(holders),
-                    last_use_s=max(0.0, now_s - node.used_s),
-                )
-            )
-    return weighed
+def _hot(one: Weighed, seats: _Seats, now_s: float, block_tokens: int) -> HotPrefix:
+    return HotPrefix(
+        hash=one.end.hex(),
+        blocks=one.blocks,
+        depth_blocks=one.depth_blocks,
+        prompts=one.prompts,
+        children=one.children,
+        weight_blocks=one.blocks * one.prompts,
+        holders=tuple(sorted({seats[slot][2] for slot in one.slots if slot in seats})),
+        last_use_s=max(0.0, now_s - one.used_s),
+        block_tokens=block_tokens,
+    )

@@ -15,6 +15,7 @@ generation the twin forgets it too. An index that Redis lost is filled again by 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from prefix_index import inspection
 from prefix_index.index_options import SharedIndexOptions
@@ -70,6 +71,16 @@ class SharedIndex:
         return next((reason for reason in reasons if reason is not None), self._stand_in_reason)
 
     @property
+    def is_in_redis(self) -> bool:
+        """Whether there is a Redis for it, which may be away; else this process has all of it."""
+        return self._redis is not None
+
+    @property
+    def max_bytes(self) -> int:
+        """Most memory in Redis, all shards."""
+        return self._options.max_bytes
+
+    @property
     def dropped_writes(self) -> int:
         """Writes that never reached Redis: the queue was full, or Redis refused them."""
         return sum(shard.dropped_writes for shard in self._shards)
@@ -109,6 +120,10 @@ class SharedIndex:
         for shard in self._shards:
             shard.set_capacity(holder, blocks)
 
+    def capacity_of(self, holder: str) -> int | None:
+        """How many blocks `holder` can keep in the memory it computes from, as far as this replica was told."""
+        return self._shards[0].capacity_of(holder)
+
     def set_load(self, holder: str, load: Load) -> None:
         """What this replica has outstanding at `holder`, as a whole, not as a change."""
         for shard in self._shards:
@@ -135,13 +150,27 @@ class SharedIndex:
         """What each shard holds: in Redis, or in this process where there is none. Raises IndexUnavailable."""
         return await inspection.census(self._redis, self._names, self._twins)
 
-    async def hottest(self, top: int, max_nodes: int = 100_000) -> Hottest:
-        """The `top` heaviest prefixes among `max_nodes` that are read of each shard. Raises IndexUnavailable."""
-        return await inspection.hottest(self._redis, self._names, top=top, max_nodes=max_nodes)
+    async def hottest(
+        self, top: int, max_nodes: int = 100_000, block_tokens: Callable[[str], int] | None = None
+    ) -> Hottest:
+        """The `top` heaviest prefixes among `max_nodes` that are read of each shard. Raises IndexUnavailable.
 
-    async def check(self) -> list[str]:
-        """Every broken invariant, in Redis and in this process, in words. Blocks both. Raises IndexUnavailable."""
-        return await inspection.check(self._redis, self._names, self._twins)
+        `block_tokens` says how many tokens a block of a holder has; without it prefixes are compared by blocks.
+        """
+        return await inspection.hottest(
+            self._redis, self._names, top=top, max_nodes=max_nodes, block_tokens=block_tokens
+        )
+
+    async def size(self) -> int:
+        """What `check` would read: nodes in Redis and holds in this process. Raises IndexUnavailable."""
+        return await inspection.size(self._redis, self._names, self._twins)
+
+    async def check(self, within_s: float = inspection.ANSWER_S) -> list[str]:
+        """Every broken invariant, in Redis and in this process, in words. Blocks both. Raises IndexUnavailable.
+
+        `within_s` is for each shard's nodes to arrive.
+        """
+        return await inspection.check(self._redis, self._names, self._twins, within_s)
 
     @property
     def _twins(self) -> list[RadixIndex[str]]:
