@@ -130,7 +130,7 @@ class Candidates:
         )
 
     def _is_told(self, standing: Standing, plan: Plan) -> bool:
-        """Whether KV events tell of this prompt: they name token ids, so not of bytes, nor of what follows a picture."""
+        """Whether KV events tell of this prompt: they name token ids, not of bytes, nor of what follows a picture."""
         return plan.exact and self._is_followed(standing.endpoint_id)
 
     def _turnovers(self, standing: Standing, known: Known) -> float | None:
