@@ -111,7 +111,7 @@ class IndexShard:
         if self._remote is None:
             return
         if self._queue.full:
-            self._put(Write(holder, self._remote.clear_call(holder), ending=True))
+            self._end(self._remote, holder)
         else:
             self._put(Write(holder, self._remote.forget_call(holder, chain, from_block, claim)))
 
@@ -119,8 +119,7 @@ class IndexShard:
         """The generation of `holder` has ended."""
         self.twin.clear(holder)
         if self._remote is not None:
-            generation = self._follower.ending(holder)
-            self._put(Write(holder, self._remote.clear_call(holder, generation=generation), ending=True))
+            self._end(self._remote, holder)
 
     def set_capacity(self, holder: str, blocks: int) -> None:
         """How many blocks `holder` can keep; goes to Redis with its observations."""
@@ -189,6 +188,10 @@ class IndexShard:
         for holder in self._follower.follow(remote.registry):
             self.twin.clear(holder)
         return found
+
+    def _end(self, remote: RedisRadix, holder: str) -> None:
+        generation = self._follower.ending(holder)
+        self._put(Write(holder, remote.clear_call(holder, generation=generation), ending=True))
 
     def _put(self, write: Write) -> None:
         if not self._queue.put(write):
