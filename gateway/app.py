@@ -10,14 +10,14 @@ import asyncio
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from backends import BackendError, Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
 from billing import BillingError, PriceBook, open_ledger
-from gateway.admin import admin_app
+from gateway.admin import AdminParts, admin_app
 from gateway.config import Backend, Config, ConfigInvalid, admin_token, backend_key, redis_access, salt_secret
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
@@ -26,6 +26,7 @@ from gateway.engine_tokens import RemoteTokenizer
 from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet, FleetOptions
+from gateway.index_pages import IndexParts
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
 from gateway.parity import ParityBook
@@ -129,7 +130,12 @@ class Gateway:
             {backend.name: backend.kv_events for backend in config.backends},
         )
         fleet.follow_events(feeds.is_followed)
-        for listener in (fleet.new_generation, feeds.new_generation, partial(_trust_again, parity, fleet)):
+        listeners: tuple[Callable[[EndpointId, int], None], ...] = (
+            fleet.new_generation,
+            feeds.new_generation,
+            partial(_trust_again, parity, fleet),
+        )
+        for listener in listeners:
             registry.subscribe(listener)
         planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt")
         next_turns = NextTurns(planner.text_of, partial(_observe_turn, index, fleet), telemetry)
@@ -166,6 +172,7 @@ class Gateway:
             options,
         )
         token = admin_token(config)
+        admin_parts = AdminParts(decisions, parity, fleet, registry, IndexParts(index, fleet, receipts, feeds))
         self._edge = Edge(
             EdgeParts(
                 pipeline=pipeline,
@@ -175,7 +182,7 @@ class Gateway:
                 telemetry=telemetry,
                 clocks=clocks,
                 max_body_bytes=config.limits.max_body_bytes,
-                admin=None if token is None else admin_app(token, decisions, parity, fleet, registry),
+                admin=None if token is None else admin_app(token, admin_parts),
             )
         )
         return _Background(registry, index, feeds, next_turns, settler)
@@ -205,7 +212,7 @@ def _unsalted(config: Config, authenticator: Authenticator) -> str:
     return salts[0] if config.isolation == "salt" and len(salts) == 1 else ""
 
 
-def _trust_again(parity: ParityBook, fleet: Fleet, endpoint_id: EndpointId) -> None:
+def _trust_again(parity: ParityBook, fleet: Fleet, endpoint_id: EndpointId, _generation: int) -> None:
     """The engine of an endpoint is another one now: what its predecessor said of our tokens is forgotten."""
     facts = fleet.seen(endpoint_id).facts
     for model in facts.models if facts is not None else ():
