@@ -1,25 +1,40 @@
-"""The admin API, under `/admin`, with a token of its own: look at decisions and endpoints, drain an endpoint.
+"""The admin API, under `/admin`, with a token of its own: decisions, endpoints and their draining, the index.
 
 FastAPI, since nobody waits for it: its OpenAPI document is at `/admin/openapi.json`.
 """
 
 import hmac
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from backends import EndpointId, Registry, UnknownEndpoint
 from gateway.decision_log import DecisionLog
 from gateway.fleet import Fleet
+from gateway.index_pages import IndexPages, IndexParts, index_router
 from gateway.parity import ParityBook
+from prefix_index import IndexUnavailable
 
 _bearer = HTTPBearer(auto_error=False, description="The token in `admin_token_file`.")
 
 
-def admin_app(token: str, decisions: DecisionLog, parity: ParityBook, fleet: Fleet, registry: Registry) -> FastAPI:
+@dataclass(frozen=True, slots=True)
+class AdminParts:
+    """What the admin API shows and changes."""
+
+    decisions: DecisionLog
+    parity: ParityBook
+    fleet: Fleet
+    registry: Registry
+    index: IndexParts
+
+
+def admin_app(token: str, parts: AdminParts) -> FastAPI:
     """The ASGI application for all paths under `/admin`."""
+    decisions, parity, fleet, registry = parts.decisions, parts.parity, parts.fleet, parts.registry
 
     def authorised(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
         if given is None or not hmac.compare_digest(given.credentials.encode(), token.encode()):
@@ -32,6 +47,11 @@ def admin_app(token: str, decisions: DecisionLog, parity: ParityBook, fleet: Fle
         openapi_url="/admin/openapi.json",
         dependencies=[Depends(authorised)],
     )
+    app.include_router(index_router(IndexPages(parts.index)))
+
+    @app.exception_handler(IndexUnavailable)
+    async def unavailable(_: Request, failure: IndexUnavailable) -> JSONResponse:
+        return JSONResponse({"detail": f"{failure}; requests are routed by this gateway's own copy meanwhile"}, 503)
 
     @app.get("/admin/requests/{request_id}")
     async def decision(request_id: str) -> dict[str, object]:

@@ -145,6 +145,10 @@ class EventFeeds:
 
     def new_generation(self, endpoint_id: EndpointId, _generation: int) -> None:
         """The engine of an endpoint is another one now; its holder has another name already."""
+        self.resync(endpoint_id)
+
+    def resync(self, endpoint_id: str) -> None:
+        """Read anew what an endpoint holds, and tell the index, which has nothing of it any more."""
         running = self._running.get(endpoint_id)
         for feed in running.feeds if running is not None else ():
             holder = self._parts.fleet.holder_of(endpoint_id)

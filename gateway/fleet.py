@@ -124,6 +124,11 @@ class Fleet:
         """The endpoint's name in the index: its id and its generation, since a restarted engine holds nothing."""
         return self._holders.get(endpoint_id) or f"{endpoint_id}@0"
 
+    def caches_of(self, endpoint_id: str) -> list[str]:
+        """The endpoint's holders in the index, one for each cache behind its address."""
+        standing = self._standings.get(endpoint_id)
+        return [self.holder_of(endpoint_id)] if standing is None else standing.caches
+
     def endpoint_of(self, holder: str) -> str | None:
         """The endpoint that is this holder now; None where it is another one since."""
         endpoint_id = holder.rpartition("@")[0]

@@ -67,6 +67,8 @@ class _Sums:
             "prompt_tokens": self.prompt_tokens,
             "expected_tokens": self.expected_tokens,
             "reported_tokens": self.reported_tokens,
+            "expected_share": self.expected_tokens / self.prompt_tokens if self.prompt_tokens else None,
+            "reported_share": self.reported_tokens / self.prompt_tokens if self.prompt_tokens else None,
             "too_many_tokens": self.too_many_tokens,
             "too_few_tokens": self.too_few_tokens,
             "mean_absolute_error_percent": 100 * error / self.prompt_tokens if self.prompt_tokens else None,
