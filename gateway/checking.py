@@ -1,4 +1,4 @@
-"""`prefixgate check`: the effective configuration, and every backend asked what it is and how it counts tokens."""
+"""`prefixgate check`: the configuration; every backend asked what it is and how it counts tokens; the index."""
 
 import re
 import time
@@ -12,14 +12,17 @@ from backends import EndpointSnapshot, PollSettings, Registry
 from billing import PriceBook
 from gateway.app import authenticator_of, endpoint_of
 from gateway.config import Config, ConfigInvalid, admin_token, redis_access
+from gateway.index_report import sizes_of, sum_of
 from gateway.model_texts import load_model_texts
 from gateway.proof import Proof, prove
-from prefix_index import connect
+from prefix_index import SharedIndex, SharedIndexOptions, connect
 from prefix_index.prompt import ModelText
 
 _CREDENTIALS: Final = re.compile(r"(?<=[a-z])://[^/@\s]*@")
 ASK_S: Final = 5.0
 """Patience with each backend."""
+READ_S: Final = 600.0
+"""Patience with Redis for the nodes of one shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,14 @@ class Finding:
     block_size: str
     capacity_tokens: str
     advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFinding:
+    """What the index holds, in words, and every broken invariant."""
+
+    stored: str
+    broken: list[str]
 
 
 def effective_yaml(config: Config) -> str:
@@ -73,6 +84,29 @@ async def ask_backends(
         endpoints = registry.snapshot()
     proofs = [] if texts is None else await prove(list(zip(configs, endpoints, strict=True)), texts)
     return [_finding(endpoint, config) for endpoint in endpoints], proofs
+
+
+async def check_index(config: Config, environment: Mapping[str, str]) -> IndexFinding:
+    """Walk the whole index at the configured server; no gateway need run.
+
+    The server answers nobody else while it hands out a shard. Raises `ConfigInvalid` where no server is configured,
+    `IndexUnavailable`, and what a wrong address raises.
+    """
+    settings = config.index
+    if settings.redis_url is None:
+        raise ConfigInvalid(
+            "there is no index.redis_url, and a private Valkey belongs to its gateway: GET /admin/index/check asks it"
+        )
+    async with connect(settings.redis_url, redis_access(settings, environment)) as redis:
+        options = SharedIndexOptions(shards=settings.shards)
+        index = SharedIndex(redis, pool=settings.pool, replica="check", options=options)
+        shards = await index.census()
+        broken = await index.check(READ_S)
+    sums = sum_of(map(sizes_of, shards))
+    pool = f"pool {settings.pool}, {settings.shards} shard{'s' * (settings.shards > 1)}"
+    return IndexFinding(
+        f"{pool}: {sums.nodes:,} nodes of {sums.blocks:,} blocks, {sums.slots_used:,} claims of holders", broken
+    )
 
 
 def _finding(endpoint: EndpointSnapshot, config: Config) -> Finding:

@@ -14,16 +14,18 @@ from rich.table import Table
 
 from billing import BillingError, parse_when, render_csv, render_json, render_table
 from billing import report as ledger_report
+from gateway import index_commands
 from gateway.app import STARTUP_ERRORS, endpoint_of
-from gateway.checking import ask_backends, check_files, effective_yaml
-from gateway.config import Config, ConfigInvalid, is_name, load_config, process_environment
+from gateway.checking import ask_backends, check_files, check_index, effective_yaml
+from gateway.config import Config, is_name, process_environment
 from gateway.edge.auth import new_key
 from gateway.proof import Proof, Verdict, summary
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.telemetry import set_up_logging
+from gateway.terminal import ConfigFile, read_config, refused, wide_console
+from prefix_index import IndexUnavailable
 
-_TABLE_COLUMNS = 140
-_UNBOUNDED_COLUMNS = 10_000
+_MOST_BROKEN_SHOWN = 100
 
 cli = typer.Typer(
     name="prefixgate",
@@ -33,6 +35,7 @@ cli = typer.Typer(
 )
 keys = typer.Typer(help="API keys.", no_args_is_help=True)
 cli.add_typer(keys, name="keys")
+cli.add_typer(index_commands.index, name="index")
 
 
 class ReportFormat(StrEnum):
@@ -41,11 +44,6 @@ class ReportFormat(StrEnum):
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
-
-
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", envvar="PREFIXGATE_CONFIG", help="YAML file; see docs/config.md.")
-]
 
 
 def main() -> None:
@@ -87,7 +85,7 @@ def serve(
 
     Exit 2 where the configuration cannot be used, 3 where the gateway could not start or a part of it failed.
     """
-    settings = _config(
+    settings = read_config(
         config,
         {
             "backends": [{"url": url} for url in backend] if backend else None,
@@ -121,7 +119,7 @@ def demo(
     from gateway.demo import MODELS, demo_options, main  # noqa: PLC0415 - what it needs is not needed to serve
 
     if model not in MODELS:
-        raise _refused(f"--model must be one of {', '.join(MODELS)}, not {model!r}")
+        raise refused(f"--model must be one of {', '.join(MODELS)}, not {model!r}")
     raise typer.Exit(main(demo_options(seed, model, quick=quick, keep=keep), json_file, Console()))
 
 
@@ -135,15 +133,15 @@ def report(
     config: ConfigFile = None,
 ) -> None:
     """The bill of a period: tokens and money per tenant and model, with totals that are the sums of the rows."""
-    path = ledger or _config(config, {}).ledger.path
+    path = ledger or read_config(config, {}).ledger.path
     try:
         found = ledger_report(path, parse_when(from_), parse_when(to), tenant)
     except BillingError as error:
-        raise _refused(str(error)) from None
+        raise refused(str(error)) from None
     match format_:
         case ReportFormat.TABLE:
             shown = render_table(found)
-            console = _wide_console(shown)
+            console = wide_console(shown)
             console.print(shown)
             console.print(f"ledger: {path.absolute()}", markup=False, highlight=False)
         case ReportFormat.CSV:
@@ -157,26 +155,33 @@ def check(
     backend: Annotated[list[str] | None, typer.Option(help="Base URL of a model server; repeat for each.")] = None,
     config: ConfigFile = None,
     proof: Annotated[bool, typer.Option(help="Send probes and compare the gateway's tokens with the engine's.")] = True,
+    whole_index: Annotated[
+        bool, typer.Option("--index", help="Instead, walk the whole index at index.redis_url for broken invariants.")
+    ] = False,
 ) -> None:
     """Show the effective configuration, read its files, ask every backend what it is, and prove our tokens are its own.
 
-    Exit 1 where a backend does not answer or counts other tokens, 2 where the configuration cannot be used.
+    Exit 1 where a backend does not answer or counts other tokens, or the index is broken; 2 where the configuration
+    cannot be used.
     """
-    settings = _config(config, {"backends": [{"url": url} for url in backend] if backend else None})
+    settings = read_config(config, {"backends": [{"url": url} for url in backend] if backend else None})
+    if whole_index:
+        _walk_index(settings)
+        return
     _need_backends(settings)
     typer.echo(effective_yaml(settings))
     try:
         texts = check_files(settings, process_environment())
         findings, proofs = asyncio.run(ask_backends(settings, process_environment(), texts if proof else None))
     except STARTUP_ERRORS as error:
-        raise _refused(str(error)) from None
+        raise refused(str(error)) from None
     table = Table("endpoint", "up", "engine", "models", "block", "capacity, tokens", "what would help")
     for one in findings:
         up = "yes" if one.healthy else "no"
         row = (one.endpoint_id, up, one.engine, one.models, one.block_size, one.capacity_tokens, one.advice)
         table.add_row(*map(escape, row))
     proven = _proof_table(proofs)
-    console = _wide_console(table, proven)
+    console = wide_console(table, proven)
     console.print(table)
     if proof:
         console.print(proven)
@@ -196,7 +201,7 @@ def keys_new(
     key_id = key_id or f"{tenant}-1"
     for name in (tenant, key_id):
         if not is_name(name):
-            raise _refused(f"{name!r} is no name: letters, digits, dot, dash and underscore, at most 64")
+            raise refused(f"{name!r} is no name: letters, digits, dot, dash and underscore, at most 64")
     key, digest = new_key()
     typer.echo(f"key, shown only now:  {key}\n\nentry for the keys file:\n")
     typer.echo(f"tenants:\n  - id: {tenant}\n    keys:\n      - {{id: {key_id}, sha256: {digest}}}")
@@ -205,6 +210,21 @@ def keys_new(
         f"For a further key of {tenant} add only the last line, under its one 'keys:'; each key has an id of its"
     )
     typer.echo(f"own, so make it with another: prefixgate keys new {tenant} --id NAME, such as {tenant}-2.")
+
+
+def _walk_index(settings: Config) -> None:
+    try:
+        found = asyncio.run(check_index(settings, process_environment()))
+    except IndexUnavailable as error:
+        raise refused(str(error), 1) from None
+    except STARTUP_ERRORS as error:
+        raise refused(str(error)) from None
+    typer.echo(f"index, {found.stored}")
+    for word in found.broken[:_MOST_BROKEN_SHOWN]:
+        typer.echo(f"broken: {word}")
+    typer.echo(f"{len(found.broken)} broken invariants" if found.broken else "sound: no broken invariant")
+    if found.broken:
+        raise typer.Exit(1)
 
 
 def _proof_table(proofs: Sequence[Proof]) -> Table:
@@ -216,25 +236,9 @@ def _proof_table(proofs: Sequence[Proof]) -> Table:
     return table
 
 
-def _wide_console(*tables: Table) -> Console:
-    """A console for tables of many columns: in a pipe or a narrow window lines may be long, but words stay whole."""
-    console = Console()
-    unbounded = console.options.update(width=_UNBOUNDED_COLUMNS)
-    words = [console.measure(table, options=unbounded).minimum for table in tables]
-    console.width = max(console.width, _TABLE_COLUMNS, *words)
-    return console
-
-
-def _config(path: Path | None, flags: dict[str, object]) -> Config:
-    try:
-        return load_config(path, process_environment(), flags)
-    except ConfigInvalid as error:
-        raise _refused(str(error)) from None
-
-
 def _need_backends(settings: Config) -> None:
     if not settings.backends:
-        raise _refused("no backend: give --backend URL, or backends in the config file")
+        raise refused("no backend: give --backend URL, or backends in the config file")
 
 
 def _need_usable(settings: Config) -> None:
@@ -247,9 +251,4 @@ def _need_usable(settings: Config) -> None:
         for one in settings.backends:
             endpoint_of(one, process_environment())
     except STARTUP_ERRORS as error:
-        raise _refused(str(error)) from None
-
-
-def _refused(why: str) -> typer.Exit:
-    typer.echo(f"prefixgate: {why}", err=True)
-    return typer.Exit(2)
+        raise refused(str(error)) from None

@@ -1,10 +1,11 @@
 """Looking inside the shared index, for people: all shards in Redis, or the twins where there is no Redis.
 
-Never on the request path. What Redis cannot say within `ANSWER_S` raises IndexUnavailable.
+Never on the request path. What Redis cannot say within `ANSWER_S`, and what makes no sense, raises IndexUnavailable.
 """
 
 import asyncio
 import heapq
+import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
@@ -79,6 +80,9 @@ async def _in_time(question: Awaitable[T], within_s: float = ANSWER_S) -> T:
     try:
         async with asyncio.timeout(within_s):
             return await question
+    except (ValueError, LookupError, struct.error) as nonsense:
+        why = f"what is stored is not of this layout: {type(nonsense).__name__}: {nonsense}"
+        raise IndexUnavailable(why, DegradedReason.BAD_ANSWER) from nonsense
     except TimeoutError:
         raise IndexUnavailable(f"no answer within {within_s:g} s", DegradedReason.TIMEOUT) from None
 

@@ -1,0 +1,219 @@
+"""`prefixgate index`: what `/admin/index` of a running gateway says, as tables.
+
+Exit codes: 1 where the gateway does not do it (it is away, Redis is, nobody of that name is known), 2 where it cannot
+be asked (no token, or another one than its own).
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import httpx
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from gateway.config import ConfigInvalid, admin_token
+from gateway.terminal import ConfigFile, read_config, refused, wide_console
+
+_ANSWER_S = 120.0
+"""Patience with the gateway, which has 30 s for each shard."""
+_PLACES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+index = typer.Typer(help="What the prefix index of a running gateway holds.", no_args_is_help=True)
+
+Rows = Sequence[Mapping[str, Any]]
+
+Gateway = Annotated[str, typer.Option("--gateway", help="Base URL of a gateway.")]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="File with the admin token; default: admin_token_file of the configuration.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the gateway's answer as it is.")]
+
+_HERE = "http://127.0.0.1:8080"
+
+
+@index.command()
+def show(
+    gateway: Gateway = _HERE, token_file: TokenFile = None, config: ConfigFile = None, as_json: AsJson = False
+) -> None:
+    """Who holds how much, how old it is, how far expectations can be relied on, and how KV events stand."""
+    report = _ask("GET", "/admin/index", {}, gateway, _token(token_file, config))
+    if as_json:
+        _print_json(report)
+        return
+    _print_tables(_totals(report), _holders(report["holders"]), _shares(report["reliability"]), _feeds(report["feeds"]))
+
+
+@index.command()
+def top(
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Prefixes to show.")] = 20,
+    max_nodes: Annotated[int, typer.Option(min=1, max=200_000, help="Nodes to read of each shard.")] = 100_000,
+    gateway: Gateway = _HERE,
+    token_file: TokenFile = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """The prefixes that weigh most: their tokens times the stored prompts that begin with them. Hashes, no text."""
+    query = {"top": str(top), "max_nodes": str(max_nodes)}
+    report = _ask("GET", "/admin/index/top", query, gateway, _token(token_file, config))
+    if as_json:
+        _print_json(report)
+        return
+    table = Table("prefix", "weight, tokens", "tokens", "ends at", "prompts", "ways on", "last use", "holders")
+    for row in report["prefixes"]:
+        sizes = (row["weight_tokens"], row["tokens"], row["depth_tokens"], row["prompts"], row["fan_out"])
+        _add(table, row["hash"], *map(_number, sizes), _age(row["last_use_s"]), " ".join(row["holders"]))
+    _print_tables(table)
+    typer.echo(f"{report['nodes_read']:,} nodes read" + (", not all: prompts are at least these" * report["is_cut"]))
+
+
+@index.command()
+def clear(
+    endpoint: Annotated[str | None, typer.Option(help="An endpoint: all its caches, as it is now.")] = None,
+    holder: Annotated[str | None, typer.Option(help="One holder as `show` names it, present or past.")] = None,
+    gateway: Gateway = _HERE,
+    token_file: TokenFile = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """End what the index says of an endpoint, as if it had been restarted. Nothing is sent to the engine."""
+    if (endpoint is None) == (holder is None):
+        raise refused("give either --endpoint or --holder")
+    query = {"endpoint": endpoint} if endpoint is not None else {"holder": holder or ""}
+    report = _ask("POST", "/admin/index/clear", query, gateway, _token(token_file, config))
+    if as_json:
+        _print_json(report)
+        return
+    table = Table("cleared", "claim", "blocks")
+    for row in report["cleared"]:
+        _add(table, row["holder"], row["claim"], _number(row["blocks"]))
+    for name in {*report["holders"]} - {row["holder"] for row in report["cleared"]}:
+        _add(table, name, "-", "0")
+    _print_tables(table)
+
+
+def _token(file: Path | None, config: Path | None) -> str:
+    flags = {} if file is None else {"admin_token_file": file}
+    try:
+        token = admin_token(read_config(config, flags))
+    except ConfigInvalid as error:
+        raise refused(str(error)) from None
+    if token is None:
+        raise refused("no admin token: give --token-file FILE, or admin_token_file in the configuration")
+    return token
+
+
+def _ask(method: str, path: str, query: Mapping[str, str], gateway: str, token: str) -> dict[str, Any]:
+    """What the gateway answers; ends the command where that is a refusal."""
+    url = gateway.rstrip("/") + path
+    try:
+        headers = {"authorization": f"Bearer {token}"}
+        answer = httpx.request(method, url, params=dict(query), headers=headers, timeout=_ANSWER_S)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise refused(f"no answer from {gateway}: {str(error) or type(error).__name__}", 1) from None
+    if answer.status_code == 401:
+        raise refused(f"{gateway} has another admin token")
+    try:
+        content = cast("dict[str, Any]", answer.json())
+    except ValueError:
+        content = {}
+    if answer.status_code != 200 or not content:
+        why = content.get("detail") or "there is no admin API: it needs admin_token_file, and a gateway of this version"
+        raise refused(f"{gateway} answers {answer.status_code}: {why}", 1)
+    return content
+
+
+def _print_json(report: object) -> None:
+    typer.echo(json.dumps(report, indent=2))
+
+
+def _print_tables(*tables: Table) -> None:
+    shown = [table for table in tables if table.row_count]
+    console = wide_console(*tables)
+    for table in shown or tables[:1]:
+        console.print(table)
+
+
+def _totals(report: Mapping[str, Any]) -> Table:
+    table = Table("", "nodes", "blocks", "bytes, about", "of at most", "claims", "free", "to be freed")
+    shards: Rows = report["shards"]
+    named = [(f"shard {number}", shard) for number, shard in enumerate(shards)] if len(shards) > 1 else []
+    for name, sizes in [(f"in {report['store']}", report["total"]), *named]:
+        limit = _bytes(report["max_bytes"] // (len(shards) if name.startswith("shard") else 1))
+        counts = (sizes["slots_used"], sizes["slots_free"], sizes["slots_dead"])
+        sums = (_number(sizes["nodes"]), _number(sizes["blocks"]), _bytes(sizes["estimated_bytes"]), limit)
+        _add(table, name, *sums, *map(_number, counts))
+    writes = f"{report['queued_writes']} writes wait, {report['dropped_writes']} were dropped; "
+    table.caption = (
+        writes
+        + f"{report['stand_in_matches']} matches were answered by this gateway alone"
+        + (f"; Redis is not in use now: {report['degraded']}" if report["degraded"] else "")
+    )
+    return table
+
+
+def _holders(rows: Rows) -> Table:
+    table = Table("holder", "claim", "now", "blocks", "of", "nodes", "newest use", "oldest use")
+    for row in rows:
+        counts = map(_number, (row["blocks"], row["capacity_blocks"], row["nodes"]))
+        ages = (_age(row["newest_use_s"]), _age(row["oldest_use_s"]))
+        _add(table, row["holder"], row["claim"], "yes" if row["is_present"] else "no", *counts, *ages)
+    return table
+
+
+def _shares(reliability: Mapping[str, Any]) -> Table:
+    table = Table("endpoint", "told by", "answers", "cached, reported", "cached, expected", "error", "restarts seen")
+    for row in reliability["endpoints"]:
+        window = row["window"]
+        shares = (window["reported_share"], window["expected_share"])
+        error = window["mean_absolute_error_percent"]
+        _add(
+            table,
+            *(row["endpoint"], row["mode"], _number(window["answers"]), *map(_percent, shares)),
+            *("-" if error is None else f"{error:.1f} %", _number(row["generations_raised"])),
+        )
+    return table
+
+
+def _feeds(rows: Rows) -> Table:
+    table = Table("KV events of", "rank", "source", "state", "blocks", "batches", "gaps", "lag", "why")
+    for row in rows:
+        counts = map(_number, (row["blocks"], row["counts"]["batches"], row["counts"]["gaps"]))
+        place = (row["endpoint_id"], str(row["rank"]), row["source"], row["state"])
+        _add(table, *place, *counts, _age(row["lag_s"]), row["why"] or "")
+    return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*_escaped(cells))
+
+
+def _escaped(cells: Iterable[str]) -> Iterable[str]:
+    return map(escape, cells)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _bytes(value: float) -> str:
+    for place in _PLACES[:-1]:
+        if value < 1024:
+            return f"{value:.0f} {place}" if place == "B" else f"{value:.1f} {place}"
+        value /= 1024
+    return f"{value:.1f} {_PLACES[-1]}"
