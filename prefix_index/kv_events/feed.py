@@ -83,6 +83,7 @@ class Feed:
         self._inbox: Inbox | None = None
         self._watch: Watch | None = None
         self._has_begun = False
+        self._is_resting = False
         self._term = 0
         self._joined = 0
         self._restart_seen = False
@@ -112,6 +113,11 @@ class Feed:
         return self._follower.tracker.expected
 
     @property
+    def is_idle(self) -> bool:
+        """Whether all that has arrived is in the index."""
+        return self._is_resting and not self._wake.is_set()
+
+    @property
     def dropped_messages(self) -> int:
         """Messages that found no room while we were busy, or were none."""
         return 0 if self._inbox is None else self._inbox.dropped
@@ -128,7 +134,8 @@ class Feed:
             return FeedState.NOT_CONSUMER
         if not self._has_begun:
             return FeedState.CONNECTING
-        return FeedState.IN_STEP if self._follower.is_complete else FeedState.PARTIAL
+        is_whole = self._follower.is_complete and self._follower.is_told
+        return FeedState.IN_STEP if is_whole else FeedState.PARTIAL
 
     @property
     def why(self) -> str | None:
@@ -195,9 +202,11 @@ class Feed:
     async def _rest(self) -> None:
         now_s = self._parts.clock()
         until_s = min(self._retry_at_s, self._lease.until_s if self._lease.is_held else float("inf"))
+        self._is_resting = True
         with suppress(TimeoutError):
             async with asyncio.timeout(min(_LOOK_ROUND_S, max(0.0, until_s - now_s))):
                 await self._wake.wait()
+        self._is_resting = False
 
     def _may_write(self) -> bool:
         """Whether the lease is still the one that this was begun with."""

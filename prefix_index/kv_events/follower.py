@@ -47,6 +47,7 @@ class Follower:
         self.counters = FeedCounters()
         self.is_complete = False
         self.begins_anywhere = True
+        self.is_told = False
         self._sink = sink
         self._options = options
         self._may_write = may_write
@@ -75,6 +76,7 @@ class Follower:
             self.tracker.jump(first - 1)
         self.begins_anywhere = first is None
         self.is_complete = first == 0
+        self.is_told = False
         self._digest = None
 
     def admit(self, sequence: int, *, last: int | None = None) -> Arrival:
@@ -120,11 +122,12 @@ class Follower:
             await self.breathe()
 
     async def retell(self) -> None:
-        """Tell the index all there is."""
+        """Tell the index all there is; from then on it is told what changes."""
         if self.mirror.blocks > _BLOCKS_TO_RETELL_AT_ONCE:
             await self._tell(await asyncio.to_thread(self.mirror.everything))
         else:
             await self._tell(self.mirror.everything())
+        self.is_told = True
 
     def is_turn_over(self) -> bool:
         """Whether others should have their turn."""

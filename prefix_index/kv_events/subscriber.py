@@ -39,6 +39,7 @@ MAX_MESSAGE_BYTES = 64 * MiB
 _INBOX_MESSAGES = 20_000
 _INBOX_BYTES = 64 * MiB
 _DRAIN_MESSAGES = 64
+_DRAIN_ROUNDS = 1_000
 _MOST_STRANGERS = 4
 _TOPIC_SHOWN = 80
 _REBIND_S = 1.0
@@ -239,8 +240,9 @@ class _Link:
                 await readable(socket, monitor)
                 messages = drained(socket, _DRAIN_MESSAGES)
                 # After the messages: each of them came on a connection that the monitor has told of by now.
-                for event in drained(monitor, _DRAIN_MESSAGES):
-                    self._connection.learn(parse_monitor_message(event)["event"])
+                if self._learn(drained(monitor, _DRAIN_MESSAGES)):
+                    self._drop_what_came_before(socket)
+                    messages = []
                 for frames in messages:
                     self._sort(frames)
                 for inbox in self._inboxes:
@@ -265,6 +267,27 @@ class _Link:
             else:
                 self._connection.refusal = None
                 return
+
+    def _learn(self, events: list[list[bytes]]) -> bool:
+        """Whether somebody has come where somebody had been before."""
+        joined = self._connection.joined
+        for event in events:
+            self._connection.learn(parse_monitor_message(event)["event"])
+        return 0 < joined < self._connection.joined or self._connection.joined > joined + 1
+
+    def _drop_what_came_before(self, socket: "zmq.Socket[bytes]") -> None:
+        """Messages of a process that may be gone would stand among those of its successor.
+
+        What the successor has said already goes with them, and is missed by its number. Where several publishers share
+        the URL, those that stayed would lose by it, again and again.
+        """
+        if len(self._inboxes) > 1:
+            return
+        for _ in range(_DRAIN_ROUNDS):
+            if not drained(socket, _DRAIN_MESSAGES):
+                break
+        for inbox in self._inboxes:
+            inbox.clear()
 
     def _sort(self, frames: list[bytes]) -> None:
         for inbox in self._inboxes:
