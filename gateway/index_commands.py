@@ -19,6 +19,7 @@ from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
 _ANSWER_S = 120.0
 """Patience with the gateway, which has 30 s for each shard."""
+_MOST_NAMES = 4
 _PLACES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 index = typer.Typer(help="What the prefix index of a running gateway holds.", no_args_is_help=True)
@@ -64,7 +65,7 @@ def top(
     table = Table("prefix", "weight, tokens", "tokens", "ends at", "prompts", "ways on", "last use", "holders")
     for row in report["prefixes"]:
         sizes = (row["weight_tokens"], row["tokens"], row["depth_tokens"], row["prompts"], row["fan_out"])
-        _add(table, row["hash"], *map(_number, sizes), _age(row["last_use_s"]), " ".join(row["holders"]))
+        _add(table, row["hash"], *map(_number, sizes), _age(row["last_use_s"]), _names(row))
     _print_tables(table)
     typer.echo(f"{report['nodes_read']:,} nodes read" + (", not all: prompts are at least these" * report["is_cut"]))
 
@@ -184,6 +185,12 @@ def _feeds(rows: Rows) -> Table:
         place = (row["endpoint_id"], str(row["rank"]), row["source"], row["state"])
         _add(table, *place, *counts, _age(row["lag_s"]), row["why"] or "")
     return table
+
+
+def _names(row: Mapping[str, Any]) -> str:
+    """A few of the holders of a prefix, and how many more there are."""
+    shown, count = row["holders"][:_MOST_NAMES], row["holder_count"]
+    return " ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "")
 
 
 def _add(table: Table, *cells: str) -> None:

@@ -3,13 +3,18 @@
 Ages are seconds since the last use; None is unknown.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from gateway.event_feeds import FeedReport
 from prefix_index import Census, Claim, HotPrefix, SeatCensus
 from prefix_index.turns import in_turns
+
+MOST_HOLDERS_SHOWN: Final = 50
+"""Of one prefix: in a large fleet everyone holds the system prompt."""
 
 
 class Store(StrEnum):
@@ -101,7 +106,8 @@ class HotRow:
 
     `depth_tokens` is where it ends in its prompts, None where what is before it was not read; `tokens` is its own
     length, `prompts` how many stored prompts run through it, `weight_tokens` their product, `fan_out` how many ways
-    lead on. Tokens are None where the block size is not known, as with endpoints that are gone.
+    lead on. Tokens are None where the block size is not known, as with endpoints that are gone. `holders` are the first
+    `MOST_HOLDERS_SHOWN` by name of `holder_count`.
     """
 
     hash: str
@@ -113,6 +119,7 @@ class HotRow:
     prompts: int
     fan_out: int
     holders: list[str]
+    holder_count: int
     last_use_s: float
 
 
@@ -156,7 +163,10 @@ async def merged(shards: list[Census]) -> list[SeatCensus]:
     async for seat in in_turns(seat for shard in shards for seat in shard.seats):
         other = seats.get((seat.holder, seat.claim))
         seats[seat.holder, seat.claim] = seat if other is None else _together(seat, other)
-    return [seats[key] for key in sorted(seats)]
+    await asyncio.sleep(0)
+    names = sorted(seats)
+    await asyncio.sleep(0)
+    return [seats[name] for name in names]
 
 
 def _together(one: SeatCensus, other: SeatCensus) -> SeatCensus:
@@ -210,6 +220,7 @@ def hot_row(prefix: HotPrefix, sizes: Mapping[str, int]) -> HotRow:
         depth_blocks=prefix.depth_blocks,
         prompts=prefix.prompts,
         fan_out=prefix.children,
-        holders=list(prefix.holders),
+        holders=list(prefix.holders[:MOST_HOLDERS_SHOWN]),
+        holder_count=len(prefix.holders),
         last_use_s=prefix.last_use_s,
     )

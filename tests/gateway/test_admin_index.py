@@ -11,7 +11,8 @@ import pytest
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig, KvEventsConfig
-from prefix_index import Chain, Claim, EmbeddedServer, SharedIndex, SharedIndexOptions, connect
+from gateway.index_report import hot_row
+from prefix_index import Chain, Claim, EmbeddedServer, HotPrefix, SharedIndex, SharedIndexOptions, connect
 from tests.gateway.conftest import RunningGateway, StartGateway
 from tests.gateway.scripted_engine import answer_chat, scripted_engine
 
@@ -292,6 +293,13 @@ async def test_an_index_in_this_process_alone_is_shown_as_such(
     assert (await shown(gateway, "/admin/index/check"))["broken"] == []
     await shown(gateway, "/admin/index/clear?endpoint=e0", "POST")
     assert (await shown(gateway))["holders"] == []
+
+
+def test_of_a_prefix_that_everyone_holds_a_few_are_named_and_all_are_counted() -> None:
+    holders = tuple(f"e{number:03}@1" for number in range(300))
+    row = hot_row(HotPrefix("00", 2, None, 3, 3, 6, holders, 1.0), {"e007": 32})
+    assert (row.holders, row.holder_count) == (list(holders[:50]), 300)
+    assert (row.tokens, row.depth_tokens, row.weight_tokens) == (64, None, 192)
 
 
 async def test_the_openapi_document_says_what_each_answer_is_made_of(gateway: RunningGateway) -> None:

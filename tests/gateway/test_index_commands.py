@@ -13,7 +13,7 @@ from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
 from gateway.cli import cli
-from gateway.index_commands import _age, _bytes
+from gateway.index_commands import _age, _bytes, _names
 from prefix_index import Chain, Claim, EmbeddedServer, SharedIndex, SharedIndexOptions, connect
 from prefix_index.redis_wire import pool_keys
 from tests.gateway.conftest import RunningGateway, StartGateway
@@ -154,6 +154,11 @@ def test_ages_and_sizes_are_in_units_of_their_own() -> None:
         *("-", "0.2 s", "119.0 s", "2 min", "2 h", "2 d"),
     ]
     assert [_bytes(size) for size in (0, 2_047, 3 << 20, 5 << 50)] == ["0 B", "2.0 KiB", "3.0 MiB", "5120.0 TiB"]
+
+
+def test_of_many_holders_a_few_are_named() -> None:
+    assert _names({"holders": ["a@1", "b@1"], "holder_count": 2}) == "a@1 b@1"
+    assert _names({"holders": list("abcdefg"), "holder_count": 300}) == "a b c d and 296 more"
 
 
 # check --index
