@@ -23,7 +23,7 @@ from prefix_index.kv_events.sequence import Arrival, SequenceTracker
 from prefix_index.kv_events.types import Change, Clear, Cleared, Event, Forget, Message, Observe, Removed, Stored
 from prefix_index.types import TOKEN_BYTES, TokenIds
 
-PIECE_BLOCKS: Final = 256
+PIECE_BLOCKS: Final = 128
 """Blocks that the mirror takes at one go."""
 
 _HOLD_BACK_S: Final = 0.01

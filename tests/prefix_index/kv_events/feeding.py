@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from prefix_index.kv_events import Mirror
+from prefix_index.kv_events import Event, Mirror
 from prefix_index.kv_events.feed import Feed, FeedParts
 from prefix_index.kv_events.feed_types import FeedOptions
 from prefix_index.kv_events.lease import Leases
@@ -13,8 +13,9 @@ from prefix_index.kv_events.sources import EventSource
 from prefix_index.kv_events.subscriber import EventSockets
 from prefix_index.radix import RadixIndex
 from prefix_index.types import Chain, Claim
-from tests.prefix_index.door import eventually
+from tests.prefix_index.door import WITHIN_S, eventually
 from tests.prefix_index.kv_events.letters import ROOT, Letters
+from tests.prefix_index.kv_events.publisher import Publisher
 
 BLOCK = 16
 HOLDER = "engine@1"
@@ -87,3 +88,14 @@ async def fed(
 async def until(condition: Callable[[], object]) -> None:
     """Wait until a condition holds."""
     await eventually(condition)
+
+
+async def speaking_until(publisher: Publisher, event: Callable[[], Event], condition: Callable[[], object]) -> None:
+    """Publish until a condition holds: without a replay, what a new process says first may be dropped unread."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            publisher.publish(event())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await until(condition)
+                    return

@@ -1,7 +1,6 @@
 """Whatever is lost, repeated, overtaken or killed: a feed that has read all claims no more than the engine holds."""
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 
@@ -9,10 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prefix_index.kv_events import Cleared, Event
-from prefix_index.kv_events.feed import Feed
 from prefix_index.kv_events.feed_types import FeedState
 from prefix_index.kv_events.sources import EventSource
-from tests.prefix_index.kv_events.feeding import QUICK_REPLAY, Sink, fed, letters, until
+from tests.prefix_index.kv_events.feeding import QUICK_REPLAY, Sink, fed, letters, speaking_until
 from tests.prefix_index.kv_events.letters import Letters
 from tests.prefix_index.kv_events.publisher import Publisher, publishing
 from tests.prefix_index.servers import free_ports
@@ -80,25 +78,16 @@ async def play(setting: Setting, steps: list[Step], pauses: int) -> None:
                 late = send(publisher, events_of(engine, step), step.fault, late)
             for _ in range(pauses):
                 await asyncio.sleep(0)
-        # What a new process says first may be dropped with the last of the old one: an engine goes on speaking.
-        while not await is_in_step(feed, sink, publisher):
-            publisher.publish(engine.store("z", 0))
+        await speaking_until(
+            publisher,
+            lambda: engine.store("z", 0),
+            lambda: sink.run_of("z") == 1 and feed.expected_sequence == publisher.next_sequence and feed.is_idle,
+        )
         for prompt in PROMPTS:
             held = engine.run_of(prompt, 0)
             assert sink.run_of(prompt) <= held, prompt
             if feed.state is FeedState.IN_STEP:
                 assert sink.run_of(prompt) == held, prompt
-
-
-async def is_in_step(feed: Feed, sink: Sink, publisher: Publisher) -> bool:
-    """Whether the last word of the engine has come, and all is done that it asked for."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(1):
-            await until(
-                lambda: sink.run_of("z") == 1 and feed.expected_sequence == publisher.next_sequence and feed.is_idle
-            )
-            return True
-    return False
 
 
 def events_of(engine: Letters, step: Step) -> list[Event]:
