@@ -34,6 +34,8 @@ _ANSWERS_TO_CLOSE: Final = 3
 """Probes that have to be answered in time, one after the other."""
 _FIRST_PROBE_S: Final = 0.01
 _KEPT_CAPACITIES: Final = 4096
+_FULL: Final = "PGFULL"
+"""What our functions say where there is no slot for one more holder: the server itself is well."""
 
 
 class IndexShard:
@@ -236,7 +238,7 @@ class IndexShard:
             self._open(failure.reason, failure.why)
             return False
         refusals = [reply for reply in replies if isinstance(reply, Exception)]
-        if len(refusals) == len(calls):
+        if len(refusals) == len(calls) and not all(str(refusal).startswith(_FULL) for refusal in refusals):
             self._open(DegradedReason.REFUSED, str(refusals[0]))
             return False
         if refusals:

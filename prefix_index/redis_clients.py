@@ -141,14 +141,16 @@ class _Sentinels(Sentinel):
     """redis-py's, which would wait for a silent sentinel until its caller's deadline, and never ask another."""
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
-        for at, sentinel in enumerate(self.sentinels):
+        for sentinel in list(self.sentinels):
             with suppress(
                 redis_errors.ConnectionError, redis_errors.TimeoutError, redis_errors.ResponseError, TimeoutError
             ):
                 async with asyncio.timeout(ASK_S):
                     state = cast(Mapping[str, Any], await sentinel.sentinel_masters()).get(service_name)
                 if state and self.check_master_state(state, service_name):
-                    self.sentinels[0], self.sentinels[at] = sentinel, self.sentinels[0]
+                    # First next time. Others ask meanwhile: moved by place, one would be lost, as in redis-py's own.
+                    self.sentinels.remove(sentinel)
+                    self.sentinels.insert(0, sentinel)
                     return state["ip"], state["port"]
         raise MasterNotFoundError(f"no sentinel knows a primary of {service_name!r} that is up")
 

@@ -1,8 +1,11 @@
 """The shared index on a cluster and behind sentinels: keys that move, primaries that die, nothing restarted."""
 
+import asyncio
 from pathlib import Path
 from typing import cast
 
+from redis.asyncio import Redis
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.crc import key_slot
 
 from prefix_index.index_options import SharedIndexOptions
@@ -162,4 +165,8 @@ async def test_a_sentinel_that_is_silent_or_dead_is_passed_over(tmp_path: Path) 
             index.observe("a", chain("xxx"))
             await match_until(index, "xxx", lambda found: found.blocks == {"a": 3})
             await in_use(index)
+            known = cast(SentinelConnectionPool, cast(Redis, client).connection_pool).sentinel_manager
+            found = await asyncio.gather(*(known.discover_master(SERVICE) for _ in range(10)))
+            assert found == [("127.0.0.1", servers.primary.port)] * 10
+            assert len({id(sentinel) for sentinel in known.sentinels}) == 4, "all of them are still known"
         await silent.shut()
