@@ -65,7 +65,7 @@ class KvEvents(_Section):
     replay_url: str | None = Field(
         None, pattern=r"^(tcp|ipc)://.+$", description="ZMQ address at which the engine repeats its latest events."
     )
-    topic: str = Field("", description="Events whose topic begins with this; all where it is empty.")
+    topic: str = Field("", description="Topic that the engine publishes under, whole; every topic where it is empty.")
     ranks: PositiveInt = Field(1, description="Data-parallel ranks; each has the port after the one before.")
 
 

@@ -3,17 +3,22 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import typer
 from pydantic import BaseModel
 
 from backends.reference.model_files import FORMAT_VERSION
 from billing import PriceBook
+from gateway.admin import AdminParts, admin_app
 from gateway.cli import cli
 from gateway.config import Backend, Config, Model, load_config
+from gateway.decision_log import DecisionLog
 from gateway.errors import GatewayError
 from gateway.telemetry import Telemetry
 from gateway.types import Reason
+from prefix_index.kv_events.feed_types import FeedState
 
 DOCS = Path(__file__).parents[2] / "docs"
 README = DOCS.parent / "README.md"
@@ -26,6 +31,13 @@ def config_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from config_keys(kind, f"{prefix}{name}.")
         else:
             yield prefix + name
+
+
+def admin_openapi() -> dict[str, Any]:
+    """The document of the admin API; none of what it shows is asked."""
+    nothing: Any = SimpleNamespace(index=None, fleet=None, receipts=None, feeds=None)
+    parts = AdminParts(DecisionLog(), nothing, nothing, nothing, nothing)
+    return admin_app("token", parts).openapi()
 
 
 def documented(page: str) -> set[str]:
@@ -51,11 +63,35 @@ def test_every_reason_is_documented() -> None:
     assert {reason.value for reason in Reason} - documented("operations.md") == set()
 
 
+def commands_of(group: object, before: str = "prefixgate") -> Iterator[str]:
+    """Every command that does something, with the groups it stands in."""
+    for name, command in getattr(group, "commands", {}).items():
+        if getattr(command, "commands", None):
+            yield from commands_of(command, f"{before} {name}")
+        else:
+            yield f"{before} {name}"
+
+
 def test_every_command_is_documented() -> None:
-    group = typer.main.get_command(cli)
-    names = set(getattr(group, "commands", {}))
+    names = set(commands_of(typer.main.get_command(cli)))
+    assert {"prefixgate serve", "prefixgate keys new", "prefixgate index top"} <= names
     text = (DOCS / "operations.md").read_text()
-    assert {name for name in names if f"prefixgate {name}" not in text} == set()
+    assert {name for name in names if f"`{name}" not in text} == set()
+
+
+def test_every_path_of_the_admin_api_is_documented() -> None:
+    paths = {
+        f"{method.upper()} {re.sub(r'{[^}]*}', '{id}', path)}"
+        for path, methods in admin_openapi()["paths"].items()
+        for method in methods
+    }
+    assert "GET /admin/index" in paths
+    text = (DOCS / "operations.md").read_text()
+    assert {path for path in paths if not re.search(rf"`{re.escape(path)}[`?]", text)} == set()
+
+
+def test_every_state_of_a_feed_is_documented() -> None:
+    assert {state.value for state in FeedState} - documented("operations.md") == set()
 
 
 def test_the_files_of_the_fleet_on_a_laptop_are_read_as_they_stand(tmp_path: Path) -> None:
