@@ -4,7 +4,7 @@
                     └───── late, away, nonsense ─> twin: what this replica saw itself, its own loads
 
     observe, forget, clear ──> twin, at once
-                           └─> bounded queue ──run()──> Redis, pipelined
+                           └─> bounded queue ──run()──> Redis, pipelined; until then laid over what Redis says
 
 The breaker says whether Redis is asked at all; while it is open, `run` probes Redis until it answers in time again.
 Nothing here raises on the request path, and no write waits.
@@ -21,6 +21,7 @@ from prefix_index.errors import IndexUnavailable
 from prefix_index.following import Follower
 from prefix_index.index_options import SharedIndexOptions
 from prefix_index.load_exchange import LoadExchange
+from prefix_index.pending import MOST_PENDING, with_pending
 from prefix_index.quiet_log import QuietLog
 from prefix_index.radix import RadixIndex
 from prefix_index.redis_radix import RedisRadix
@@ -69,6 +70,8 @@ class IndexShard:
         self._breaker = Breaker(options.deadline_s)
         self._capacities: dict[str, int] = {}
         self._in_flight = 0
+        self._sent: list[Write] = []
+        """Writes that Redis has not answered yet."""
         self._wake = asyncio.Event()
         self._probe_delay_s = 0.0
         self.stand_in_matches = 0
@@ -105,7 +108,8 @@ class IndexShard:
         if self._remote is not None and chain.hashes:
             capacity, generation = self._capacities.get(holder), self._follower.generation(holder)
             call = self._remote.observe_call(holder, chain, claim, capacity_blocks=capacity, generation=generation)
-            self._put(Write(holder, call, hashes=chain.hashes, kind=(claim, capacity, generation)))
+            kind = (claim, capacity, generation)
+            self._put(Write(holder, call, claims=(claim,), hashes=chain.hashes, kind=kind))
 
     def forget(self, holder: str, chain: Chain, from_block: int, claim: Claim | None) -> None:
         """`holder` lost `chain[from_block]` and all that comes after."""
@@ -115,7 +119,9 @@ class IndexShard:
         if self._queue.full:
             self._end(self._remote, holder)
         else:
-            self._put(Write(holder, self._remote.forget_call(holder, chain, from_block, claim)))
+            call = self._remote.forget_call(holder, chain, from_block, claim)
+            claims = tuple(Claim) if claim is None else (claim,)
+            self._put(Write(holder, call, claims=claims, hashes=chain.hashes, from_block=from_block))
 
     def clear(self, holder: str) -> None:
         """The generation of `holder` has ended."""
@@ -172,6 +178,7 @@ class IndexShard:
     async def _ask(self, remote: RedisRadix, chain: Chain) -> Match[str] | None:
         """What Redis says; None where it does not within the deadline."""
         began_at_s = self._clock()
+        pending = [*self._sent, *self._queue.latest(MOST_PENDING)]
         self._in_flight += 1
         try:
             async with asyncio.timeout(self._options.deadline_s):
@@ -189,7 +196,7 @@ class IndexShard:
         self._loads.heard(found.loads, self._clock())
         for holder in self._follower.follow(remote.registry):
             self.twin.clear(holder)
-        return found
+        return with_pending(found, chain, pending)
 
     def _end(self, remote: RedisRadix, holder: str) -> None:
         generation = self._follower.ending(holder)
@@ -218,9 +225,11 @@ class IndexShard:
             self._loads.publishing(self._clock())
             calls.append(remote.publish_call(self._replica, self._loads.own))
         delivered = not calls
+        self._sent = writes
         try:
             delivered = delivered or await self._send(remote, calls)
         finally:
+            self._sent = []
             if not delivered:
                 self._queue.give_back(writes)
                 self._loads.undelivered()

@@ -11,8 +11,10 @@ its holder takes its place: a chain that grows block by block, as KV events tell
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from prefix_index.redis_wire import Call
+from prefix_index.types import Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +24,12 @@ class Write:
     holder: str
     call: Call
     ending: bool = False
+    claims: tuple[Claim, ...] = tuple(Claim)
+    """What it is about."""
     hashes: bytes = b""
-    """Of an observation: its chain."""
+    """Its chain, where it is not ending."""
+    from_block: int | None = None
+    """The first block that is lost; None for an observation."""
     kind: tuple[object, ...] = ()
     """Of an observation: all that it says beside the chain. Those of one kind can be one."""
 
@@ -76,6 +82,10 @@ class WriteQueue:
         self._next_place += 1
         self._bytes += write.size_bytes
         return True
+
+    def latest(self, at_most: int) -> list[Write]:
+        """The last writes, oldest first; they stay. O(at_most)."""
+        return [*islice(reversed(self._writes.values()), at_most)][::-1]
 
     def take(self, at_most: int) -> list[Write]:
         """The oldest writes, which leave the queue."""

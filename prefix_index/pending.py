@@ -1,0 +1,83 @@
+"""A replica reads its own writes: what Redis has not taken in yet is laid over what Redis says.
+
+    Redis says of a b c d    {A: 2}
+    on their way             observe A  a b c x    -->  A: 3, the blocks that both chains share
+                             forget  A  a b y, 1   -->  A: 1
+                             clear   A             -->  nothing of A
+
+Without it, a turn that follows its predecessor within a millisecond would not find what that one has left behind. Only
+what is on its way is laid over, not all that this replica once saw: where other replicas know better, they do.
+
+Cost: nothing where nothing is on its way; else O(writes), and O(log blocks) for each that begins as the chain does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from prefix_index.types import HASH_BYTES, Chain, Claim, Match
+from prefix_index.write_queue import Write
+
+MOST_PENDING: Final = 64
+"""Of the writes on their way, the latest ones: a longer queue is a Redis that is slow, and has other remedies."""
+
+
+def with_pending(found: Match[str], chain: Chain, writes: Sequence[Write]) -> Match[str]:
+    """What `found` will be once `writes`, oldest first, have reached Redis."""
+    changes = [write for write in writes[-MOST_PENDING:] if write.ending or _begin_alike(write.hashes, chain.hashes)]
+    if not changes:
+        return found
+    runs = {
+        Claim.CONFIRMED: dict(found.blocks),
+        Claim.SPECULATIVE: dict(found.speculative),
+        Claim.HOST: dict(found.host),
+        Claim.DISK: dict(found.disk),
+    }
+    for write in changes:
+        for claim in write.claims:
+            _apply(write, runs[claim], 0 if write.ending else common_blocks(write.hashes, chain.hashes))
+    confirmed = runs[Claim.CONFIRMED]
+    ages_s = {
+        holder: found.ages_s[holder] if run <= found.blocks.get(holder, 0) else 0.0
+        for holder, run in confirmed.items()
+        if holder in found.ages_s or run > found.blocks.get(holder, 0)
+    }
+    return replace(
+        found,
+        blocks=confirmed,
+        ages_s=ages_s,
+        speculative=runs[Claim.SPECULATIVE],
+        host=runs[Claim.HOST],
+        disk=runs[Claim.DISK],
+    )
+
+
+def common_blocks(one: bytes, other: bytes) -> int:
+    """Leading blocks that two chains share. One hash equal means all before it equal: O(log blocks) comparisons."""
+    low, high = 0, min(len(one), len(other)) // HASH_BYTES
+    while low < high:
+        middle = (low + high + 1) // 2
+        place = slice((middle - 1) * HASH_BYTES, middle * HASH_BYTES)
+        if one[place] == other[place]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _apply(write: Write, runs: dict[str, int], shared: int) -> None:
+    run = runs.get(write.holder, 0)
+    if write.ending:
+        run = 0
+    elif write.from_block is None:
+        run = max(run, shared)
+    elif shared > write.from_block:
+        run = min(run, write.from_block)
+    if run:
+        runs[write.holder] = run
+    else:
+        runs.pop(write.holder, None)
+
+
+def _begin_alike(one: bytes, other: bytes) -> bool:
+    return bool(one) and one[:HASH_BYTES] == other[:HASH_BYTES]
