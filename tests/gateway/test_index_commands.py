@@ -1,19 +1,22 @@
 """`prefixgate index` shows what a running gateway's index holds; `check --index` walks the one in Redis by itself."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+from rich.console import Console
+from rich.table import Table
 from typer.testing import CliRunner, Result
 
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
 from gateway.cli import cli
-from gateway.index_commands import _age, _bytes, _names
+from gateway.index_commands import _age, _bytes, _feeds, _names, _totals
 from prefix_index import Chain, Claim, EmbeddedServer, SharedIndex, SharedIndexOptions, connect
 from prefix_index.redis_wire import pool_keys
 from tests.gateway.conftest import RunningGateway, StartGateway
@@ -159,6 +162,44 @@ def test_ages_and_sizes_are_in_units_of_their_own() -> None:
 def test_of_many_holders_a_few_are_named() -> None:
     assert _names({"holders": ["a@1", "b@1"], "holder_count": 2}) == "a@1 b@1"
     assert _names({"holders": list("abcdefg"), "holder_count": 300}) == "a b c d and 296 more"
+
+
+def test_shards_and_feeds_are_shown_in_tables_of_their_own() -> None:
+    sizes = {"nodes": 1, "blocks": 2, "estimated_bytes": 3, "slots_used": 4, "slots_free": 5, "slots_dead": 6}
+    report = {
+        "store": "redis",
+        "degraded": "timeout",
+        "queued_writes": 7,
+        "dropped_writes": 8,
+        "stand_in_matches": 9,
+        "max_bytes": 4096,
+        "total": sizes,
+        "shards": [sizes, sizes],
+    }
+    assert printed(_totals(report), "shard 1")[:5] == ["shard 1", "1", "2", "3 B", "2.0 KiB"]
+    assert printed(_totals(report), "in redis")[4] == "4.0 KiB"
+    assert "Redis is not in use now: timeout" in str(_totals(report).caption)
+    feed = {
+        "endpoint_id": "e0",
+        "rank": 1,
+        "source": "tcp://[::1]:5557",
+        "state": "away",
+        "why": "nobody [at all]",
+        "counts": {"batches": 3, "gaps": 0},
+        "blocks": None,
+        "lag_s": 0.5,
+    }
+    assert printed(_feeds([feed]), "away") == [
+        *("e0", "1", "tcp://[::1]:5557", "away", "-", "3", "0", "0.5 s", "nobody [at all]"),
+    ]
+
+
+def printed(table: Table, word: str) -> list[str]:
+    """The cells of the line with this word."""
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(table)
+    (line,) = [line for line in console.export_text().splitlines() if word in line and "│" in line]
+    return [cell.strip() for cell in line.strip("│ ").split("│")]
 
 
 # check --index
