@@ -184,6 +184,7 @@ class Feed:
 
     async def _turn(self, inbox: Inbox) -> None:
         """Whatever is to be done now."""
+        self._follower.start_turn()
         self._ask_for_lease(inbox)
         if self._term != self._lease.term:
             self._term, self._has_begun, self._retry_at_s = self._lease.term, False, float("inf")

@@ -133,19 +133,23 @@ class Follower:
         """Whether others should have their turn."""
         return time.monotonic() >= self._turn_ends_s
 
+    def start_turn(self) -> None:
+        """We have just got our turn."""
+        self._turn_ends_s = time.monotonic() + self._options.turn_s
+
     async def breathe(self) -> None:
         """Let others have their turn, if ours was long enough."""
         if self.is_turn_over():
             await asyncio.sleep(0)
-            self._turn_ends_s = time.monotonic() + self._options.turn_s
+            self.start_turn()
 
     async def _tell(self, changes: Sequence[Change]) -> None:
         for change in changes:
+            while self._sink.queued_writes >= self._options.queued_writes:  # noqa: ASYNC110 - a sink notifies nobody
+                await asyncio.sleep(_HOLD_BACK_S)
             # A lease that ran out takes the word from us; whoever begins again tells everything.
             if not self._may_write():
                 return
-            while self._sink.queued_writes >= self._options.queued_writes:  # noqa: ASYNC110 - a sink notifies nobody
-                await asyncio.sleep(_HOLD_BACK_S)
             match change:
                 case Observe(chain, claim):
                     self._sink.observe(self.holder, chain, claim)

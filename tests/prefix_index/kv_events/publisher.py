@@ -39,6 +39,7 @@ class Publisher:
     buffer: deque[tuple[int, bytes]] = field(default_factory=deque)
     asked: list[int] = field(default_factory=list)
     answers_replays: bool = True
+    answer_with: list[bytes] | None = None
 
     def __post_init__(self) -> None:
         self._context = zmq.Context()
@@ -135,6 +136,8 @@ class Publisher:
                 self.asked.append(first)
                 if not self.answers_replays:
                     continue
+                if self.answer_with is not None:
+                    replays.send_multipart([asker, *self.answer_with])
                 for sequence, payload in list(self.buffer):
                     if sequence >= first:
                         head = [] if self.is_old else [self.topic]

@@ -4,11 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
+from redis import exceptions as redis_errors
+from redis.asyncio import Redis
 
 from prefix_index.kv_events.lease import LeaseOptions, Leases
+from prefix_index.redis_address import Place
 from prefix_index.redis_clients import connect
+from prefix_index.redis_cluster import ClusterClient
 from prefix_index.redis_wire import pool_tag
 from tests.prefix_index.door import Door, eventually
 from tests.prefix_index.servers import cluster
@@ -146,3 +151,74 @@ async def test_leases_of_a_pool_lie_in_one_slot_of_a_cluster(tmp_path: Path) -> 
             await eventually(lambda: second[0].is_held)
             assert [lease.is_held for lease in first] == [False, True, True]
             assert [lease.is_held for lease in second] == [True, False, False]
+
+
+class Node:
+    """A node of a cluster that answers by script."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.asked_for_slots = 0
+
+    async def execute_command(self, *_command: str) -> object:
+        self.asked_for_slots += 1
+        return [[0, 16383, [b"here", 1]]]
+
+    async def eval(self, *_arguments: object) -> object:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_held", "asked_for_slots"),
+    [
+        ([redis_errors.MovedError("1 there:1"), [1]], True, 1),
+        ([redis_errors.MovedError("1 there:1")], False, 1),
+        ([redis_errors.ConnectionError("gone"), [1]], True, 2),
+        ([b"OK"], False, 1),
+    ],
+)
+async def test_a_lease_follows_a_pool_that_moves(answers: list[object], is_held: bool, asked_for_slots: int) -> None:
+    node = Node(*answers)
+    client = ClusterClient([Place("here", 1)], lambda _: cast(Redis, node))
+    async with client, asyncio.TaskGroup() as group:
+        leases = Leases(client, pool="p", replica="r", options=LONG)
+        lease = leases.lease("e", ignore)
+        leases.want(lease)
+        task = group.create_task(leases.run())
+        if is_held:
+            await eventually(lambda: lease.is_held)
+        else:
+            await eventually(lambda: len(node.answers) == 1 and node.asked_for_slots)
+        assert (lease.is_held, node.asked_for_slots) == (is_held, asked_for_slots)
+        task.cancel()
+
+
+async def test_what_is_not_held_cannot_be_given_back() -> None:
+    leases = Leases(None, pool="p", replica="r")
+    mine, stranger = leases.lease("e", ignore), leases.lease("e", ignore)
+    leases.want(mine)
+    leases.give_back(stranger)
+    assert mine.is_held
+    assert mine.term == 1
+
+
+async def test_a_reply_for_a_lease_that_was_given_back_meanwhile_is_nothing(server_url: str) -> None:
+    async with connect(server_url) as client:
+        leases = Leases(client, pool="meanwhile", replica="r", options=LONG)
+        lease = leases.lease("e", ignore)
+        leases.want(lease)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(leases.run())
+            await asyncio.sleep(0)
+            leases.give_back(lease)
+            other = leases.lease("other", ignore)
+            leases.want(other)
+            await eventually(lambda: other.is_held)
+            task.cancel()
+        assert lease.term == 0
