@@ -89,7 +89,7 @@ class IndexShard:
     @property
     def queued_writes(self) -> int:
         """Writes on their way to Redis."""
-        return len(self._queue)
+        return len(self._queue) + len(self._sent)
 
     async def match(self, chain: Chain) -> Match[str]:
         """Leading runs and loads, from Redis or from the twin."""
