@@ -16,6 +16,8 @@ class Follower:
     def __init__(self) -> None:
         self._registry = Registry()
         self._ended_here: set[str] = set()
+        self.births = 0
+        """How often Redis was seen to have lost everything."""
 
     def follow(self, registry: Registry) -> list[str]:
         """Take over a newer registry; returns the holders whose generation another replica ended.
@@ -27,6 +29,7 @@ class Follower:
             return []
         if registry.born != before.born:
             self._ended_here.clear()
+            self.births += bool(before.born)
             return []
         changed = [
             holder

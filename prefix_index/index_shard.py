@@ -34,7 +34,7 @@ _WRITES_PER_FLUSH: Final = 256
 _ANSWERS_TO_CLOSE: Final = 3
 """Probes that have to be answered in time, one after the other."""
 _FIRST_PROBE_S: Final = 0.01
-_KEPT_CAPACITIES: Final = 4096
+_KEPT_HOLDERS: Final = 4096
 _FULL: Final = "PGFULL"
 """What our functions say where there is no slot for one more holder: the server itself is well."""
 
@@ -72,6 +72,9 @@ class IndexShard:
         self._in_flight = 0
         self._sent: list[Write] = []
         """Writes that Redis has not answered yet."""
+        self._losses: dict[str, int] = {}
+        self._refused = 0
+        self._heard_at_s = float("-inf")
         self._wake = asyncio.Event()
         self._probe_delay_s = 0.0
         self.stand_in_matches = 0
@@ -129,11 +132,15 @@ class IndexShard:
         if self._remote is not None:
             self._end(self._remote, holder)
 
+    def losses_of(self, holder: str) -> int:
+        """Rises whenever something that was written for `holder` is lost otherwise than by its own writes."""
+        return self._losses.get(holder, 0) + self._follower.births + self._refused
+
     def set_capacity(self, holder: str, blocks: int) -> None:
         """How many blocks `holder` can keep; goes to Redis with its observations."""
         self.twin.set_capacity(holder, blocks)
         self._capacities[holder] = blocks
-        if len(self._capacities) > _KEPT_CAPACITIES:
+        if len(self._capacities) > _KEPT_HOLDERS:
             del self._capacities[next(iter(self._capacities))]
 
     def capacity_of(self, holder: str) -> int | None:
@@ -171,6 +178,8 @@ class IndexShard:
             if self._breaker.reason is None:
                 await self._work()
                 await self._flush(remote)
+                if self._clock() - self._heard_at_s > self._options.heartbeat_s:
+                    await self._ask(remote, _NOTHING)  # who has no traffic hears all the same what others did
             else:
                 await asyncio.sleep(self._probe_delay_s)
                 await self._probe(remote)
@@ -196,14 +205,22 @@ class IndexShard:
         self._loads.heard(found.loads, self._clock())
         for holder in self._follower.follow(remote.registry):
             self.twin.clear(holder)
+            self._lost(holder)
+        self._heard_at_s = self._clock()
         return with_pending(found, chain, pending)
 
     def _end(self, remote: RedisRadix, holder: str) -> None:
         generation = self._follower.ending(holder)
         self._put(Write(holder, remote.clear_call(holder, generation=generation), ending=True))
 
+    def _lost(self, holder: str) -> None:
+        self._losses[holder] = self._losses.pop(holder, 0) + 1
+        if len(self._losses) > _KEPT_HOLDERS:
+            del self._losses[next(iter(self._losses))]
+
     def _put(self, write: Write) -> None:
         if not self._queue.put(write):
+            self._lost(write.holder)
             self._log.warn("prefix index: writes to Redis are dropped, %d so far", self.dropped_writes)
         self._wake.set()
 
@@ -252,6 +269,7 @@ class IndexShard:
             return False
         if refusals:
             self._queue.dropped += len(refusals)
+            self._refused += 1
             self._log.warn(
                 "prefix index: Redis refused writes, %d dropped so far: %s", self.dropped_writes, refusals[0]
             )

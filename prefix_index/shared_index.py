@@ -115,6 +115,12 @@ class SharedIndex:
         for shard in self._shards:
             shard.clear(holder)
 
+    def losses_of(self, holder: str) -> int:
+        """Rises whenever what was written for `holder` may be lost: dropped here, refused, ended by another replica, or
+        gone with all that Redis had. Who knows by itself what `holder` has tells it again then.
+        """
+        return sum(shard.losses_of(holder) for shard in self._shards)
+
     def set_capacity(self, holder: str, blocks: int) -> None:
         """How many blocks `holder` can keep. Local; observations carry it."""
         for shard in self._shards:

@@ -263,3 +263,16 @@ async def test_capacities_of_holders_long_gone_are_not_kept() -> None:
         index.set_capacity(f"e@{number}", 10)
     (shard,) = index._shards
     assert len(shard._capacities) < 5000
+
+
+async def test_losses_of_a_holder_are_noticed_also_where_nobody_asks(replica: Replica) -> None:
+    one, two = await replica("r1"), await replica("r2")
+    one.observe("a", chain("xx"))
+    one.observe("b", chain("xx"))
+    await match_until(two, "xx", lambda found: found.blocks == {"a": 2, "b": 2})
+    await match_until(one, "xx", lambda found: not one.queued_writes)
+    before = {holder: one.losses_of(holder) for holder in "ab"}
+    one.clear("b")  # its own doing is no loss
+    two.clear("a")
+    await eventually(lambda: one.losses_of("a") > before["a"])  # without a match of its own
+    assert one.losses_of("b") == before["b"]
