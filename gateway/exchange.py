@@ -40,6 +40,8 @@ class Exchange:
     match: Match[str]
     endpoints: list[EndpointSnapshot]
     """Who served the model when the request came."""
+    matched_s: float = 0.0
+    """When the index said so, by the monotonic clock."""
     owner: str | None = None
     """The one endpoint that may take the request, where it continues what is kept there."""
     opened: asyncio.Future[None] = field(init=False)

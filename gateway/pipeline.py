@@ -106,7 +106,7 @@ class Pipeline:
         owner = await self._owner_of(request, endpoints)
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
         match = await parts.index.match(plan.chain)
-        exchange = Exchange(request, plan, match, endpoints, owner)
+        exchange = Exchange(request, plan, match, endpoints, matched_s=parts.clocks.monotonic(), owner=owner)
         exchange.opened = parts.ledger.open(exchange.opening())
         try:
             await self._answer(exchange, client)
@@ -166,7 +166,7 @@ class Pipeline:
         exchange.decision = decision
         parts.decisions.keep(request, exchange.plan, decision)
         exchange.attempt_begins(parts.clocks.wall())
-        exchange.sent = parts.fleet.sent(decision.endpoint_id, exchange.plan, exchange.match, parts.clocks.monotonic())
+        exchange.sent = parts.fleet.sent(decision.endpoint_id, exchange.plan, exchange.match, exchange.matched_s)
         exchange.holder = exchange.sent.holder
         exchange.seat.take(exchange.plan.chain)
         parts.receipts.dispatched(decision.endpoint_id, decision.uncached_tokens)
