@@ -202,8 +202,10 @@ class _Background:
 def _observe_turn(index: SharedIndex, fleet: Fleet, holder: str, chain: Chain) -> None:
     """What an answer has left in a cache; where events tell of it, they do, and of what has gone since."""
     endpoint_id = fleet.endpoint_of(holder)
-    if endpoint_id is not None and not fleet.is_followed(endpoint_id):
-        index.observe(holder, chain, Claim.CONFIRMED)
+    if endpoint_id is None:
+        return
+    observe = index.observe_here if fleet.is_followed(endpoint_id) else index.observe
+    observe(holder, chain, Claim.CONFIRMED)
 
 
 def _unsalted(config: Config, authenticator: Authenticator) -> str:

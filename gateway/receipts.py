@@ -9,8 +9,11 @@
                `-----> comparison  --> survival (p), contradictions (a restart), reliability table, metrics
 
 Where a holder's coverage comes from KV events, those know better: receipts then write nothing that is confirmed, and
-what they say otherwise is counted as a gap. Where the tokens of a chain are not the engine's own, the counts of the two
-cannot be compared. Where an engine reports nothing, nothing is compared either; but it has computed the prompt.
+what they say otherwise is counted as a gap. Only this replica's own copy of the index still goes by them: another one
+may read the events, and while Redis is away the copy is all there is.
+
+Where the tokens of a chain are not the engine's own, the counts of the two cannot be compared. Where an engine reports
+nothing, nothing is compared either; but it has computed the prompt.
 
 Two traps. An answer's usage comes last, so other prompts of the same burst may have been computed, and confirmed, since
 this one found a block missing: a loss is written once, and a receipt of what was sent before that does not write it
@@ -109,7 +112,7 @@ Operation = Forget | Observe
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a receipt means. `operations` are for the index, in order.
+    """What a receipt means. `operations` are for the index, in order, `here` for this replica's copy of it alone.
 
     `compared_tokens` is how many were looked for, None where nothing could be compared; of these `short_tokens` were
     missing: more than 0 is a contradiction. `lost_block` is the first that is missing then. `more_tokens` were there
@@ -123,6 +126,7 @@ class Verdict:
     more_tokens: int = 0
     lost_block: int = 0
     restarted: bool = False
+    here: tuple[Operation, ...] = ()
 
     @property
     def contradicts(self) -> bool:
@@ -143,21 +147,24 @@ def judge(receipt: Receipt, *, habit_tokens: int = 0) -> Verdict:
     sent, reported = receipt.sent, receipt.reported_tokens
     if not receipt.began:
         return Verdict(_withdrawn(sent), Outcome.NOT_COMPUTED)
-    confirmed = _withdrawn(sent) if sent.followed else (Observe(Claim.CONFIRMED),)
+    observed = (Observe(Claim.CONFIRMED),)
+    confirmed, here = (_withdrawn(sent), observed) if sent.followed else (observed, ())
     if reported is None or not sent.exact:
-        return Verdict(confirmed, Outcome.UNREPORTED if reported is None else Outcome.INEXACT)
+        return Verdict(confirmed, Outcome.UNREPORTED if reported is None else Outcome.INEXACT, here=here)
     known, block_size = sent.reusable_tokens, sent.chain.block_size
     short = max(known - reported, 0)
     if reported and short <= habit_tokens:
         short = 0
     if short:
         lost = reported // block_size
-        cut = () if sent.followed else (Forget(lost, Claim.CONFIRMED),)
+        cut = (Forget(lost, Claim.CONFIRMED),)
+        if sent.followed:
+            return Verdict(confirmed, Outcome.LESS, known, short, 0, lost, here=(*cut, *here))
         return Verdict((*cut, *confirmed), Outcome.LESS, known, short, 0, lost)
     # Engines whose blocks are not ours find parts of a block that we do not count.
     rounding = 0 if sent.engine_block % block_size == 0 else block_size - 1
     more = max(reported - known - rounding, 0)
-    return Verdict(confirmed, Outcome.MORE if more else Outcome.AGREED, known, 0, more)
+    return Verdict(confirmed, Outcome.MORE if more else Outcome.AGREED, known, 0, more, here=here)
 
 
 def _withdrawn(sent: Sent) -> tuple[Operation, ...]:
@@ -175,6 +182,11 @@ class CoverageIndex(Protocol):
 
     def forget(self, holder: str, chain: Chain, from_block: int, claim: Claim, /) -> None:
         """The holder has nothing from this block on."""
+
+    def observe_here(self, holder: str, chain: Chain, claim: Claim, /) -> None:
+        """The same for this replica's copy alone, as `forget_here`."""
+
+    def forget_here(self, holder: str, chain: Chain, from_block: int, claim: Claim, /) -> None: ...
 
     def clear(self, holder: str, /) -> None:
         """The holder has nothing."""
@@ -226,6 +238,7 @@ class Receipts:
         if verdict.restarted:
             self._index.clear(sent.holder)
         self._apply(sent, verdict.operations)
+        self._apply_here(sent, verdict.here)
         self._count(receipt, verdict)
         return verdict
 
@@ -295,6 +308,13 @@ class Receipts:
                 self._index.observe(sent.holder, sent.chain, operation.claim)
             else:
                 self._index.forget(sent.holder, sent.chain, operation.from_block, operation.claim)
+
+    def _apply_here(self, sent: Sent, operations: tuple[Operation, ...]) -> None:
+        for operation in operations:
+            if isinstance(operation, Observe):
+                self._index.observe_here(sent.holder, sent.chain, operation.claim)
+            else:
+                self._index.forget_here(sent.holder, sent.chain, operation.from_block, operation.claim)
 
     def _count(self, receipt: Receipt, verdict: Verdict) -> None:
         sent, telemetry = receipt.sent, self._telemetry

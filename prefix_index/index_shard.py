@@ -126,6 +126,16 @@ class IndexShard:
             claims = tuple(Claim) if claim is None else (claim,)
             self._put(Write(holder, call, claims=claims, hashes=chain.hashes, from_block=from_block))
 
+    def observe_here(self, holder: str, chain: Chain, claim: Claim) -> None:
+        """See `SharedIndex.observe_here`."""
+        if self._remote is not None:
+            self.twin.observe(holder, chain, claim)
+
+    def forget_here(self, holder: str, chain: Chain, from_block: int, claim: Claim) -> None:
+        """See `SharedIndex.forget_here`."""
+        if self._remote is not None:
+            self.twin.forget(holder, chain, from_block, claim)
+
     def clear(self, holder: str) -> None:
         """The generation of `holder` has ended."""
         self.twin.clear(holder)

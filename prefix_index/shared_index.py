@@ -107,6 +107,17 @@ class SharedIndex:
         """`holder` lost `chain[from_block]` and all that comes after, on all branches; None: for all claims."""
         self._shard_of(chain).forget(holder, chain, from_block, claim)
 
+    def observe_here(self, holder: str, chain: Chain, claim: Claim) -> None:
+        """`holder` has all of `chain`, as Redis is told by somebody else: for this process alone, while Redis is away.
+
+        Nothing where there is no Redis: then who tells, tells this process.
+        """
+        self._shard_of(chain).observe_here(holder, chain, claim)
+
+    def forget_here(self, holder: str, chain: Chain, from_block: int, claim: Claim) -> None:
+        """The same for what `holder` lost."""
+        self._shard_of(chain).forget_here(holder, chain, from_block, claim)
+
     def clear(self, holder: str) -> None:
         """`holder` has nothing any more: it was restarted or has left. Its load stays; what is outstanding still is.
 

@@ -100,6 +100,14 @@ def test_where_events_tell_what_is_there_a_receipt_writes_nothing_that_is_confir
     assert verdict(sent(confirmed=8, speculative=10, followed=True), None).operations == ()
 
 
+def test_where_events_tell_what_is_there_this_replicas_own_copy_still_goes_by_receipts() -> None:
+    assert verdict(sent(confirmed=8, followed=True), 16).here == (Forget(1, CONFIRMED), Observe(CONFIRMED))
+    for reported in (None, 128, 144):
+        assert verdict(sent(confirmed=8, followed=True), reported).here == (Observe(CONFIRMED),)
+    assert verdict(sent(confirmed=8), 16).here == ()
+    assert judge(Receipt(sent(followed=True), began=False)).here == ()
+
+
 def test_a_block_less_is_the_habit_of_some_engines_and_nothing_at_all_is_none() -> None:
     assert verdict(sent(confirmed=8), 112, habit_tokens=16) == Verdict((Observe(CONFIRMED),), Outcome.AGREED, 128)
     assert verdict(sent(confirmed=8), 96, habit_tokens=16).contradicts

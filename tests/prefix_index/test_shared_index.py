@@ -164,6 +164,18 @@ async def test_capacities_go_to_redis_with_each_observation(replica: Replica) ->
     await match_until(one, "xxxxx", lambda found: found.blocks == {"a": 2, "b": 5})
 
 
+async def test_what_others_tell_redis_is_kept_here_for_the_time_when_it_is_away(replica: Replica) -> None:
+    index, other = await replica("r1"), await replica("r2")
+    index.observe_here("a", chain("xxyyzz"), Claim.CONFIRMED)
+    index.forget_here("a", chain("xxyyzz"), 2, Claim.CONFIRMED)
+    other.observe("b", chain("xxyyzz"))
+    assert (await match_until(index, "xxyyzz", lambda found: found.blocks)).blocks == {"b": 6}
+    assert twin_of(index).match(chain("xxyyzz")).blocks == {"a": 2}
+    alone = SharedIndex(None, pool="p", replica="r")
+    alone.observe_here("a", chain("xx"), Claim.CONFIRMED)
+    assert (await alone.match(chain("xx"))).blocks == {}
+
+
 async def test_many_writes_go_in_order_and_few_pipelines(replica: Replica, client: Redis, pool: str) -> None:
     one = await replica("r1")
     for number in range(600):
