@@ -49,10 +49,6 @@ class Claim(StrEnum):
     """Reachable once blocks are fetched from disks or other servers too; includes what the host has."""
 
 
-Evidence = Claim
-"""The older name of `Claim`."""
-
-
 class DegradedReason(StrEnum):
     """Why the shared index is not in use, and its stand-in in process answers."""
 
