@@ -173,8 +173,7 @@ class LoadSample:
     """Load as the engine reported it, at `fetched_at_s` of the registry's clock.
 
     `running` and `waiting` count requests, `kv_use` is a share from 0 to 1, `prefix_hits` and `prefix_queries` are
-    counters in tokens since the engine started, `evicted_tokens` another: what left the cache for want of room.
-    `started_at_s` is the engine's own wall clock at its start (Unix
+    counters in tokens since the engine started. `started_at_s` is the engine's own wall clock at its start (Unix
     seconds). What the engine does not report is None.
     """
 
@@ -184,7 +183,6 @@ class LoadSample:
     kv_use: float | None = None
     prefix_hits: float | None = None
     prefix_queries: float | None = None
-    evicted_tokens: float | None = None
     started_at_s: float | None = None
 
 

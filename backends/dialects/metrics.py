@@ -37,7 +37,6 @@ def names_read(dialect: Dialect) -> tuple[str, ...]:
         *names.kv_use,
         *names.prefix_hits,
         *names.prefix_queries,
-        *names.evicted_tokens,
         *names.started,
         *names.also,
     )
@@ -56,7 +55,6 @@ def load(dialect: Dialect, samples: Samples, fetched_at_s: float) -> LoadSample:
         kv_use=sum(use) / len(use) if use else None,
         prefix_hits=total(prepared, names.prefix_hits),
         prefix_queries=total(prepared, names.prefix_queries),
-        evicted_tokens=total(prepared, names.evicted_tokens),
         started_at_s=max(_values(prepared, names.started), default=None),
     )
 

@@ -57,7 +57,6 @@ SGLANG = Dialect(
         kv_use=("sglang:token_usage",),
         prefix_hits=(_CACHED,),
         prefix_queries=("sglang:prompt_tokens_total",),
-        evicted_tokens=("sglang:evicted_tokens_total",),
         also=(_PAGE_SIZE, _MAX_TOKENS, _CONFIG),
     ),
     health_paths=("/ready", "/health"),

@@ -45,7 +45,6 @@ class MetricNames:
     kv_use: tuple[str, ...] = ()
     prefix_hits: tuple[str, ...] = ()
     prefix_queries: tuple[str, ...] = ()
-    evicted_tokens: tuple[str, ...] = ()
     started: tuple[str, ...] = ("process_start_time_seconds",)
     also: tuple[str, ...] = ()
 

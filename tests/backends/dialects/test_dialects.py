@@ -57,9 +57,6 @@ sglang:prompt_tokens_total{model_name="m"} 1000.0
 sglang:cached_tokens_total{model_name="m",cache_source="device"} 300.0
 sglang:cached_tokens_total{model_name="m",cache_source="host"} 100.0
 sglang:cached_tokens_total{model_name="m",cache_source="total"} 400.0
-sglang:evicted_tokens_total{model_name="m",tp_rank="0",dp_rank="0"} 128.0
-sglang:evicted_tokens_total{model_name="m",tp_rank="0",dp_rank="1"} 64.0
-sglang:evicted_tokens_total{model_name="m",tp_rank="1",dp_rank="0"} 128.0
 sglang:page_size{model_name="m",tp_rank="0",dp_rank="0"} 64.0
 sglang:page_size{model_name="m",tp_rank="0",dp_rank="1"} 64.0
 sglang:max_total_num_tokens{model_name="m",tp_rank="0",dp_rank="0"} 640.0
@@ -210,7 +207,7 @@ def test_an_older_llamacpp_without_a_cached_counter_leaves_hits_unknown() -> Non
 
 def test_sglang_counts_each_rank_once_and_each_cached_token_once() -> None:
     assert read(SGLANG, SGLANG_PAGE) == LoadSample(
-        1.0, running=7, waiting=1, kv_use=0.5, prefix_hits=400.0, prefix_queries=1000.0, evicted_tokens=192.0
+        1.0, running=7, waiting=1, kv_use=0.5, prefix_hits=400.0, prefix_queries=1000.0
     )
     known = told(SGLANG, {}, SGLANG_PAGE, {"version": "0.5.23", "enable_cache_report": True})
     assert (known.block_size, known.capacity_blocks, known.version) == (64, 20, "0.5.23")
