@@ -1,7 +1,7 @@
 """What this replica has outstanding, when to say so, and what the others last said.
 
-    set ──> own ──(changed: after interval_s; else: every heartbeat_s)──> published
-    match's reply ──> others, for stale_after_s         total = own + others
+set ──> own ──(changed: after interval_s; else: every heartbeat_s)──> published
+match's reply ──> others, for stale_after_s         total = own + others
 """
 
 from collections.abc import Mapping
