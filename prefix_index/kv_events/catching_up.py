@@ -63,7 +63,7 @@ async def catch_up(follower: Follower, replay: Replay, wall: Callable[[], float]
             return False
         follower.counters.replays += 1
         async with aclosing(replay(follower.tracker.expected - 1)) as messages:
-            first = await anext(messages, None)
+            first = await _first(messages)
             if first is None or not follower.is_last(first):
                 return False
             hole = await _take_all(follower, messages, wall, tell=tell, hole=hole)
@@ -86,7 +86,7 @@ async def rebuild(
             follower.counters.replays += 1
             async with aclosing(replay(0 if reached is None else follower.tracker.expected)) as messages:
                 if reached is None:
-                    first = await anext(messages, None)
+                    first = await _first(messages)
                     if first is None:
                         follower.begin(0)  # the process has published nothing yet
                         return Rebuilt.WHOLE
@@ -102,6 +102,12 @@ async def rebuild(
         # What came before the silence stands; the next live message shows what is missing.
         pass
     return reached or Rebuilt.NOTHING
+
+
+async def _first(messages: AsyncGenerator[Message, None]) -> Message | None:
+    async for message in messages:
+        return message
+    return None
 
 
 async def _take_all(

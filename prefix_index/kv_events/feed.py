@@ -171,13 +171,14 @@ class Feed:
         """
         try:
             async with self._parts.sockets.subscribed(self.source, self._wake.set) as self._inbox:
-                self._watch = Watch(self.source, self._inbox, self._options)
+                self._watch = watch = Watch(self.source, self._inbox, self._options)
                 while True:
                     self._wake.clear()
+                    self._ask_for_lease(watch)
                     await self._turn(self._inbox)
                     self._say_state()
                     if not len(self._inbox) or not self._lease.is_held:
-                        await self._rest()
+                        await self._rest(watch)
         finally:
             self._inbox = self._watch = None
             self._parts.leases.give_back(self._lease)
@@ -185,7 +186,6 @@ class Feed:
     async def _turn(self, inbox: Inbox) -> None:
         """Whatever is to be done now."""
         self._follower.start_turn()
-        self._ask_for_lease(inbox)
         if self._term != self._lease.term:
             self._term, self._has_begun, self._retry_at_s = self._lease.term, False, float("inf")
         if not self._lease.is_held:
@@ -200,9 +200,12 @@ class Feed:
         await self._work_off(inbox)
         await self._follower.breathe()
 
-    async def _rest(self) -> None:
+    async def _rest(self, watch: Watch) -> None:
+        """Wait for news, and for what comes without any."""
         now_s = self._parts.clock()
-        until_s = min(self._retry_at_s, self._lease.until_s if self._lease.is_held else float("inf"))
+        until_s = self._retry_at_s
+        if self._lease.is_held:
+            until_s = min(until_s, self._lease.until_s, watch.away_at_s)
         self._is_resting = True
         with suppress(TimeoutError):
             async with asyncio.timeout(min(_LOOK_ROUND_S, max(0.0, until_s - now_s))):
@@ -213,11 +216,11 @@ class Feed:
         """Whether the lease is still the one that this was begun with."""
         return self._lease.is_held and self._lease.term == self._term
 
-    def _ask_for_lease(self, inbox: Inbox) -> None:
+    def _ask_for_lease(self, watch: Watch) -> None:
         """Who hears the engine wants to be its consumer; who does not leaves it to the others."""
-        if inbox.connection.publishers:
+        if watch.is_connected:
             self._parts.leases.want(self._lease)
-        elif self._watch is not None and self._watch.is_away:
+        elif watch.is_away:
             self._parts.leases.give_back(self._lease)
 
     def _reason_to_resync(self, inbox: Inbox) -> _Why | None:
@@ -321,8 +324,6 @@ class Feed:
     async def _retry(self) -> None:
         """Ask again for what nobody answered to. What was learnt since then stays, unless all is to be had."""
         self._retry_at_s = float("inf")
-        if self._follower.is_complete:
-            return
         reached = await rebuild(self._follower, self._replay, self._parts.wall, only_whole=True)
         if reached is Rebuilt.WHOLE:
             self.counters.resyncs += 1

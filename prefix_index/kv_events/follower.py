@@ -20,7 +20,7 @@ from xxhash import xxh3_64_intdigest
 from prefix_index.kv_events.feed_types import EventSink, FeedCounters, FeedOptions
 from prefix_index.kv_events.mirror import Mirror
 from prefix_index.kv_events.sequence import Arrival, SequenceTracker
-from prefix_index.kv_events.types import Change, Clear, Cleared, Event, Forget, Message, Observe, Removed, Stored
+from prefix_index.kv_events.types import Change, Cleared, Event, Forget, Message, Observe, Removed, Stored
 from prefix_index.types import TOKEN_BYTES, TokenIds
 
 PIECE_BLOCKS: Final = 128
@@ -156,7 +156,7 @@ class Follower:
                     self._has_told = True
                 case Forget(chain, from_block, claim):
                     self._sink.forget(self.holder, chain, from_block, claim)
-                case Clear():
+                case _:  # Clear
                     self.clear_index(even_if_untold=True)
             await self.breathe()
 

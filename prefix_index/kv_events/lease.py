@@ -173,8 +173,9 @@ class Leases:
                             Awaitable[object], node.eval(self._script, len(keys), *keys, self._replica, str(ttl_ms))
                         )
                     except redis_errors.MovedError as word:
-                        if isinstance(self._client, ClusterClient):
-                            self._client.moved(first, word)
+                        if not isinstance(self._client, ClusterClient):
+                            raise
+                        self._client.moved(first, word)
                         continue
                     return reply if isinstance(reply, list) else []
         except (redis_errors.RedisError, OSError, ValueError) as failure:

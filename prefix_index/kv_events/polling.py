@@ -182,11 +182,10 @@ class PollFeed:
             self._restart_seen = self._restart_seen or is_restart
             follower.begin(None)
             follower.clear_index(even_if_untold=is_restart)
-            arrival = follower.admit(batch.first, last=batch.last)
-        if arrival is Arrival.IN_ORDER:
-            follower.counters.batches += 1
-            follower.counters.skipped += batch.skipped
-            await follower.apply(batch.events)
+            follower.admit(batch.first, last=batch.last)
+        follower.counters.batches += 1
+        follower.counters.skipped += batch.skipped
+        await follower.apply(batch.events)
 
     async def _rename(self) -> None:
         """Other names for processes that were seen to come keep what is known of them."""

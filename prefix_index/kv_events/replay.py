@@ -9,7 +9,6 @@ The engine answers from the thread that publishes, and its ROUTER drops what its
 asks reads fast, and asks again from where something is missing.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator
 
@@ -47,11 +46,8 @@ async def replayed(
         except zmq.ZMQError as failure:
             raise EventsUnavailable(f"no replay from {url}: {failure.strerror}") from failure
         while True:
-            try:
-                async with asyncio.timeout(min(patience_s, ends_s - time.monotonic())):
-                    await readable(socket)
-            except TimeoutError:
-                raise EventsUnavailable(f"no end of a replay from {url} in time") from None
+            if not await readable(socket, within_s=min(patience_s, ends_s - time.monotonic())):
+                raise EventsUnavailable(f"no end of a replay from {url} in time")
             for frames in drained(socket, _DRAIN_MESSAGES):
                 try:
                     message = Message.from_replay(frames)

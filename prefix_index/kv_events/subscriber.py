@@ -39,7 +39,6 @@ MAX_MESSAGE_BYTES = 64 * MiB
 _INBOX_MESSAGES = 20_000
 _INBOX_BYTES = 64 * MiB
 _DRAIN_MESSAGES = 64
-_DRAIN_ROUNDS = 1_000
 _MOST_STRANGERS = 4
 _TOPIC_SHOWN = 80
 _REBIND_S = 1.0
@@ -283,9 +282,7 @@ class _Link:
         """
         if len(self._inboxes) > 1:
             return
-        for _ in range(_DRAIN_ROUNDS):
-            if not drained(socket, _DRAIN_MESSAGES):
-                break
+        drained(socket, _INBOX_MESSAGES)
         for inbox in self._inboxes:
             inbox.clear()
 
@@ -313,12 +310,16 @@ def _set_up(socket: "zmq.Socket[bytes]", url: str) -> None:
     socket.setsockopt(zmq.SUBSCRIBE, b"")
 
 
-async def readable(*sockets: "zmq.Socket[bytes]") -> None:
-    """Wait until one of these has a message. Each must be read until it is empty, or be waited for again."""
+async def readable(*sockets: "zmq.Socket[bytes]", within_s: float | None = None) -> bool:
+    """Wait until one of these has a message; False where none has `within_s`."""
     loop = asyncio.get_running_loop()
+    ends_s = None if within_s is None else loop.time() + within_s
     descriptors = [cast(int, socket.getsockopt(zmq.FD)) for socket in sockets]
     while not _any_readable(sockets):
+        if ends_s is not None and loop.time() >= ends_s:
+            return False
         stirred: asyncio.Future[None] = loop.create_future()
+        alarm = None if ends_s is None else loop.call_at(ends_s, _settle, stirred)
         for descriptor in descriptors:
             loop.add_reader(descriptor, _settle, stirred)
         try:
@@ -326,6 +327,9 @@ async def readable(*sockets: "zmq.Socket[bytes]") -> None:
         finally:
             for descriptor in descriptors:
                 loop.remove_reader(descriptor)
+            if alarm is not None:
+                alarm.cancel()
+    return True
 
 
 def drained(socket: "zmq.Socket[bytes]", at_most: int) -> list[list[bytes]]:

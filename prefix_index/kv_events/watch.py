@@ -62,9 +62,12 @@ class Watch:
     def is_away(self) -> bool:
         """Whether nobody has been there for so long that it is worth saying."""
         connection = self._inbox.connection
-        if self.is_connected:
-            return False
-        return connection.refusal is not None or connection.clock() - connection.since_s >= self._options.away_after_s
+        return not self.is_connected and (connection.refusal is not None or connection.clock() >= self.away_at_s)
+
+    @property
+    def away_at_s(self) -> float:
+        """When it will be away, unless somebody comes; infinity while somebody is there."""
+        return float("inf") if self.is_connected else self._inbox.connection.since_s + self._options.away_after_s
 
     @property
     def is_silent(self) -> bool:

@@ -1,7 +1,7 @@
 """Feeds in tests: an engine of letters, its publisher, a feed, and an index in process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ from prefix_index.types import Chain, Claim
 from tests.prefix_index.door import WITHIN_S, eventually
 from tests.prefix_index.kv_events.letters import ROOT, Letters
 from tests.prefix_index.kv_events.publisher import Publisher
+from tests.prefix_index.servers import free_ports
 
 BLOCK = 16
 HOLDER = "engine@1"
@@ -28,13 +29,25 @@ PATIENT = FeedOptions(replay_patience_s=10.0)
 """Patience that a loaded machine does not use up."""
 
 
+def urls() -> tuple[str, str]:
+    """Addresses for a publisher and its replays."""
+    live, replay = free_ports(2)
+    return f"tcp://127.0.0.1:{live}", f"tcp://127.0.0.1:{replay}"
+
+
 @dataclass
 class Sink:
     """An index in process that remembers what it was asked."""
 
     index: RadixIndex[str] = field(default_factory=RadixIndex)
     asked: list[str] = field(default_factory=list)
-    queued_writes: int = 0
+    waiting: int = 0
+    looks: int = 0
+
+    @property
+    def queued_writes(self) -> int:
+        self.looks += 1
+        return self.waiting
 
     def observe(self, holder: str, chain: Chain, claim: Claim) -> None:
         self.asked.append("observe")
@@ -63,20 +76,21 @@ def mirror() -> Mirror:
     return Mirror(lambda adapter, salt: ROOT if adapter is None and salt is None else None, BLOCK, 100_000)
 
 
-def parts_of(sink: Sink, options: FeedOptions = PATIENT, leases: Leases | None = None) -> FeedParts:
-    """What feeds of one process share; without leases each feed is its own consumer."""
-    return FeedParts(EventSockets(), leases or Leases(None, pool="p", replica="r"), sink, options)
+def parts_of(sink: Sink, options: FeedOptions = PATIENT) -> FeedParts:
+    """What feeds of one process share; each feed is its own consumer."""
+    return FeedParts(EventSockets(), Leases(None, pool="p", replica="r"), sink, options)
 
 
 @asynccontextmanager
 async def fed(
-    source: EventSource, sink: Sink, *, options: FeedOptions = PATIENT, leases: Leases | None = None
+    source: EventSource, sink: Sink, *, options: FeedOptions = PATIENT, others: Sequence[EventSource] = ()
 ) -> AsyncIterator[Feed]:
-    """A feed that runs, killed at the end."""
-    parts = parts_of(sink, options, leases)
+    """A feed that runs, and feeds of `others` with a holder of that name; killed at the end."""
+    parts = parts_of(sink, options)
     feed = Feed(source, name="engine", holder=HOLDER, mirror=mirror(), parts=parts)
+    more = [Feed(other, name="other", holder="other", mirror=mirror(), parts=parts) for other in others]
     async with asyncio.TaskGroup() as group:
-        runs = (parts.sockets.run(), parts.leases.run(), feed.run())
+        runs = (parts.sockets.run(), feed.run(), *(one.run() for one in more))
         tasks = [group.create_task(run) for run in runs]
         try:
             yield feed

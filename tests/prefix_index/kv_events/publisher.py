@@ -26,7 +26,7 @@ class Publisher:
     """Life after life of one engine: `start`, `publish`, `die`, `start`.
 
     `url` is bound unless `connects`; `keeps` batches are replayed at `replay_url`, in the older form without a topic if
-    `is_old`.
+    `is_old`, `answers_left` times.
     """
 
     url: str
@@ -38,7 +38,7 @@ class Publisher:
     next_sequence: int = 0
     buffer: deque[tuple[int, bytes]] = field(default_factory=deque)
     asked: list[int] = field(default_factory=list)
-    answers_replays: bool = True
+    answers_left: int = 1_000_000_000
     answer_with: list[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -134,7 +134,8 @@ class Publisher:
             for asker, _, start in drained(replays, 1):
                 first = int.from_bytes(start, "big")
                 self.asked.append(first)
-                if not self.answers_replays:
+                self.answers_left -= 1
+                if self.answers_left < 0:
                     continue
                 if self.answer_with is not None:
                     replays.send_multipart([asker, *self.answer_with])

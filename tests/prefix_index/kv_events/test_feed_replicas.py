@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prefix_index.kv_events.feed import Feed, FeedParts
 from prefix_index.kv_events.feed_types import FeedState
@@ -57,7 +57,7 @@ async def replica(
     async with connect(redis_url) as client, asyncio.TaskGroup() as group:
         index = SharedIndex(client, pool=pool, replica=name, options=PATIENT_INDEX)
         leases = Leases(client, pool=pool, replica=name, options=options)
-        parts = FeedParts(EventSockets(), leases, index, PATIENT)
+        parts = FeedParts(EventSockets(), leases, index, replace(PATIENT, away_after_s=0.3))
         feed = Feed(source, name="engine", holder=HOLDER, mirror=mirror(), parts=parts)
         runs = (parts.sockets.run(), index.run(), leases.run(), feed.run())
         running = Replica(feed, index, leases, [group.create_task(run) for run in runs])
@@ -137,3 +137,24 @@ async def test_a_replica_that_does_not_hear_the_engine_leaves_it_to_one_that_doe
             await deaf.claims("abc", 3)
             assert one.feed.state is FeedState.IN_STEP
             assert deaf.feed.counters.batches == 0
+
+
+async def test_a_replica_that_hears_the_engine_no_longer_leaves_it_to_one_that_does(server_url: str) -> None:
+    source, engine = a_source(), letters()
+    async with (
+        publishing(Publisher(source.url, source.replay_url)) as publisher,
+        replica(server_url, "one", source, pool="feeds cut", options=LONG) as one,
+    ):
+        publisher.publish(engine.store("abc", 0))
+        await one.claims("abc", 3)
+        # The same engine by another way, and the first way is cut.
+        other = a_source()
+        async with (
+            publishing(Publisher(other.url, other.replay_url)) as elsewhere,
+            replica(server_url, "two", other, pool="feeds cut", options=LONG) as two,
+        ):
+            await until(lambda: two.feed.state is FeedState.NOT_CONSUMER)
+            await publisher.die()
+            elsewhere.publish(engine.store("xy", 0))
+            await two.claims("xy", 2)
+            assert one.feed.state is FeedState.AWAY

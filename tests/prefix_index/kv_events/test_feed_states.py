@@ -137,13 +137,13 @@ async def test_sources_that_would_take_each_others_messages_are_refused() -> Non
 
 async def test_while_writes_wait_in_a_slow_index_the_feed_waits_too() -> None:
     there, replay = url(), url()
-    sink = Sink(queued_writes=10_000)
+    sink = Sink(waiting=10_000)
     async with (
         publishing(Publisher(there, replay)) as publisher,
         fed(EventSource(there, replay), sink) as feed,
     ):
         publisher.publish(letters().store("ab", 0))
-        await until(lambda: feed.mirror.blocks == 2)
+        await until(lambda: feed.mirror.blocks == 2 and sink.looks > 2)
         assert "observe" not in sink.asked
-        sink.queued_writes = 0
+        sink.waiting = 0
         await until(lambda: sink.run_of("ab") == 2)

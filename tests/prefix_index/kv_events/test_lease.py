@@ -199,6 +199,19 @@ async def test_a_lease_follows_a_pool_that_moves(answers: list[object], is_held:
         task.cancel()
 
 
+async def test_a_node_of_a_cluster_that_is_taken_for_a_server_gives_no_lease() -> None:
+    node = Node(redis_errors.MovedError("1 there:1"), [1])
+    leases = Leases(cast(Redis, node), pool="p", replica="r", options=LONG)
+    lease = leases.lease("e", ignore)
+    leases.want(lease)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(leases.run())
+        await eventually(lambda: len(node.answers) == 1)
+        assert not lease.is_held
+        await eventually(lambda: lease.is_held)
+        task.cancel()
+
+
 async def test_what_is_not_held_cannot_be_given_back() -> None:
     leases = Leases(None, pool="p", replica="r")
     mine, stranger = leases.lease("e", ignore), leases.lease("e", ignore)

@@ -4,11 +4,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from prefix_index.errors import EventsUnavailable
 from prefix_index.kv_events.feed_types import FeedOptions, FeedState
+from prefix_index.kv_events.lease import LeaseOptions, Leases
 from prefix_index.kv_events.polling import PolledCache, PollFeed
+from prefix_index.redis_clients import connect
 from prefix_index.types import Claim
+from tests.prefix_index.door import Door
 from tests.prefix_index.kv_events.feeding import HOLDER, Sink, letters, mirror, parts_of, until
 from tests.prefix_index.kv_events.letters import name_of, tokens_of
 
@@ -62,9 +66,9 @@ CREATED: dict[str, object] = {"type": "created", "num_blocks_per_cache_level": [
 
 
 @asynccontextmanager
-async def polled(engine: Engine, sink: Sink, ranks: int = 1) -> AsyncIterator[PollFeed]:
+async def polled(engine: Engine, sink: Sink, ranks: int = 1, options: FeedOptions = QUICK) -> AsyncIterator[PollFeed]:
     caches = {rank: PolledCache(HOLDER if not rank else f"{HOLDER}/{rank}", mirror()) for rank in range(ranks)}
-    feed = PollFeed(engine.poll, name="engine", caches=caches, parts=parts_of(sink, QUICK))
+    feed = PollFeed(engine.poll, name="engine", caches=caches, parts=parts_of(sink, options))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(feed.run())
         try:
@@ -176,3 +180,26 @@ async def test_an_engine_that_computes_and_has_no_events_is_silent() -> None:
         feed.worked(5_000, took_s=0.1)
         await until(lambda: feed.state is FeedState.SILENT)
         assert "event_buffer_max_size" in str(feed.why)
+
+
+async def test_before_the_first_answer_nothing_is_known() -> None:
+    engine, sink = Engine(), Sink()
+    engine.failure = EventsUnavailable("503 from the engine")
+    async with polled(engine, sink, options=FeedOptions(poll_s=0.005)) as feed:
+        await until(lambda: engine.polls > 1)
+        assert (feed.state, feed.why) == (FeedState.CONNECTING, None)
+
+
+async def test_without_a_lease_nothing_is_polled(door: Door) -> None:
+    engine, sink = Engine(), Sink()
+    await door.choose_port()
+    async with connect(door.url) as client, asyncio.TaskGroup() as group:
+        leases = Leases(client, pool="polled", replica="r", options=LeaseOptions(renew_s=0.01))
+        parts = replace(parts_of(sink, QUICK), leases=leases)
+        feed = PollFeed(engine.poll, name="e", caches={0: PolledCache(HOLDER, mirror())}, parts=parts)
+        tasks = [group.create_task(leases.run()), group.create_task(feed.run())]
+        assert (feed.state, engine.polls) == (FeedState.NOT_CONSUMER, 0)
+        await door.open()
+        await until(lambda: engine.polls > 0)
+        for task in tasks:
+            task.cancel()
