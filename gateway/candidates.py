@@ -117,7 +117,7 @@ class Candidates:
         known = known_at(standing.holder, standing.ranks, match)
         return Sent(
             endpoint_id=standing.endpoint_id,
-            holder=standing.holder,
+            holder=known.holder or standing.holder,
             chain=plan.chain,
             sent_s=sent_s,
             confirmed_blocks=known.confirmed_blocks,

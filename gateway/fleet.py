@@ -56,10 +56,10 @@ class Seat:
         self._reservation = reservation
         self._chain: Chain | None = None
 
-    def take(self, chain: Chain) -> None:
-        """The prompt is sent: the endpoint holds it from now on, as far as is known."""
+    def take(self, holder: str, chain: Chain) -> None:
+        """The prompt is sent: the endpoint's holder, of one rank, has it from now on, as far as is known."""
         self._chain = chain
-        self._fleet.dispatch(self._endpoint_id, chain)
+        self._fleet.dispatch(self._endpoint_id, holder, chain)
 
     def first_token(self) -> None:
         """The prompt is computed: its tokens no longer make others wait."""
@@ -149,12 +149,12 @@ class Fleet:
                 self._index.clear(cache)
             self._receipts.cleared(before)
 
-    def dispatch(self, endpoint_id: str, chain: Chain) -> None:
-        """A prompt is sent to an endpoint, which holds it from now on, as far as is known.
+    def dispatch(self, endpoint_id: str, holder: str, chain: Chain) -> None:
+        """A prompt is sent to an endpoint, whose `holder` has it from now on, as far as is known.
 
         What the prompt overwrites in an engine of slots is forgotten, where such engines have been seen to do that.
         """
-        holder, standing = self.holder_of(endpoint_id), self._standings.get(endpoint_id)
+        standing = self._standings.get(endpoint_id)
         if standing is not None and standing.facts.slots is not None:
             lost = self._slots.place(endpoint_id, holder, standing.facts.slots, chain)
             if lost is not None:

@@ -14,6 +14,8 @@ from prefix_index import Match
 class Known(msgspec.Struct, frozen=True, gc=False):
     """Of one prompt in one cache, in blocks, and how long ago the end of the confirmed run was last used."""
 
+    holder: str = ""
+    """Whose cache it is: the endpoint's holder, or that of another of its ranks."""
     confirmed_blocks: int = 0
     speculative_blocks: int = 0
     host_blocks: int = 0
@@ -56,4 +58,4 @@ def _known_of(holder: str, match: Match[str]) -> Known:
     host, disk = match.host.get(holder, 0), match.disk.get(holder, 0)
     if not (confirmed or speculative or host or disk):
         return NOTHING
-    return Known(confirmed, speculative, host, disk, match.ages_s.get(holder))
+    return Known(holder, confirmed, speculative, host, disk, match.ages_s.get(holder))

@@ -167,8 +167,8 @@ class Pipeline:
         parts.decisions.keep(request, exchange.plan, decision)
         exchange.attempt_begins(parts.clocks.wall())
         exchange.sent = parts.fleet.sent(decision.endpoint_id, exchange.plan, exchange.match, exchange.matched_s)
-        exchange.holder = exchange.sent.holder
-        exchange.seat.take(exchange.plan.chain)
+        exchange.holder = parts.fleet.holder_of(decision.endpoint_id)
+        exchange.seat.take(exchange.sent.holder, exchange.plan.chain)
         parts.receipts.dispatched(decision.endpoint_id, decision.uncached_tokens)
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
         parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)

@@ -4,9 +4,9 @@
                                                 +--> prompt_root --> chain       (equal roots: they may match)
     a KV event  engine, adapter, salt ----------+
 
-Token ids that are the engine's own need no fingerprint of a tokenizer or a template: equal ids are equal cache blocks,
-wherever the ids came from, and only so can a chain be derived from what an engine says it has stored. Bytes that stand
-in for tokens have a fingerprint of their own.
+Of token ids that are the engine's own it does not matter which tokenizer or template made them: equal ids are equal
+cache blocks, and only so can a chain be derived from what an engine says it has stored. Bytes that stand in for tokens
+are another kind of ids, and share no chain with them.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from backends import EndpointFacts, EndpointSnapshot
 from gateway.types import InferenceRequest, TokenSource
 from prefix_index import prompt_root
 
-_FINGERPRINTS: Final = {
+_TOKEN_KINDS: Final = {
     TokenSource.LOCAL: b"tokens",
     TokenSource.ENGINE: b"tokens",
     TokenSource.BYTES: b"bytes",
@@ -34,7 +34,7 @@ def root_of_request(
     return prompt_root(
         model=_first_name(base or request.model, endpoints),
         adapter="\n".join(adapters) if adapters else None,
-        fingerprint=_FINGERPRINTS[source],
+        kind=_TOKEN_KINDS[source],
         block_size=block_size,
         salt=salt.encode(),
     )
@@ -48,7 +48,7 @@ def root_of_event(facts: EndpointFacts, adapter: str | None, salt: str | None, b
     return prompt_root(
         model=names[0],
         adapter=adapter,
-        fingerprint=_FINGERPRINTS[TokenSource.ENGINE],
+        kind=_TOKEN_KINDS[TokenSource.ENGINE],
         block_size=block_size,
         salt=(salt or "").encode(),
     )

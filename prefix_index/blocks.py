@@ -24,16 +24,17 @@ _ROOT_SEED = 1337
 _ROOT_MAGIC = b"prefixgate root 1"
 
 
-def prompt_root(*, model: str, adapter: str | None, fingerprint: bytes, block_size: int, salt: bytes) -> bytes:
+def prompt_root(*, model: str, adapter: str | None, kind: bytes, block_size: int, salt: bytes) -> bytes:
     """Bytes that separate chains which must never match each other.
 
     Every field is written with its length before it, so no two different sets of fields give the same bytes;
-    no adapter (`None`) differs from an adapter named "". `salt` is opaque: the share group of the tenant.
+    no adapter (`None`) differs from an adapter named "". `kind` says what the ids are: b"tokens" of the engine or
+    b"bytes" in their place. `salt` is opaque: the share group of the tenant.
     """
     fields = (
         model.encode(),
         b"" if adapter is None else b"+" + adapter.encode(),
-        fingerprint,
+        kind,
         struct.pack("<I", block_size),
         salt,
     )
@@ -88,6 +89,22 @@ def root_hash(root: bytes) -> int:
 def last_hash(hashes: bytes) -> int:
     """The last of packed `hashes`, of which there is at least one: all that a chain needs to go on."""
     return int.from_bytes(hashes[-HASH_BYTES:], "little")
+
+
+def common_blocks(one: bytes, other: bytes) -> int:
+    """Leading blocks that two chains share, given as packed hashes of one block size.
+
+    One hash equal means all before it equal, so a binary search needs O(log blocks) comparisons.
+    """
+    low, high = 0, min(len(one), len(other)) // HASH_BYTES
+    while low < high:
+        middle = (low + high + 1) // 2
+        place = slice((middle - 1) * HASH_BYTES, middle * HASH_BYTES)
+        if one[place] == other[place]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def require_whole_tokens(tokens: bytes, block_size: int) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from prefix_index.blocks import common_blocks
 from prefix_index.types import HASH_BYTES, Chain, Claim, Match
 from prefix_index.write_queue import Write
 
@@ -50,19 +51,6 @@ def with_pending(found: Match[str], chain: Chain, writes: Sequence[Write]) -> Ma
         host=runs[Claim.HOST],
         disk=runs[Claim.DISK],
     )
-
-
-def common_blocks(one: bytes, other: bytes) -> int:
-    """Leading blocks that two chains share. One hash equal means all before it equal: O(log blocks) comparisons."""
-    low, high = 0, min(len(one), len(other)) // HASH_BYTES
-    while low < high:
-        middle = (low + high + 1) // 2
-        place = slice((middle - 1) * HASH_BYTES, middle * HASH_BYTES)
-        if one[place] == other[place]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _apply(write: Write, runs: dict[str, int], shared: int) -> None:

@@ -17,7 +17,8 @@ Costs: O(slots · log blocks) a prompt; keeps the chain of one prompt for each s
 
 from dataclasses import dataclass
 
-from prefix_index.types import HASH_BYTES, Chain
+from prefix_index.blocks import common_blocks
+from prefix_index.types import Chain
 
 SIMILARITY = 0.1
 """Share of a prompt that must be in a slot for it to be taken on that account: `--slot-prompt-similarity`."""
@@ -55,7 +56,7 @@ class SlotBook:
         self._slots.append(_Slot(chain))
         if given_up is None:
             return None
-        kept = max(common_blocks(given_up, slot.chain) for slot in self._slots)
+        kept = max(common_blocks(given_up.hashes, slot.chain.hashes) for slot in self._slots)
         return (given_up, kept) if kept < len(given_up) else None
 
     def free(self, chain: Chain) -> None:
@@ -67,7 +68,7 @@ class SlotBook:
     def _taken_by(self, chain: Chain) -> Chain | None:
         """Remove a slot, and return its chain, for the prompt to take its place; None where one is empty still."""
         idle = [slot for slot in self._slots if not slot.busy]
-        alike = [common_blocks(chain, slot.chain) * chain.block_size for slot in idle]
+        alike = [common_blocks(chain.hashes, slot.chain.hashes) * chain.block_size for slot in idle]
         most = max(alike, default=0)
         if most > SIMILARITY * chain.prompt_tokens:
             taken = idle[alike.index(most)]
@@ -77,16 +78,3 @@ class SlotBook:
             taken = (idle or self._slots)[0]
         self._slots.remove(taken)
         return taken.chain
-
-
-def common_blocks(one: Chain, other: Chain) -> int:
-    """How many leading blocks two chains of one block size share: a hash names all before it. O(log blocks)."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        at = slice((middle - 1) * HASH_BYTES, middle * HASH_BYTES)
-        if one.hashes[at] == other.hashes[at]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -74,7 +74,7 @@ def working_set(requests: Iterable[PlannedRequest], text: ModelText, *, model: s
         root = prompt_root(
             model=model,
             adapter=None,
-            fingerprint=text.fingerprint,
+            kind=b"tokens",
             block_size=block_size,
             salt=SHARE_GROUPS[request.tenant].encode(),
         )

@@ -4,10 +4,10 @@
     |--- speculative --------|                      sent there, being computed now: it will be there
     |--- host, disk ------------------------|       to be fetched first: worth a part of its computation
     cost:     speculative + p x the rest            seconds are weighed by what happens on average
-    records:  all of it where p >= 0.5, else 0      a client is told what is most likely: the median, not the average
+    records:  confirmed where p >= 0.5, else 0      a client is told what is most likely: the median, not the average
 
-A speculation comes true once the prompt is computed: until then it may not be told as expected, yet sending the same
-prompt elsewhere would compute it twice, so to the cost it counts at once.
+A speculation comes true once its prompt is computed, and is confirmed then, by the first token: before that it may not
+be told as expected, yet sending the same prompt elsewhere would compute it twice, so to the cost it counts at once.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from gateway.scheduling.cost import expected_cached_tokens
 LIKELY = 0.5
 HOST_WORTH = 0.9
 """What a token in the host's memory saves of its computation. A model of 70 B on four GPUs computes 12,000 tokens a
-second, which is 4 GB of cache; PCIe 4 fetches 20 to 25, PCIe 5 45 to 55 (architecture of both, not measured here)."""
+second, which is 4 GB of cache, and fetches 20 to 50 over 16 lanes of PCIe 4 or 5. Assumed from those, not measured."""
 DISK_WORTH = 0.5
 """The same for NVMe (3 to 12 GB a second) and other servers' memory."""
 
@@ -26,17 +26,14 @@ DISK_WORTH = 0.5
 class Coverage:
     """What is known of one prompt at one endpoint.
 
-    `survival` is the probability that the confirmed run is still there, where there is one. `speculation_age_s` says
-    how long ago the speculation was made (None: unknown), `prefill_s` how long it takes until it is computed.
-    `withheld_tokens` is what the engine always reports less than it has (a block, where it predicts several tokens).
-    `host_blocks` and `disk_blocks` are runs that are to be had from slower memories, which only events tell of.
+    `survival` is the probability that the confirmed run is still there, where there is one. `withheld_tokens` is what
+    the engine always reports less than it has (a block, where it predicts several tokens). `host_blocks` and
+    `disk_blocks` are runs that are to be had from slower memories, which only events tell of.
     """
 
     confirmed_blocks: int = 0
     speculative_blocks: int = 0
     survival: float = 1.0
-    speculation_age_s: float | None = None
-    prefill_s: float = 0.0
     withheld_tokens: int = 0
     host_blocks: int = 0
     disk_blocks: int = 0
@@ -56,8 +53,6 @@ def expectation(
         for blocks in (known.confirmed_blocks, known.speculative_blocks, known.host_blocks, known.disk_blocks)
     )
     expected = max(confirmed if known.survival >= LIKELY else 0, host, disk)
-    if known.speculation_age_s is not None and known.speculation_age_s > known.prefill_s:
-        expected = max(expected, speculative)
     near = max(confirmed, speculative)
     average = speculative + known.survival * (near - speculative)
     return expected, average + HOST_WORTH * max(host - near, 0) + DISK_WORTH * max(disk - max(near, host), 0)

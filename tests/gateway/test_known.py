@@ -14,15 +14,15 @@ def test_the_runs_of_an_endpoint_are_those_of_its_holder() -> None:
     match = Match(
         blocks={"e@1": 2}, speculative={"e@1": 5}, host={"e@1": 3}, disk={"e@1": 4}, ages_s={"e@1": 7.5, "f@1": 1.0}
     )
-    assert known_at("e@1", 1, match) == Known(2, 5, 3, 4, 7.5)
+    assert known_at("e@1", 1, match) == Known("e@1", 2, 5, 3, 4, 7.5)
     assert known_at("e@1", 1, match).reach_blocks == 5
 
 
 def test_of_several_ranks_the_one_that_reaches_furthest_counts() -> None:
     match = Match(blocks={"e@1": 2, "e@1/1": 3, "e@1/2": 9}, host={"e@1": 6})
-    assert known_at("e@1", 1, match) == Known(confirmed_blocks=2, host_blocks=6)
-    assert known_at("e@1", 2, match) == Known(confirmed_blocks=2, host_blocks=6)
-    assert known_at("e@1", 3, match) == Known(confirmed_blocks=9)
+    assert known_at("e@1", 1, match) == Known("e@1", confirmed_blocks=2, host_blocks=6)
+    assert known_at("e@1", 2, match) == Known("e@1", confirmed_blocks=2, host_blocks=6)
+    assert known_at("e@1", 3, match) == Known("e@1/2", confirmed_blocks=9)
 
 
 def test_rank_zero_has_the_name_itself() -> None:

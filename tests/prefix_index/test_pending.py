@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from prefix_index.embedded import EmbeddedServer
 from prefix_index.index_options import SharedIndexOptions
-from prefix_index.pending import MOST_PENDING, common_blocks, with_pending
+from prefix_index.pending import MOST_PENDING, with_pending
 from prefix_index.radix import RadixIndex
 from prefix_index.redis_clients import connect
 from prefix_index.redis_wire import Call
@@ -71,14 +71,6 @@ def test_what_is_on_its_way_was_used_just_now_and_the_rest_is_as_old_as_it_was()
     laid_over = with_pending(found, chain("abc"), pending)
     assert laid_over.blocks == {"A": 3, "B": 1, "D": 2}
     assert laid_over.ages_s == {"A": 0.0, "B": 8.0, "D": 0.0}
-
-
-@given(st.text("ab", max_size=40), st.text("ab", max_size=40))
-def test_chains_share_as_many_blocks_as_prompts_share_letters(one: str, other: str) -> None:
-    shared = next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
-    assert common_blocks(chain(one).hashes, chain(other).hashes) == (
-        min(len(one), len(other)) if shared is None else shared
-    )
 
 
 def test_of_a_long_queue_the_latest_count() -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefix_index.blocks import chain_of
-from prefix_index.slots import SlotBook, common_blocks
+from prefix_index.blocks import chain_of, common_blocks
+from prefix_index.slots import SlotBook
 from prefix_index.types import Chain, TokenIds
 
 BLOCK = 4
@@ -84,7 +84,7 @@ def test_common_blocks_are_the_leading_ones(one: str, other: str) -> None:
     alike = 0
     while alike < min(len(one), len(other)) and one[alike] == other[alike]:
         alike += 1
-    assert common_blocks(chain(one), chain(other)) == alike
+    assert common_blocks(chain(one).hashes, chain(other).hashes) == alike
 
 
 @given(st.integers(1, 3), st.lists(st.text("abc", min_size=1, max_size=6), max_size=20))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.scheduling.expectation import Coverage, expectation
+from gateway.scheduling.expectation import DISK_WORTH, HOST_WORTH, Coverage, expectation
 
 
 def expected(known: Coverage, prompt_tokens: int = 1000, engine_block: int | None = 16) -> tuple[int, float]:
@@ -20,13 +20,18 @@ def test_a_run_that_is_more_likely_there_than_not_is_told_whole_and_weighed_by_h
     assert expected(Coverage()) == (0, 0)
 
 
-def test_a_speculation_is_weighed_whole_and_told_once_it_must_have_come_true() -> None:
-    assert expected(Coverage(0, 10, speculation_age_s=1, prefill_s=2)) == (0, 160)
-    assert expected(Coverage(0, 10, speculation_age_s=3, prefill_s=2)) == (160, 160)
-    assert expected(Coverage(0, 10, speculation_age_s=None, prefill_s=0)) == (0, 160)
-    assert expected(Coverage(20, 10, survival=0.5, speculation_age_s=1, prefill_s=2)) == (320, 160 + 80)
-    assert expected(Coverage(20, 10, survival=0.25, speculation_age_s=3, prefill_s=2)) == (160, 160 + 40)
+def test_a_speculation_is_weighed_whole_and_not_told() -> None:
+    assert expected(Coverage(0, 10)) == (0, 160)
+    assert expected(Coverage(20, 10, survival=0.5)) == (320, 160 + 80)
     assert expected(Coverage(5, 10, survival=0.25)) == (0, 160)
+
+
+def test_what_slower_memories_have_is_told_whole_and_weighed_in_part() -> None:
+    assert expected(Coverage(10, host_blocks=20)) == pytest.approx((320, 160 + HOST_WORTH * 160))
+    assert expected(Coverage(10, disk_blocks=20)) == pytest.approx((320, 160 + DISK_WORTH * 160))
+    both = Coverage(10, survival=0.25, host_blocks=20, disk_blocks=30)
+    assert expected(both) == pytest.approx((480, 40 + HOST_WORTH * 160 + DISK_WORTH * 160))
+    assert expected(Coverage(20, host_blocks=10, disk_blocks=10)) == (320, 320)
 
 
 def test_a_prompt_is_never_reused_whole_and_by_blocks_of_the_engine_only() -> None:
@@ -43,8 +48,8 @@ coverages = st.builds(
     confirmed_blocks=st.integers(0, 100),
     speculative_blocks=st.integers(0, 100),
     survival=st.floats(0, 1),
-    speculation_age_s=st.none() | st.floats(0, 100),
-    prefill_s=st.floats(0, 100),
+    host_blocks=st.integers(0, 100),
+    disk_blocks=st.integers(0, 100),
     withheld_tokens=st.sampled_from([0, 1, 16]),
 )
 
@@ -54,7 +59,7 @@ def test_both_are_below_the_prompt_and_no_more_than_what_is_known(
     known: Coverage, prompt_tokens: int, engine_block: int | None
 ) -> None:
     told, average = expected(known, prompt_tokens, engine_block)
-    most = 16 * max(known.confirmed_blocks, known.speculative_blocks)
+    most = 16 * max(known.confirmed_blocks, known.speculative_blocks, known.host_blocks, known.disk_blocks)
     assert 0 <= told <= min(most, max(prompt_tokens - 1, 0))
     assert 0 <= average <= min(most, max(prompt_tokens - 1, 0))
 
