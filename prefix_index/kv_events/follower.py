@@ -27,7 +27,7 @@ PIECE_BLOCKS: Final = 128
 """Blocks that the mirror takes at one go."""
 
 _HOLD_BACK_S: Final = 0.01
-_BLOCKS_TO_RETELL_AT_ONCE: Final = 4_096
+_BLOCKS_TO_RETELL_AT_ONCE: Final = 2_048
 
 
 class Follower:
