@@ -140,9 +140,7 @@ class TokenBench:
         times.append(clock())
         tokens = encoding.finish()
         times.append(clock())
-        root = prompt_root(
-            model=request.model, adapter=None, fingerprint=text.fingerprint, block_size=BLOCK_SIZE, salt=b"bench"
-        )
+        root = prompt_root(model=request.model, adapter=None, kind=b"tokens", block_size=BLOCK_SIZE, salt=b"bench")
         chain = self.memo.chain_of(tokens, root, BLOCK_SIZE)
         times.append(clock())
         cpu_ns = time.process_time_ns() - cpu_began

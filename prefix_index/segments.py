@@ -121,7 +121,6 @@ class SegmentedTokenizer:
     def __init__(self, whole: WholeTokenizer, cache: SegmentCache) -> None:
         """Tries the tokenizer out; some 20 ms."""
         self.whole = whole
-        self.fingerprint = whole.fingerprint
         self._cache = cache
         self._cut_ids = {token.encode(): ids for token, ids in whole.cut_tokens.items()}
         self._cut = _any_of(whole.cut_tokens)

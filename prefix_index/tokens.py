@@ -17,7 +17,6 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
@@ -34,10 +33,6 @@ from prefix_index.types import TokenIds
 
 class WholeTokenizer(Protocol):
     """A tokenizer that takes a text whole. Safe to call from several threads."""
-
-    @property
-    def fingerprint(self) -> bytes:
-        """Digest of everything that decides the ids."""
 
     @property
     def cut_tokens(self) -> Mapping[str, TokenIds]:
@@ -79,12 +74,11 @@ class AddedTokenSpec:
 class HuggingFaceTokenizer:
     """A `tokenizer.json`. Padding and truncation that the file may ask for are off, as in engines."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, fingerprint: bytes, fast: BytePairs | None = None) -> None:
+    def __init__(self, inner: tokenizers.Tokenizer, fast: BytePairs | None = None) -> None:
         """`fast` gives the same ids for texts without added tokens."""
         inner.no_padding()
         inner.no_truncation()
         self._inner = inner
-        self.fingerprint = fingerprint
         self.cut_tokens = _cut_tokens(inner)
         added = {token.content for token in inner.get_added_tokens_decoder().values()}
         self._fast = fast if added == self.cut_tokens.keys() else None
@@ -92,17 +86,13 @@ class HuggingFaceTokenizer:
 
     @classmethod
     def from_file(cls, path: Path, added_tokens: Sequence[AddedTokenSpec] = ()) -> "HuggingFaceTokenizer":
-        """Load a `tokenizer.json`; its bytes, and tokens added to it, are the fingerprint.
-
-        Raises `TokenizerUnavailable`.
-        """
+        """Load a `tokenizer.json` and add what it lacks of `added_tokens`. Raises `TokenizerUnavailable`."""
         data = _read(path)
-        digest = blake2b(data, digest_size=16)
         with _faults_of(path, "tokenizer.json"):
             inner = tokenizers.Tokenizer.from_buffer(data)
-            digest.update("".join(map(repr, _add_tokens(inner, added_tokens))).encode())
+            _add_tokens(inner, added_tokens)
             inner.encode("")  # tokens around a text that the file does not have show here first
-            return cls(inner, digest.digest(), byte_pairs(data, inner))
+            return cls(inner, byte_pairs(data, inner))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """Token ids of `text`."""
@@ -119,9 +109,8 @@ class HuggingFaceTokenizer:
 class TiktokenTokenizer:
     """A tiktoken encoding. It has no tokens of its own to add around a text."""
 
-    def __init__(self, encoding: tiktoken.Encoding, fingerprint: bytes) -> None:
+    def __init__(self, encoding: tiktoken.Encoding) -> None:
         self._encoding = encoding
-        self.fingerprint = fingerprint
         self.cut_tokens = {
             text: pack(array("I", encoding.encode(text, allowed_special="all"))) for text in encoding.special_tokens_set
         }
@@ -140,8 +129,7 @@ class TiktokenTokenizer:
             inner = tiktoken.Encoding(
                 encoding, pat_str=rules.pattern, mergeable_ranks=_ranks(data), special_tokens=dict(rules.special_tokens)
             )
-        # The rules are code of ours: the name stands for them.
-        return cls(inner, blake2b(data, digest_size=16, person=encoding.encode()[:16]).digest())
+        return cls(inner)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """Token ids of `text`; `add_special_tokens` changes nothing.
@@ -197,8 +185,8 @@ def _ranks(data: bytes) -> dict[bytes, int]:
     return ranks
 
 
-def _add_tokens(inner: tokenizers.Tokenizer, wanted: Sequence[AddedTokenSpec]) -> list[AddedTokenSpec]:
-    """Add what `inner` lacks, in order; returns that."""
+def _add_tokens(inner: tokenizers.Tokenizer, wanted: Sequence[AddedTokenSpec]) -> None:
+    """Add what `inner` lacks, in order."""
     known = {token.content: token for token in inner.get_added_tokens_decoder().values()}
     missing: dict[str, AddedTokenSpec] = {}
     for spec in wanted:
@@ -206,7 +194,6 @@ def _add_tokens(inner: tokenizers.Tokenizer, wanted: Sequence[AddedTokenSpec]) -
         if spec.text and spec.text not in missing and (same is None or (spec.must_differ and _differs(spec, same))):
             missing[spec.text] = spec
     inner.add_tokens([_added_token(spec) for spec in missing.values()])
-    return list(missing.values())
 
 
 def _differs(spec: AddedTokenSpec, token: tokenizers.AddedToken) -> bool:

@@ -8,9 +8,7 @@ Whatever goes wrong, endless loops and recursion included, is `TemplateFailed` (
 Cost: some 10 µs a message with plain templates.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import blake2b
 
 import jinja2
 
@@ -38,8 +36,7 @@ class ChatTemplate:
     """One compiled chat template with the special tokens of its model (`bos_token`, `eos_token`, ...).
 
     `content_format` is what it wants in `message.content` (`content_format_of_names` by SGLang's rule);
-    `knows_developer` whether it handles that role; `fingerprint` is 16 bytes over source and special tokens.
-    `language` is the dialect of Jinja that its engine speaks.
+    `knows_developer` whether it handles that role. `language` is the dialect of Jinja that its engine speaks.
     Immutable, safe to share between threads. Raises `TemplateFailed` when `source` is not a template.
     """
 
@@ -64,7 +61,6 @@ class ChatTemplate:
             # Python's own compiler has limits too, such as 20 nested loops.
             raise TemplateFailed("the template is nested too deeply") from None
         self.knows_developer = '"developer"' in source or "'developer'" in source
-        self.fingerprint = _fingerprint(source, self.special_tokens)
         self._template = jinja2.Template.from_code(environment, code, environment.make_globals(None))
 
     def in_language(self, language: type[ChatEnvironment]) -> "ChatTemplate":
@@ -122,9 +118,3 @@ def _joined(pieces: Iterable[str]) -> str:
 
 def _reason(error: jinja2.TemplateError) -> str:
     return (error.message or type(error).__name__)[:MAX_REASON_CHARS]
-
-
-def _fingerprint(source: str, special_tokens: Mapping[str, object]) -> bytes:
-    digest = blake2b(source.encode("utf-8", "surrogatepass"), digest_size=16)
-    digest.update(json.dumps(special_tokens, sort_keys=True).encode())
-    return digest.digest()

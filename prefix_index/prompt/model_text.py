@@ -4,13 +4,12 @@ PromptView --template--> Rendered --segments--> Encoding --> TokenIds
      `--(a plain prompt, or ids already)-----^
 
 Engines render one chat differently, so there is a variant for each kind of them (`for_engine`): same tokenizer, same
-cache, same templates, and a fingerprint of its own.
+cache, same templates.
 """
 
 import copy
 from collections.abc import Mapping
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 
 from prefix_index.errors import TemplateFailed, UnsupportedContent
@@ -39,9 +38,8 @@ class ModelText:
     `templates` by name: "tool_use" is taken for requests with tools where there is one, else "default"; none is fine
     for a model that only completes. `tokenizer` is None where only the engine has one: then only token ids are prompts.
     `needs_engine` names why chats (and without tokenizer, texts) must be tokenised by the engine; None where they need
-    not. `now` is the engine's wall clock for templates that write the date. `fingerprint` digests all of it: models
-    that differ in anything here share no chain. Nothing is shared between two of these, the cache included, unless one
-    is the other's variant.
+    not. `now` is the engine's wall clock for templates that write the date. Nothing is shared between two of these, the
+    cache included, unless one is the other's variant.
     """
 
     def __init__(
@@ -124,11 +122,6 @@ class ModelText:
         self._renderer = renderer
         self._chats = {name: ChatRenderer(template, renderer) for name, template in self.templates.items()}
         self._variants[renderer] = self
-        digest = blake2b(b"" if self.tokenizer is None else self.tokenizer.fingerprint, digest_size=16)
-        for name in sorted(self.templates):
-            digest.update(len(name).to_bytes(4, "little") + name.encode() + self.templates[name].fingerprint)
-        digest.update(renderer.encode())
-        self.fingerprint = digest.digest()
 
     def _with_first_token(self, rendered: Rendered, template: str) -> Rendered:
         """llama.cpp's tokenizer puts its first token in front of chats too, in place of one the template wrote."""

@@ -53,9 +53,7 @@ def test_tiktoken_is_timed_on_the_very_same_tokens(text: str) -> None:
 def test_a_run_ends_at_the_chain_of_the_whole_text(bench: TokenBench) -> None:
     messages = conversation(read_text("japanese"), SMALL, random.Random(3))
     first, later, again = (bench.run(chat_body(some)) for some in (messages[:-2], messages, messages))
-    root = prompt_root(
-        model="smollm2", adapter=None, fingerprint=bench.text.fingerprint, block_size=tokens.BLOCK_SIZE, salt=b"bench"
-    )
+    root = prompt_root(model="smollm2", adapter=None, kind=b"tokens", block_size=tokens.BLOCK_SIZE, salt=b"bench")
     whole = tokenizers.Tokenizer.from_file(str(ensure_model("smollm2") / "tokenizer.json"))
     assert later.chain == chain_of(pack(array("I", whole.encode(later.text).ids)), root, tokens.BLOCK_SIZE)
     assert first.new_bytes > later.new_bytes > again.new_bytes == 0

@@ -10,7 +10,7 @@ from xxhash import xxh3_64_intdigest
 from prefix_index.blocks import chain_of, extend, prompt_root
 from prefix_index.types import Chain, TokenIds
 
-ROOT = prompt_root(model="llama", adapter=None, fingerprint=b"\x01\x02", block_size=4, salt=b"tenant")
+ROOT = prompt_root(model="llama", adapter=None, kind=b"\x01\x02", block_size=4, salt=b"tenant")
 
 token_lists = st.lists(st.integers(0, 3) | st.integers(0, 2**32 - 1), max_size=40)
 
@@ -49,10 +49,10 @@ def test_the_chain_follows_its_definition_step_by_step() -> None:
 
 def test_roots_that_differ_in_one_field_differ() -> None:
     roots = {
-        prompt_root(model=model, adapter=adapter, fingerprint=fingerprint, block_size=block_size, salt=salt)
+        prompt_root(model=model, adapter=adapter, kind=kind, block_size=block_size, salt=salt)
         for model in ("m", "ma")
         for adapter in (None, "", "a")
-        for fingerprint in (b"", b"a")
+        for kind in (b"", b"a")
         for block_size in (16, 64)
         for salt in (b"", b"a")
     }
@@ -62,7 +62,7 @@ def test_roots_that_differ_in_one_field_differ() -> None:
 @given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3) | st.none(), st.binary(max_size=3)), unique=True))
 def test_no_two_sets_of_fields_share_a_root(fields: list[tuple[str, str | None, bytes]]) -> None:
     roots = {
-        prompt_root(model=model, adapter=adapter, fingerprint=salt, block_size=16, salt=salt)
+        prompt_root(model=model, adapter=adapter, kind=salt, block_size=16, salt=salt)
         for model, adapter, salt in fields
     }
     assert len(roots) == len(fields)
@@ -108,7 +108,7 @@ def test_a_block_size_no_prompt_reaches_gives_no_blocks() -> None:
 
 
 def test_two_roots_share_no_block() -> None:
-    other = prompt_root(model="llama", adapter=None, fingerprint=b"\x01\x02", block_size=4, salt=b"other")
+    other = prompt_root(model="llama", adapter=None, kind=b"\x01\x02", block_size=4, salt=b"other")
     tokens = packed(list(range(64)))
     assert not set(hashes(chain_of(tokens, ROOT, 4))) & set(hashes(chain_of(tokens, other, 4)))
 

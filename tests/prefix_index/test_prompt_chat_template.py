@@ -202,14 +202,3 @@ def test_what_has_no_text_cannot_be_continued(messages: Messages) -> None:
 def test_a_message_that_the_template_drops_cannot_be_continued() -> None:
     with pytest.raises(TemplateFailed, match=r"leaves out|does not look"):
         ChatTemplate("x").render(USER, {}, continue_final_message=True)
-
-
-def test_the_fingerprint_tells_sources_and_special_tokens_apart() -> None:
-    prints = {
-        ChatTemplate("a").fingerprint,
-        ChatTemplate("b").fingerprint,
-        ChatTemplate("a", {"bos_token": "<s>"}).fingerprint,
-        ChatTemplate("a", {"bos_token": "<t>"}).fingerprint,
-    }
-    assert len(prints) == 4
-    assert ChatTemplate("a").fingerprint in prints

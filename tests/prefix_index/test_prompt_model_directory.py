@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from prefix_index.errors import TemplateFailed, TokenizerUnavailable, UnsupportedContent
-from prefix_index.prompt import PromptView, Renderer, Unsupported, load_model_text
+from prefix_index.prompt import PromptView, Unsupported, load_model_text
 from prefix_index.prompt.model_directory import read_model_files
 from tests.prefix_index.prompt_data import ids, model_directory, text_of
 
@@ -78,15 +78,6 @@ def test_models_whose_engines_render_by_code_are_known_not_to_be_known(directory
     assert caught.value.kind == Unsupported.CUSTOM_ENCODER
     (directory / "own.jinja").write_text("own", encoding="utf-8")
     assert text_of(load_model_text(directory, directory / "own.jinja"), HI) == "own"
-
-
-def test_the_fingerprint_covers_tokenizer_template_and_renderer(directory: Path) -> None:
-    put(directory, "tokenizer_config.json", {"chat_template": "a"})
-    prints = {load_model_text(directory).fingerprint, load_model_text(directory, renderer=Renderer.PLAIN).fingerprint}
-    put(directory, "tokenizer_config.json", {"chat_template": "b"})
-    prints.add(load_model_text(directory).fingerprint)
-    assert len(prints) == 3
-    assert load_model_text(directory).fingerprint in prints
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ class Counting:
 
     def __init__(self, inner: WholeTokenizer) -> None:
         self._inner = inner
-        self.fingerprint = inner.fingerprint
         self.cut_tokens: Mapping[str, TokenIds] = inner.cut_tokens
         self.asked: list[str] = []
 
@@ -72,7 +71,7 @@ def small_tokenizer(change: Callable[[tokenizers.Tokenizer], None]) -> HuggingFa
     )
     inner.train_from_iterator(["Hello world, hello there", "it's 123 日本語 中文", "two  spaces\n\nlines"], trainer)
     change(inner)
-    return HuggingFaceTokenizer(inner, b"small")
+    return HuggingFaceTokenizer(inner)
 
 
 def nothing(inner: tokenizers.Tokenizer) -> None:
@@ -227,7 +226,7 @@ def test_a_text_longer_than_any_conversation_is_one_segment_and_not_cut_on_the_l
 
 def test_a_tokenizer_without_cut_tokens_is_one_segment() -> None:
     words = tokenizers.Tokenizer(models.WordLevel({"?": 0, "abcd": 7}, unk_token="?"))
-    tokenizer = SegmentedTokenizer(HuggingFaceTokenizer(words, b"words"), SegmentCache(1 << 20))
+    tokenizer = SegmentedTokenizer(HuggingFaceTokenizer(words), SegmentCache(1 << 20))
     assert not tokenizer.whole.cut_tokens
     assert tokenizer.encode("abcd", add_special_tokens=True) == (7).to_bytes(4, "little")
 
@@ -252,7 +251,6 @@ def test_longest_cut_token_wins_where_two_begin(tmp_path: Path) -> None:
 class Whimsical:
     """A tokenizer with special tokens around a text that depend on it."""
 
-    fingerprint = b"whimsical"
     cut_tokens: Mapping[str, TokenIds] = {"<x>": TokenIds(b"xxxx")}
 
     def __init__(self, around: Callable[[bytes], bytes]) -> None:
@@ -296,4 +294,3 @@ def test_two_models_never_share_a_cache() -> None:
     one, other = load_model_text(model_directory()), load_model_text(model_directory(), DATA / "smollm2.jinja")
     ids(one, chats()[0].view)
     assert len(other.cache) == 0
-    assert one.fingerprint != other.fingerprint

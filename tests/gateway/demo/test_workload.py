@@ -37,7 +37,6 @@ def plan(seed: int = 1, **changes: int) -> Workload:
 class BytesTokenizer:
     """Every byte is a token: enough to count blocks by hand."""
 
-    fingerprint = b"bytes"
     exact = True
     cut_tokens: Mapping[str, TokenIds] = {}
 

@@ -22,7 +22,7 @@ SALTS = {None: b"nobody's", "tenant-a": b"group a", "tenant-b": b"group b"}
 
 
 def root_of(adapter: str | None, salt: str | None) -> bytes:
-    return prompt_root(model="smollm2", adapter=adapter, fingerprint=b"tokens", block_size=16, salt=SALTS[salt])
+    return prompt_root(model="smollm2", adapter=adapter, kind=b"tokens", block_size=16, salt=SALTS[salt])
 
 
 def messages(name: str) -> list[Message]:
