@@ -198,6 +198,7 @@ class Feed:
         elif self._parts.clock() >= self._retry_at_s:
             await self._retry()
         await self._work_off(inbox)
+        await self._follower.make_good()
         await self._follower.breathe()
 
     async def _rest(self, watch: Watch) -> None:

@@ -31,6 +31,9 @@ class EventSink(Protocol):
     def queued_writes(self) -> int:
         """Writes that wait for a slow index: a feed holds back while they are many."""
 
+    def losses_of(self, holder: str) -> int:
+        """Rises whenever what was written for `holder` may be lost: a feed tells it again then."""
+
     def observe(self, holder: str, chain: Chain, claim: Claim) -> None:
         """`holder` has all of `chain`."""
 

@@ -52,6 +52,7 @@ class Follower:
         self._options = options
         self._may_write = may_write
         self._has_told = False
+        self._losses = sink.losses_of(holder)
         self._digest: int | None = None
         self._turn_ends_s = 0.0
 
@@ -104,6 +105,7 @@ class Follower:
         self.clear_index(even_if_untold=True)
         self.holder = holder
         self._has_told = False
+        self._losses = self._sink.losses_of(holder)
 
     def clear_index(self, *, even_if_untold: bool = False) -> None:
         """Take back what the index was told, and what answers told it."""
@@ -128,6 +130,13 @@ class Follower:
         else:
             await self._tell(self.mirror.everything())
         self.is_told = True
+
+    async def make_good(self) -> None:
+        """Tell the index again where it has lost what it was told: Redis was emptied, a replica ended the holder."""
+        losses = self._sink.losses_of(self.holder)
+        if losses != self._losses:
+            self._losses = losses  # first, so that what is lost meanwhile is told once more
+            await self.retell()
 
     def is_turn_over(self) -> bool:
         """Whether others should have their turn."""

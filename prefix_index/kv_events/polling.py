@@ -141,6 +141,8 @@ class PollFeed:
                 follower.clear_index()
         if self._renamed is not None:
             await self._rename()
+        for follower in self._followers.values():
+            await follower.make_good()
         body = await self._answer()
         if body is None:
             return

@@ -7,12 +7,15 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 
 from backends import EndpointFacts, ServedModel
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig, KvEventsConfig
 from gateway.event_feeds import tells_enough
+from prefix_index import EmbeddedServer, connect
+from prefix_index.redis_census import census
 from tests.gateway.conftest import RunningGateway, StartGateway, ledger_rows, settled
 
 MODEL = "tiny"
@@ -161,3 +164,28 @@ def test_events_that_do_not_tell_salts_or_adapters_apart_are_not_followed(
 ) -> None:
     models = (ServedModel("m"), *([ServedModel("lora", parent="m")] if adapters else []))
     assert tells_enough(EndpointFacts(engine, models, version=version)) is enough
+
+
+async def test_redis_flush_costs_a_followed_engine_nothing(
+    publishing: RunningEngine, start_gateway: StartGateway
+) -> None:
+    async with EmbeddedServer() as server:
+        gateway = await asyncio.to_thread(start, start_gateway, publishing.url, index__redis_url=server.url)
+        await until_feed_is(gateway, "in_step")
+        await ask(gateway, STORY)
+        known = int((await ask(gateway, STORY)).headers["x-prefixgate-cached-tokens"])
+        assert known > 0
+        async with connect(server.url) as client:
+            assert isinstance(client, Redis)
+            await client.flushall()
+        async with asyncio.timeout(20):
+            while gateway.metric("prefixgate_kv_feed_state", state="in_step") != 1 or not await holds(server.url):
+                await asyncio.sleep(0.05)
+        answer = await ask(gateway, STORY)
+        assert int(answer.headers["x-prefixgate-cached-tokens"]) == cached_tokens(answer) == known
+
+
+async def holds(url: str) -> bool:
+    """Whether the index on a server has any block."""
+    async with connect(url) as client:
+        return bool((await census(client, "default")).blocks)

@@ -43,11 +43,15 @@ class Sink:
     asked: list[str] = field(default_factory=list)
     waiting: int = 0
     looks: int = 0
+    losses: int = 0
 
     @property
     def queued_writes(self) -> int:
         self.looks += 1
         return self.waiting
+
+    def losses_of(self, holder: str) -> int:
+        return self.losses
 
     def observe(self, holder: str, chain: Chain, claim: Claim) -> None:
         self.asked.append("observe")

@@ -128,6 +128,22 @@ async def test_what_many_batches_said_is_told_as_their_sum() -> None:
             assert sink.asked == ["clear", "observe"]
 
 
+async def test_what_the_index_has_lost_is_told_again() -> None:
+    url, replay_url = urls()
+    engine, sink = letters(), Sink()
+    async with publishing(Publisher(url, replay_url)) as publisher, fed(EventSource(url, replay_url), sink) as feed:
+        publisher.publish(engine.store("ab", 0), engine.store("xyz", 0))
+        await until(lambda: sink.run_of("xyz") == 3)
+        publisher.publish(engine.remove("xyz"))
+        await until(lambda: sink.run_of("xyz") == 2)
+        resyncs = feed.counters.resyncs
+        sink.index.clear(HOLDER)
+        sink.losses += 1
+        await until(lambda: (sink.run_of("ab"), sink.run_of("xyz")) == (2, 2))
+        assert feed.counters.resyncs == resyncs, "the engine is not asked again for what is known"
+        assert feed.state is FeedState.IN_STEP
+
+
 async def test_another_name_for_the_holder_takes_everything_along() -> None:
     url, replay_url = urls()
     engine, sink = letters(), Sink()
