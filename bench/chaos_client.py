@@ -25,7 +25,8 @@ IDLE_S: Final = 60.0
 BETWEEN_ROUNDS_S: Final = 0.2
 """Before all replicas are tried again, where none could be reached."""
 MOST_ROUNDS: Final = 3
-_NOTHING_RECEIVED: Final = (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError, ConnectionError)
+_NOTHING_RECEIVED: Final = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError, ConnectionError)
+"""Refused, reset, broken or closed, before the head of an answer."""
 
 
 class _Cut(Exception):

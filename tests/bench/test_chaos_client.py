@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -63,6 +65,14 @@ async def closing(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
+async def resetting(request: web.Request) -> web.StreamResponse:
+    """The same by a reset, as from a process that died with bytes unread."""
+    assert request.transport is not None
+    connection = request.transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return await closing(request)
+
+
 async def test_an_answer_is_kept_with_what_its_head_and_its_usage_say() -> None:
     async with serving(answering) as url:
         client = Client([url], KEYS)
@@ -75,9 +85,10 @@ async def test_an_answer_is_kept_with_what_its_head_and_its_usage_say() -> None:
     assert one.started_s <= one.first_s <= one.ended_s
 
 
-async def test_replicas_are_taken_in_turn_and_one_that_is_gone_or_says_nothing_is_passed_over() -> None:
+@pytest.mark.parametrize("dying", [closing, resetting])
+async def test_replicas_are_taken_in_turn_and_one_that_is_gone_or_says_nothing_is_passed_over(dying: Handler) -> None:
     gone = f"http://127.0.0.1:{free_port()}"
-    async with serving(answering) as url, serving(closing) as mute:
+    async with serving(answering) as url, serving(dying) as mute:
         client = Client([url, gone, mute], KEYS)
         await client.drive([[ask("a"), ask("b"), ask("c")]], 1, asyncio.Event())
     assert [(one.outcome, one.replica, one.retries) for one in client.seen] == [
