@@ -18,7 +18,7 @@ from typing import Final
 
 from prefix_index.breaker import Breaker
 from prefix_index.errors import IndexUnavailable
-from prefix_index.following import Follower
+from prefix_index.generations import Generations
 from prefix_index.index_options import SharedIndexOptions
 from prefix_index.load_exchange import LoadExchange
 from prefix_index.pending import MOST_PENDING, with_pending
@@ -66,7 +66,7 @@ class IndexShard:
         self._loads = LoadExchange(
             interval_s=options.load_interval_s, heartbeat_s=options.heartbeat_s, stale_after_s=options.stale_after_s
         )
-        self._follower = Follower()
+        self._generations = Generations()
         self._breaker = Breaker(options.deadline_s)
         self._capacities: dict[str, int] = {}
         self._in_flight = 0
@@ -109,7 +109,7 @@ class IndexShard:
         """`holder` has all of `chain`."""
         self.twin.observe(holder, chain, claim)
         if self._remote is not None and chain.hashes:
-            capacity, generation = self._capacities.get(holder), self._follower.generation(holder)
+            capacity, generation = self._capacities.get(holder), self._generations.of(holder)
             call = self._remote.observe_call(holder, chain, claim, capacity_blocks=capacity, generation=generation)
             kind = (claim, capacity, generation)
             self._put(Write(holder, call, claims=(claim,), hashes=chain.hashes, kind=kind))
@@ -144,7 +144,7 @@ class IndexShard:
 
     def losses_of(self, holder: str) -> int:
         """Rises whenever something that was written for `holder` is lost otherwise than by its own writes."""
-        return self._losses.get(holder, 0) + self._follower.births + self._refused
+        return self._losses.get(holder, 0) + self._generations.births + self._refused
 
     def set_capacity(self, holder: str, blocks: int) -> None:
         """How many blocks `holder` can keep; goes to Redis with its observations."""
@@ -213,14 +213,14 @@ class IndexShard:
             self._in_flight -= 1
         self._breaker.in_time()
         self._loads.heard(found.loads, self._clock())
-        for holder in self._follower.follow(remote.registry):
+        for holder in self._generations.learn(remote.registry):
             self.twin.clear(holder)
             self._lost(holder)
         self._heard_at_s = self._clock()
         return with_pending(found, chain, pending)
 
     def _end(self, remote: RedisRadix, holder: str) -> None:
-        generation = self._follower.ending(holder)
+        generation = self._generations.end(holder)
         self._put(Write(holder, remote.clear_call(holder, generation=generation), ending=True))
 
     def _lost(self, holder: str) -> None:

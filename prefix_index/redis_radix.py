@@ -103,7 +103,11 @@ class RedisRadix:
         return await self._number(self.forget_call(holder, chain, from_block, claim))
 
     async def evict(self, holder: str, to_blocks: int, claim: Claim = Claim.CONFIRMED) -> int:
-        """Take tails, least recently used first, down to `to_blocks`, in slices. Returns what `holder` has then."""
+        """Take tails, least recently used first, down to `to_blocks`, in slices. Returns what `holder` has then.
+
+        Part of the contract for who knows better than the index how much a holder keeps; the gateway leaves it to
+        capacities.
+        """
         left: int | None = None
         while True:
             call = Call("evict", (*self._limits, holder, letters([claim]), to_blocks))
@@ -119,11 +123,14 @@ class RedisRadix:
         await self._number(self.clear_call(holder, claim, generation=generation))
 
     async def publish_loads(self, replica: str, loads: Mapping[str, Load]) -> None:
-        """Replace what `replica` has outstanding, as a whole; also its sign of life."""
+        """Replace what `replica` has outstanding, as a whole; also its sign of life.
+
+        For audits: `SharedIndex` sends `publish_call` with its other writes.
+        """
         await self._number(self.publish_call(replica, loads))
 
     async def blocks_of(self, holder: str, claim: Claim = Claim.CONFIRMED) -> int:
-        """How many blocks `holder` is known to have."""
+        """How many blocks `holder` is known to have. For audits, and the contract of all implementations."""
         return await self._number(Call("count", (holder, letters([claim])), read_only=True))
 
     async def send(self, calls: list[Call]) -> list[object]:

@@ -10,7 +10,7 @@ were made under, so that what was seen before a restart does not count after it.
 from prefix_index.redis_wire import Registry
 
 
-class Follower:
+class Generations:
     """The latest registry of one shard, and the endings that this replica caused and has not seen come back."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Follower:
         self.births = 0
         """How often Redis was seen to have lost everything."""
 
-    def follow(self, registry: Registry) -> list[str]:
+    def learn(self, registry: Registry) -> list[str]:
         """Take over a newer registry; returns the holders whose generation another replica ended.
 
         Nobody, where Redis lost everything: then nothing was ended.
@@ -40,13 +40,13 @@ class Follower:
         self._ended_here.difference_update(changed)
         return ended_elsewhere
 
-    def generation(self, holder: str) -> int | None:
+    def of(self, holder: str) -> int | None:
         """The generation that a write made now belongs to; None where it is not known, or has just ended here."""
         return None if holder in self._ended_here else self._registry.generations.get(holder)
 
-    def ending(self, holder: str) -> int | None:
+    def end(self, holder: str) -> int | None:
         """This replica ends the generation of a holder; returns which, None where it is not known."""
-        generation = self.generation(holder)
+        generation = self.of(holder)
         if holder in self._registry.generations:
             self._ended_here.add(holder)
         return generation
