@@ -189,7 +189,7 @@ async def test_writes_in_flight_when_run_is_cancelled_are_drained(door: Door) ->
         index = SharedIndex(client, pool="p", replica="r", options=PATIENT)
         index.observe("a", chain("xxx"))
         async with running(index):
-            await eventually(lambda: not index.queued_writes)  # on their way
+            await eventually(lambda: door.entered)  # on their way
         assert index.queued_writes == 1
         await door.open()
         await index.drain(within_s=WITHIN_S)
