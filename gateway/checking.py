@@ -105,7 +105,7 @@ async def check_index(config: Config, environment: Mapping[str, str]) -> IndexFi
     sums = sum_of(map(sizes_of, shards))
     pool = f"pool {settings.pool}, {settings.shards} shard{'s' * (settings.shards > 1)}"
     return IndexFinding(
-        f"{pool}: {sums.nodes:,} nodes of {sums.blocks:,} blocks, {sums.slots_used:,} claims of holders", broken
+        f"{pool}: {sums.nodes:,} nodes of {sums.blocks:,} blocks, {sums.seats_used:,} claims of holders", broken
     )
 
 

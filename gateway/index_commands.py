@@ -143,7 +143,7 @@ def _totals(report: Mapping[str, Any]) -> Table:
     named = [(f"shard {number}", shard) for number, shard in enumerate(shards)] if len(shards) > 1 else []
     for name, sizes in [(f"in {report['store']}", report["total"]), *named]:
         limit = _bytes(report["max_bytes"] // (len(shards) if name.startswith("shard") else 1))
-        counts = (sizes["slots_used"], sizes["slots_free"], sizes["slots_dead"])
+        counts = (sizes["seats_used"], sizes["seats_free"], sizes["seats_ending"])
         sums = (_number(sizes["nodes"]), _number(sizes["blocks"]), _bytes(sizes["estimated_bytes"]), limit)
         _add(table, name, *sums, *map(_number, counts))
     writes = f"{report['queued_writes']} writes wait, {report['dropped_writes']} were dropped; "
@@ -173,7 +173,7 @@ def _shares(reliability: Mapping[str, Any]) -> Table:
         _add(
             table,
             *(row["endpoint"], row["mode"], _number(window["answers"]), *map(_percent, shares)),
-            *("-" if error is None else f"{error:.1f} %", _number(row["generations_raised"])),
+            *("-" if error is None else f"{error:.1f} %", _number(row["inferred_restarts"])),
         )
     return table
 

@@ -66,17 +66,17 @@ class HolderRow:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large the index is, or one shard of it: each stored block once. Bytes are an estimate, on the high side.
+    """How large the index is, or one shard of it; blocks as in `Census`. Bytes are an estimate, on the high side.
 
-    A slot is a claim of a holder; `slots_dead` are given back with the next writes.
+    A seat is a claim of a holder; those that are `seats_ending` are given back with the next writes.
     """
 
     nodes: int
     blocks: int
     estimated_bytes: int
-    slots_used: int
-    slots_free: int
-    slots_dead: int
+    seats_used: int
+    seats_free: int
+    seats_ending: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,9 @@ def _furthest(which: Callable[[list[float]], float], *ages_s: float | None) -> f
 
 def sizes_of(shard: Census) -> Sizes:
     """A shard in numbers."""
-    return Sizes(shard.nodes, shard.blocks, shard.estimated_bytes, shard.slots_used, shard.slots_free, shard.slots_dead)
+    return Sizes(
+        shard.nodes, shard.blocks, shard.estimated_bytes, shard.seats_used, shard.seats_free, shard.seats_ending
+    )
 
 
 def sum_of(sizes: Iterable[Sizes]) -> Sizes:
@@ -198,9 +200,9 @@ def sum_of(sizes: Iterable[Sizes]) -> Sizes:
         nodes=sum(one.nodes for one in all_of),
         blocks=sum(one.blocks for one in all_of),
         estimated_bytes=sum(one.estimated_bytes for one in all_of),
-        slots_used=sum(one.slots_used for one in all_of),
-        slots_free=sum(one.slots_free for one in all_of),
-        slots_dead=sum(one.slots_dead for one in all_of),
+        seats_used=sum(one.seats_used for one in all_of),
+        seats_free=sum(one.seats_free for one in all_of),
+        seats_ending=sum(one.seats_ending for one in all_of),
     )
 
 

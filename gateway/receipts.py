@@ -322,7 +322,7 @@ class Receipts:
         telemetry.receipts(endpoint_id, mode.value, verdict.outcome.value).inc()
         self._reliability.count(endpoint_id, mode, verdict.outcome)
         if verdict.restarted:
-            telemetry.generations_raised(endpoint_id).inc()
+            telemetry.inferred_restarts(endpoint_id).inc()
             self._reliability.restarted(endpoint_id, mode)
             fields = {"endpoint": endpoint_id, "holder": sent.holder}
             LOGGER.warning("endpoint lost its cache, going by what it reports", extra={"fields": fields})

@@ -83,7 +83,7 @@ class _Account:
     window: _Sums = field(default_factory=_Sums)
     last: deque[tuple[int, int, int]] = field(default_factory=deque)
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
-    generations_raised: int = 0
+    inferred_restarts: int = 0
 
     def add(self, prompt: int, expected: int, reported: int) -> None:
         self.total.add(prompt, expected, reported)
@@ -97,7 +97,7 @@ class _Account:
             "window": self.window.as_json(),
             "total": self.total.as_json(),
             "receipts": {outcome.value: count for outcome, count in self.outcomes.items()},
-            "generations_raised": self.generations_raised,
+            "inferred_restarts": self.inferred_restarts,
         }
 
 
@@ -123,7 +123,7 @@ class ReliabilityTable:
     def restarted(self, endpoint_id: str, mode: Mode) -> None:
         """The holder was cleared on account of its receipts."""
         for account in (self._all, self._of(endpoint_id, mode)):
-            account.generations_raised += 1
+            account.inferred_restarts += 1
 
     def as_json(self, survival: Iterable[SurvivalRow] = ()) -> dict[str, object]:
         """Plain data: the fleet, each endpoint and mode, and how well survival was predicted, bucket by bucket."""

@@ -80,9 +80,9 @@ class Telemetry:
             "Tokens of answers whose cached tokens were expected and reported, and by how many these differ.",
             ["endpoint", "mode", "kind"],
         )
-        self.generations_raised = _counter(
+        self.inferred_restarts = _counter(
             registry,
-            "prefixgate_generations_raised",
+            "prefixgate_inferred_restarts",
             "Caches taken for emptied, since too much was missing at once.",
             ["endpoint"],
         )

@@ -1,6 +1,6 @@
 """Looking inside the shared index, for people: all shards in Redis, or the twins where there is no Redis.
 
-Never on the request path. What Redis cannot say within `ANSWER_S`, and what makes no sense, raises IndexUnavailable.
+Never on the request path. Raises IndexUnavailable where Redis takes longer than `ANSWER_S` or stores another layout.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 async def census(redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]]) -> list[Census]:
-    """What each shard holds, in Redis or, where there is none, in this process."""
+    """What each shard holds, in Redis or, where there is none, in this process, see `Census`."""
     if redis is None:
         return [_twin_census(twin) for twin in twins]
     return [await _in_time(census_of(redis, shard)) for shard in shards]
@@ -88,7 +88,7 @@ async def _in_time(question: Awaitable[T], within_s: float = ANSWER_S) -> T:
 
 
 def _twin_census(twin: RadixIndex[str]) -> Census:
-    """Holders and blocks; the rest is of Redis, and 0 here. A block counts once for each that holds it."""
+    """Holders and blocks; the rest is of Redis, and 0 here. A block counts once for each claim on it."""
     seats = [
         SeatCensus(holder, claim, 0, blocks, 0, None, None)
         for holder in twin.holders()
@@ -100,7 +100,7 @@ def _twin_census(twin: RadixIndex[str]) -> Census:
         nodes=0,
         blocks=sum(seat.blocks for seat in seats),
         estimated_bytes=0,
-        slots_used=len(seats),
-        slots_free=0,
-        slots_dead=0,
+        seats_used=len(seats),
+        seats_free=0,
+        seats_ending=0,
     )

@@ -53,15 +53,19 @@ class SeatCensus:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """A pool in numbers. `blocks` counts each stored block once, however many hold it; `slots_dead` wait to be free."""
+    """A pool in numbers. In Redis `blocks` counts each stored block once, however many hold it;
+    in process it counts a block once for each claim on it; `nodes`, `estimated_bytes` and `seats_free` are 0 there.
+
+    `seats_ending` have lost their holders, and are free once later writes have given back what is left of them.
+    """
 
     seats: tuple[SeatCensus, ...]
     nodes: int
     blocks: int
     estimated_bytes: int
-    slots_used: int
-    slots_free: int
-    slots_dead: int
+    seats_used: int
+    seats_free: int
+    seats_ending: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +114,15 @@ async def census(client: RedisClient, pool: str) -> Census:
     except (redis_errors.RedisError, OSError) as failure:
         raise unavailable(failure) from failure
     estimated_bytes = await RedisLink(client, keys).call(Call("stored", (), read_only=True))
-    slots_dead = len(dead or b"") // 2
+    seats_ending = len(dead or b"") // 2
     return Census(
         seats=counted,
         nodes=nodes,
         blocks=int(blocks or 0),
         estimated_bytes=cast(int, estimated_bytes),
-        slots_used=len(seats),
-        slots_free=SLOTS - len(seats) - slots_dead,
-        slots_dead=slots_dead,
+        seats_used=len(seats),
+        seats_free=SLOTS - len(seats) - seats_ending,
+        seats_ending=seats_ending,
     )
 
 

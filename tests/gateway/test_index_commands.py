@@ -165,7 +165,7 @@ def test_of_many_holders_a_few_are_named() -> None:
 
 
 def test_shards_and_feeds_are_shown_in_tables_of_their_own() -> None:
-    sizes = {"nodes": 1, "blocks": 2, "estimated_bytes": 3, "slots_used": 4, "slots_free": 5, "slots_dead": 6}
+    sizes = {"nodes": 1, "blocks": 2, "estimated_bytes": 3, "seats_used": 4, "seats_free": 5, "seats_ending": 6}
     report = {
         "store": "redis",
         "degraded": "timeout",

@@ -256,10 +256,10 @@ async def test_three_prefixes_that_should_be_there_and_are_not_end_the_holders_g
         desk.now_s += 1
     assert [one.restarted for one in verdicts] == [False, False, True]
     assert [await desk.confirmed(prompt) for prompt in prompts] == [0, 0, 8, 0, 0, 0]
-    assert desk.metric("generations_raised") == 1
+    assert desk.metric("inferred_restarts") == 1
     overall = desk.receipts.as_json()["overall"]
     assert isinstance(overall, dict)
-    assert overall["generations_raised"] == 1
+    assert overall["inferred_restarts"] == 1
 
 
 async def test_what_was_cleared_by_others_meanwhile_is_no_restart() -> None:

@@ -53,7 +53,7 @@ async def test_backend_restart_fence_a_wiped_cache_is_noticed_from_what_is_missi
     after = [await complete(gateway, story) for story in STORIES]
     assert after[:3] == known[:3]
     assert after[3:] == [0, 0, 0], "three are enough"
-    assert gateway.metric("prefixgate_generations_raised_total") == 1
+    assert gateway.metric("prefixgate_inferred_restarts_total") == 1
 
 
 async def test_a_lost_system_prompt_takes_along_all_that_began_with_it(

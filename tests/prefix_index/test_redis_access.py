@@ -109,7 +109,7 @@ async def test_the_documented_user_may_do_all_that_the_index_does(
     access = RedisAccess(username="prefixgate", password=SECRET)
     async with an_index(f"redis://127.0.0.1:{locked.port}", access) as index:
         await use_everything(index)
-        assert (await index.census())[0].slots_used
+        assert (await index.census())[0].seats_used
         assert (await index.hottest(3)).prefixes
         assert await index.check() == []
         assert index.dropped_writes == 0

@@ -118,7 +118,7 @@ async def test_adapter_churn_of_five_thousand_holders_leaves_nothing_behind(clie
         await index.send(calls)
     await index.evict("nobody", 0)
     found = await census(client, pool)
-    assert (found.seats, found.nodes, found.blocks, found.slots_used, found.slots_dead) == ((), 0, 0, 0, 0)
+    assert (found.seats, found.nodes, found.blocks, found.seats_used, found.seats_ending) == ((), 0, 0, 0, 0)
     assert await client.exists(*pool_keys(pool)) == 1
     assert await memory_of(client, pool) < 2000
     assert await check_pool(client, pool) == []
@@ -175,7 +175,7 @@ async def test_seats_of_holders_that_have_nothing_are_given_back(client: Redis, 
         await index.observe(f"e{number}", chain("xx"))
         await index.forget(f"e{number}", chain("xx"), 0)
     async with asyncio.timeout(WITHIN_S):
-        while (await census(client, pool)).slots_used:
+        while (await census(client, pool)).seats_used:
             await index.publish_loads("r", {})
     assert await check_pool(client, pool) == []
 
@@ -185,11 +185,11 @@ async def test_pod_removed_purge_gives_back_thousands_of_nodes_with_beats_alone(
     for _ in range(4):
         await index.send([index.observe_call("gone", unique(3)) for _ in range(500)])
     await index.clear("gone")
-    assert (await census(client, pool)).slots_dead == 1
+    assert (await census(client, pool)).seats_ending == 1
     for _ in range(2000 // 64 + 1):
         await index.publish_loads("r", {})
     found = await census(client, pool)
-    assert (found.nodes, found.slots_dead, found.slots_used) == (0, 0, 0)
+    assert (found.nodes, found.seats_ending, found.seats_used) == (0, 0, 0)
     assert await check_pool(client, pool) == []
 
 

@@ -30,7 +30,7 @@ def pool() -> str:
 async def test_an_empty_pool_has_nothing(client: Redis, pool: str) -> None:
     found = await census(client, pool)
     assert (found.seats, found.nodes, found.blocks, found.estimated_bytes) == ((), 0, 0, 0)
-    assert (found.slots_used, found.slots_free, found.slots_dead) == (0, SLOTS, 0)
+    assert (found.seats_used, found.seats_free, found.seats_ending) == (0, SLOTS, 0)
     assert (await hottest(client, pool, top=5, max_nodes=10)).prefixes == ()
 
 
@@ -63,7 +63,7 @@ async def test_a_census_counts_each_claim_of_each_holder(client: Redis, pool: st
             assert (seat.oldest_use_s, seat.newest_use_s) == (None, None)
     assert (found.nodes, found.blocks) == (4, 47)
     assert 47 * 8 < found.estimated_bytes < 47 * 9 + 4 * 400
-    assert (found.slots_used, found.slots_free) == (4, SLOTS - 4)
+    assert (found.seats_used, found.seats_free) == (4, SLOTS - 4)
 
 
 async def test_a_census_of_many_seats_is_read_in_pages(client: Redis, pool: str) -> None:
