@@ -163,7 +163,7 @@ class _PrimaryPool(SentinelConnectionPool):
         before = self.master_address
         now = await self.get_master_address()  # type: ignore[no-untyped-call]  # closes idle connections to another
         if now != before:
-            await self.update_active_connections_for_reconnect()  # type: ignore[no-untyped-call]
+            await self.update_active_connections_for_reconnect()  # type: ignore[no-untyped-call]  # the same
 
     async def aclose(self) -> None:
         await super().aclose()

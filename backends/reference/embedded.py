@@ -48,7 +48,7 @@ class RunningEngine:
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: the process that embeds it decides what a signal means."""
 
-    def capture_signals(self) -> nullcontext[None]:  # type: ignore[override]
+    def capture_signals(self) -> nullcontext[None]:  # type: ignore[override]  # theirs is a generator
         return nullcontext()
 
 

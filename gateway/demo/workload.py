@@ -117,7 +117,7 @@ def _as_json(message: Message) -> dict[str, object]:
 
 
 def _conversation(row: Mapping[str, object], shared: Mapping[str, str], max_turns: int | None) -> Conversation:
-    messages = [Message(one["role"], one["content"]) for one in row["messages"]]  # type: ignore[attr-defined]
+    messages = [Message(one["role"], one["content"]) for one in row["messages"]]  # type: ignore[attr-defined]  # a list
     kind = Kind(str(row["kind"]))
     if kind is not Kind.CHAT:
         messages.insert(0, Message("system", shared[kind.value]))

@@ -34,7 +34,7 @@ CHAT: Body = {
     "messages": [{"role": "system", "content": RULES}, {"role": "user", "content": "Where is gravity? 🦜"}],
     "max_tokens": 1,
 }
-LOOK = {
+LOOK: dict[str, Any] = {
     "type": "function",
     "function": {"name": "look", "description": "Look at a shelf.", "parameters": {"type": "object", "properties": {}}},
 }
@@ -118,7 +118,7 @@ async def test_lora_isolation_an_adapter_never_shares_with_its_base(start_gatewa
 
 
 async def test_tools_in_key_the_same_words_with_other_tools_are_another_prompt(start_gateway: StartGateway) -> None:
-    other = {"type": "function", "function": {**LOOK["function"], "description": "Look at a book."}}  # type: ignore[dict-item]
+    other = {"type": "function", "function": {**LOOK["function"], "description": "Look at a book."}}
     async with silent_engine() as engine, gateway_to(start_gateway, engine.url) as client:
         headless = {**CHAT, "messages": CHAT["messages"][1:]}
         long = {**headless, "messages": [{"role": "user", "content": RULES}]}

@@ -24,6 +24,7 @@ from prefix_index.prompt.media import MediaMarks, media_of
 from prefix_index.prompt.weight import LOOP_SAFE_MEDIA_CHARS
 from prefix_index.token_bytes import unpack
 from prefix_index.tokens import HuggingFaceTokenizer
+from prefix_index.types import TokenIds
 from tests.prefix_index.prompt_data import ids, model_directory
 
 STRING = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -79,7 +80,7 @@ def test_equal_pictures_give_equal_ids_and_different_ones_part_at_the_picture(te
     assert red == again
     place = first_difference(red, blue)
     assert red[place + 4 :] == blue[place + 4 :]
-    assert red[place : place + 4] == list(unpack(media_of(image(RED)).digest))  # type: ignore[arg-type]
+    assert red[place : place + 4] == list(unpack(TokenIds(media_of(image(RED)).digest)))
 
 
 def test_text_in_front_of_a_picture_is_shared_where_it_comes_first(parts_text: ModelText) -> None:

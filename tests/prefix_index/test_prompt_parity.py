@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,14 +24,14 @@ def any_text(request: pytest.FixtureRequest) -> ModelText:
 
 
 @pytest.mark.parametrize("answer", ANSWERS["tokens"], ids=lambda answer: f"{len(answer['tokens'])}_tokens")
-def test_token_ids_are_those_vllm_gave_for_the_same_request(text: ModelText, answer: dict[str, object]) -> None:
-    view = PromptView(messages=answer.get("messages"), prompt=answer.get("prompt"), add_special_tokens=False)  # type: ignore[arg-type]
+def test_token_ids_are_those_vllm_gave_for_the_same_request(text: ModelText, answer: dict[str, Any]) -> None:
+    view = PromptView(messages=answer.get("messages"), prompt=answer.get("prompt"), add_special_tokens=False)
     assert ids(text, view) == answer["tokens"]
 
 
 @pytest.mark.parametrize("answer", ANSWERS["texts"])
-def test_the_text_is_that_llama_cpp_gave_for_the_same_request(text: ModelText, answer: dict[str, object]) -> None:
-    assert text_of(text, PromptView(messages=answer["messages"])) == answer["text"]  # type: ignore[arg-type]
+def test_the_text_is_that_llama_cpp_gave_for_the_same_request(text: ModelText, answer: dict[str, Any]) -> None:
+    assert text_of(text, PromptView(messages=answer["messages"])) == answer["text"]
 
 
 @pytest.mark.parametrize("chat", chats(), ids=lambda chat: chat.name)
@@ -57,10 +58,10 @@ def test_removing_tools_changes_nothing_where_the_template_ignores_them(text: Mo
 
 
 def test_a_next_turn_keeps_the_ids_of_the_turns_before(text: ModelText) -> None:
-    first = [{"role": "user", "content": "one"}]
+    first: list[dict[str, object]] = [{"role": "user", "content": "one"}]
     longer = [*first, {"role": "assistant", "content": "two"}, {"role": "user", "content": "三"}]
-    before = ids(text, PromptView(messages=first, add_generation_prompt=False))  # type: ignore[arg-type]
-    assert ids(text, PromptView(messages=longer))[: len(before)] == before  # type: ignore[arg-type]
+    before = ids(text, PromptView(messages=first, add_generation_prompt=False))
+    assert ids(text, PromptView(messages=longer))[: len(before)] == before
 
 
 def test_lone_surrogates_count_as_replacement_characters(text: ModelText) -> None:

@@ -69,7 +69,7 @@ def test_what_may_be_long_is_for_a_thread(view: PromptView) -> None:
         said({"type": "text", "text": "x" * 1_000_000}, picture()),
         said(TEXT, tool_calls=[called("{}")] * 40),
         said({**TEXT, "index": 1}, number=5),
-        PromptView(messages=["odd", 5, None]),  # type: ignore[list-item]
+        PromptView(messages=["odd", 5, None]),  # type: ignore[list-item]  # as clients may
     ],
 )
 def test_what_is_short_or_only_text_stays_on_the_loop(view: PromptView) -> None:
