@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import typer
 from pydantic import BaseModel
 
@@ -92,6 +93,16 @@ def test_every_path_of_the_admin_api_is_documented() -> None:
 
 def test_every_state_of_a_feed_is_documented() -> None:
     assert {state.value for state in FeedState} - documented("operations.md") == set()
+
+
+@pytest.mark.parametrize("room", ["gateway", "prefix_index"])
+def test_every_module_of_a_room_is_in_the_drawing_of_the_rooms(room: str) -> None:
+    drawing = (DOCS / "architecture.md").read_text().partition("## Rooms")[2].partition("```\n\n")[0]
+    rooms = re.split(r"^(\w+)/ ", drawing, flags=re.MULTILINE)
+    drawn = set(re.findall(r"\w+\.py|\w+/", rooms[rooms.index(room) + 1]))
+    modules = {path.name for path in (DOCS.parent / room).glob("*.py")} - {"__init__.py"}
+    folders = {f"{path.parent.name}/" for path in (DOCS.parent / room).glob("*/__init__.py")}
+    assert (modules | folders) - drawn == set()
 
 
 def test_the_files_of_the_fleet_on_a_laptop_are_read_as_they_stand(tmp_path: Path) -> None:
