@@ -59,7 +59,11 @@ def test_removing_tools_changes_nothing_where_the_template_ignores_them(text: Mo
 
 def test_a_next_turn_keeps_the_ids_of_the_turns_before(text: ModelText) -> None:
     first: list[dict[str, object]] = [{"role": "user", "content": "one"}]
-    longer = [*first, {"role": "assistant", "content": "two"}, {"role": "user", "content": "三"}]
+    longer: list[dict[str, object]] = [
+        *first,
+        {"role": "assistant", "content": "two"},
+        {"role": "user", "content": "三"},
+    ]
     before = ids(text, PromptView(messages=first, add_generation_prompt=False))
     assert ids(text, PromptView(messages=longer))[: len(before)] == before
 
