@@ -31,14 +31,16 @@ from gateway.index_report import (
     sum_of,
 )
 from gateway.receipts import Receipts
-from prefix_index import Claim, SeatCensus, SharedIndex
+from prefix_index import SeatCensus, SharedIndex
+from prefix_index.radix import IN_ENGINE_MEMORY
 from prefix_index.turns import in_turns
 
 MOST_TOP: Final = 1_000
+"""Prefixes in an answer of `top`: more are nothing to read."""
 MOST_NODES: Final = 200_000
 """Of each shard, for `top`: 100,000 take some 3 s of processor time beside the requests."""
 MOST_CHECKED_NODES: Final = 100_000
-_IN_ENGINE_MEMORY: Final = frozenset({Claim.SPECULATIVE, Claim.CONFIRMED})
+"""For `check`, which blocks for 4 s then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class IndexPages:
 
     def _row(self, seat: SeatCensus, present: Mapping[str, int | None]) -> HolderRow:
         name = CacheName.read(seat.holder)
-        in_memory = seat.claim in _IN_ENGINE_MEMORY
+        in_memory = seat.claim in IN_ENGINE_MEMORY
         return HolderRow(
             holder=seat.holder,
             endpoint=name.endpoint,

@@ -36,7 +36,8 @@ from gateway.stream_format import (
 from gateway.surrogates import UNREADABLE
 
 MOST_KEPT_BYTES: Final = MiB
-"""How much of a stream is kept to count a cut one, and of any answer to learn from it; beyond it both is left."""
+"""How much of an answer is kept, to count one that is cut and to learn from any; a longer one is neither counted nor
+learned from."""
 MOST_PLAIN_BYTES: Final = 16 * MiB
 """A plain answer up to this is kept and read as a whole: 1,000 embeddings of 1,000 dimensions, or a million tokens of
 text four times over. Of a longer one only the tail is kept, where engines put the usage."""

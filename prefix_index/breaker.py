@@ -13,8 +13,11 @@ from typing import Final
 from prefix_index.types import DegradedReason
 
 LATE_IN_A_ROW: Final = 3
+"""Latenesses that open it: one or two are hiccups."""
 _REMEMBERED: Final = 20
+"""Answers and latenesses that are looked back on."""
 _LATE_OF_REMEMBERED: Final = 10
+"""Latenesses among these that open it: every other match would wait in vain for the deadline."""
 _OWN_DELAY: Final = 0.5
 """Share of the deadline by which this process may notice it late before it is its own fault."""
 

@@ -32,14 +32,20 @@ from typing import Final, Generic
 
 from prefix_index.types import H
 
-PROVEN: Final = 6.9
-"""-ln(1 / 1000)."""
+PROVEN: Final = -math.log(1 / 1000)
+"""Surprise, in nats, at which a case is proven."""
 MOST_SURE: Final = 0.95
+"""Most that a probability counts for: a surprise of 3 nats, so that two contradictions prove nothing."""
+MOSTLY: Final = 0.5
+"""Share of a run from which on it was there: that is an agreement."""
 LIKELY: Final = 0.5
 """A run below this was not expected to be there: that it is gone says nothing."""
 MOST_OPEN: Final = 16
+"""Contradictions of an open case; the next one that proves nothing closes it."""
 RARE_S: Final = 3600.0
+"""Seconds after a proven restart in which a second one teaches about survival too: eviction is likelier then."""
 MOST_HOLDERS: Final = 4096
+"""Holders that are remembered; the first that was seen is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ class Contradictions(Generic[H]):
         record = self._record(holder)
         if seen.sent_s < record.cleared_s:
             return Finding()
-        if seen.share >= 0.5:
+        if seen.share >= MOSTLY:
             return self._agrees(record, seen)
         if seen.survival < LIKELY:
             return Finding(learnable=(seen,))
@@ -158,7 +164,7 @@ class Contradictions(Generic[H]):
         case.before_s = min(case.before_s, seen.sent_s)
         case.losses.add(seen.lost)
         case.open.append(seen)
-        case.surprise -= math.log1p(-min(seen.survival, MOST_SURE)) * (1 - 2 * seen.share)
+        case.surprise -= math.log1p(-min(seen.survival, MOST_SURE)) * (1 - seen.share / MOSTLY)
         if case.surprise >= PROVEN:
             rare = now_s - record.proven_s > RARE_S
             record.case, record.cleared_s, record.proven_s = None, now_s, now_s

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from prefix_index.radix import DEFAULT_CAPACITY_BLOCKS
-
-GiB = 1 << 30
+from prefix_index.radix import DEFAULT_CAPACITY_BLOCKS, SPECULATIVE_S
+from prefix_index.redis_radix import DEFAULT_MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +24,13 @@ class SharedIndexOptions:
     """Longest time between two probes of a Redis that failed; the first come sooner."""
     log_every_s: float = 10.0
     """Shortest time between two log lines of one kind, however often Redis comes and goes."""
-    speculative_s: float = 60.0
+    speculative_s: float = SPECULATIVE_S
     """A speculative claim counts no longer than this after it was made."""
     shards: int = 1
     """Parts of the pool, each in a slot of its own; the same on every replica."""
     capacity_blocks: int = DEFAULT_CAPACITY_BLOCKS
     """Capacity of a holder whose own is not known, in each shard."""
-    max_bytes: int = 4 * GiB
+    max_bytes: int = DEFAULT_MAX_BYTES
     """Memory of the whole pool in Redis; least recently used tails go beyond it."""
     max_queued_writes: int = 10_000
     """Writes kept for each shard while Redis is away; further observations are dropped."""

@@ -15,7 +15,10 @@ MAX_NODES = 512
 """Nodes walked per call. Only a chain that parts from another at nearly every block needs more: an attack."""
 
 _JOINED_PAIRS = 4
+"""Pairs of nodes that one call joins: the next call goes on."""
+
 _JOINED_HOLDERS = 8
+"""Most holders of a node that is joined: each costs a look, and nodes of many are soon split again."""
 
 
 class Tree(Generic[H]):

@@ -3,10 +3,10 @@
     chain ──first block──> shard 0 .. n-1, each: Redis in front, its twin in this process behind   (index_shard)
     clear, loads ────────> all shards
 
-A *shard* is a pool of its own in a slot of its own, `{pg:1:POOL:N}`; one shard alone is `{pg:1:POOL}`. A match asks one
-shard, once. All prompts that begin alike lie in one shard, so a holder may have its whole capacity in each: divided, it
-would evict what a fleet with one system prompt has, and an index that claims too much is put right by receipts. The
-bytes of the pool are divided.
+A *shard* is a pool of its own in a slot of its own, `{pg:VERSION:POOL:N}`; one shard alone is `{pg:VERSION:POOL}`. A
+match asks one shard, once. All prompts that begin alike lie in one shard, so a holder may have its whole capacity in
+each: divided, it would evict what a fleet with one system prompt has, and an index that claims too much is put right by
+receipts. The bytes of the pool are divided.
 
 Every replica follows the others: holders and generations come with each match, and where another replica has ended a
 generation the twin forgets it too. An index that Redis lost is filled again by traffic.

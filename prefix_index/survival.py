@@ -47,17 +47,22 @@ HEAVIEST: Final = 8.0
 UNSEEN: Final = 0.01
 """How many matches a bucket without any weighs when neighbours that contradict each other are pooled: it gives way."""
 MOST_VOTES: Final = 8.0
+"""Matches of one holder that count in a bucket of the fleet's figure: its faults are its own."""
 OLDER: Final = 1.5
+"""`assured` takes a run for so many times as old: no cliff of an LRU cache may lie just behind it."""
 STEADY: Final = 32.0
+"""Matches in a bucket from which on one more hardly moves its curve."""
 MOST_UNDRAWN: Final = 8
 """So many matches may wait until a curve is drawn anew, in a bucket that has `STEADY` already."""
 MOST_HOLDERS: Final = 4096
 """Holders that are remembered one by one; the first learned of is forgotten first."""
 
 _SURELY: Final = 0.98
+"""Share taken to be there of what was used just now, before anything is known."""
 _PATIENCE_S: Final = 3600.0
 """Age at which half of what is in a cache of unknown size is taken for gone, before anything is known of it."""
 _UNKNOWN: Final = 0.95
+"""Share taken to be there where no age is known: mostly of holders whose evictions are told by events."""
 
 
 @dataclass(frozen=True, slots=True)

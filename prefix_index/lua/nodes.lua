@@ -144,7 +144,7 @@ local function member(slot, node)
   return struct.pack('>I2I4', slot, 4294967295 - node.start) .. node.name
 end
 
--- What all holders of a node have it under in the order of use, and, on demand, when they used it.
+-- The members under which all holders of a node stand in the order of use.
 local function members(node)
   local found = {}
   for at = 1, #node.bits do

@@ -31,7 +31,8 @@ from prefix_index.types import TOKEN_BYTES, TokenIds
 
 _UNREADABLE: Final = "\N{REPLACEMENT CHARACTER}"
 _THOUGHT, _SPOKEN = "\ufdd0", "\ufdd1"
-"""Marks for where the two end in what the template writes: code points that are no characters, and so in no answer."""
+"""Marks for where the two end in what the template writes: code points that are no characters, so no answer contains
+them."""
 _NEXT_USER: Final = {"role": "user", "content": _UNREADABLE}
 
 
