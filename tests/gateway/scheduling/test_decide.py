@@ -1,5 +1,7 @@
 """The cost in seconds, on cases small enough to compute by hand; and what must hold for all."""
 
+from functools import partial
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -165,15 +167,9 @@ def gone(candidate: Candidate) -> Candidate:
 
 def test_a_prefix_that_is_probably_gone_does_not_draw_a_prompt() -> None:
     pair = [candidate("was here", cached=900, queued=100), candidate("is here", cached=300)]
-    arguments = {"prompt_tokens": 1000, "expected_output_tokens": 1, "near_tie_s": 0.0, "chance": 0.0}
-    believed = decide_by_cost(pair, {}, **arguments)  # type: ignore[arg-type]
-    assert believed.endpoint_id == "was here"
-    doubted = decide_by_cost(
-        pair,
-        {},
-        refine=lambda one: gone(one) if one.endpoint_id == "was here" else one,
-        **arguments,  # type: ignore[arg-type]
-    )
+    decide = partial(decide_by_cost, pair, {}, prompt_tokens=1000, expected_output_tokens=1, near_tie_s=0.0, chance=0.0)
+    assert decide().endpoint_id == "was here"
+    doubted = decide(refine=lambda one: gone(one) if one.endpoint_id == "was here" else one)
     assert doubted.endpoint_id == "is here"
     assert [one.cached_tokens for one in doubted.candidates] == [0, 300]
 
