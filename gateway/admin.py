@@ -51,7 +51,11 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
 
     @app.exception_handler(IndexUnavailable)
     async def unavailable(_: Request, failure: IndexUnavailable) -> JSONResponse:
-        return JSONResponse({"detail": f"{failure}; requests are routed by this gateway's own copy meanwhile"}, 503)
+        degraded = parts.index.index.degraded_reason
+        meanwhile = (
+            "" if degraded is None else f"; requests are routed by this gateway's own copy meanwhile: {degraded}"
+        )
+        return JSONResponse({"detail": f"the index could not be read: {failure.why}{meanwhile}"}, 503)
 
     @app.get("/admin/requests/{request_id}")
     async def decision(request_id: str) -> dict[str, object]:

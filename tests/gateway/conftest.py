@@ -12,8 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
+from backends.reference.embedded import RunningEngine, run_engine
+from backends.reference.types import EngineConfig
 from gateway.config import Config, load_config
 from gateway.serving import Server, server_config
+
+MODEL = "tiny"
+STORY = "A caravan crosses the desert by night, and every well on its way has a keeper with a name. " * 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ def running_gateway(config: Config) -> Iterator[RunningGateway]:
         finally:
             started.set()
 
-    server.startup = announced  # type: ignore[method-assign]
+    server.startup = announced  # type: ignore[method-assign]  # for this one alone
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     assert started.wait(30)
@@ -120,6 +125,21 @@ def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
             return stack.enter_context(running_gateway(load_config(None, {}, {**defaults, **given})))
 
         yield start
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    """A file with the admin token `letmein`."""
+    path = tmp_path / "token"
+    path.write_text("letmein\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[RunningEngine]:
+    """A reference engine of 400 blocks for the tests of a module, which may have another of their own."""
+    with run_engine(EngineConfig(model=MODEL, kv_blocks=400, threads=1)) as running:
+        yield running
 
 
 async def start(gateway: StartGateway, *urls: str, **flags: object) -> RunningGateway:

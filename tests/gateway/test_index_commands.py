@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,31 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner, Result
 
-from backends.reference.embedded import RunningEngine, run_engine
+from backends.reference.embedded import RunningEngine
 from backends.reference.model_files import ensure_model
-from backends.reference.types import EngineConfig
 from gateway.cli import cli
 from gateway.index_commands import _age, _bytes, _feeds, _names, _totals
 from prefix_index import Chain, Claim, EmbeddedServer, SharedIndex, SharedIndexOptions, connect
 from prefix_index.redis_wire import pool_keys
-from tests.gateway.conftest import RunningGateway, StartGateway
+from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway
 from tests.prefix_index.servers import cluster, watched
-
-MODEL = "tiny"
-STORY = "A caravan crosses the desert by night, and every well on its way has a keeper with a name. " * 6
-
-
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
-    path.write_text("letmein\n")
-    return path
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[RunningEngine]:
-    with run_engine(EngineConfig(model=MODEL, kv_blocks=400, threads=1)) as running:
-        yield running
 
 
 @pytest.fixture
