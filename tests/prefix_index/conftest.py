@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from itertools import count
 
 import pytest
+from redis.asyncio import Redis
 
 from prefix_index.embedded import EmbeddedServer
 from prefix_index.radix import RadixIndex
 from tests.prefix_index.door import Door
 from tests.prefix_index.subjects import SERVERS, InRedis, Subject
+
+pools = (f"pool {number}" for number in count())
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +31,19 @@ def server_urls() -> Iterator[dict[str, str]]:
 def server_url(server_urls: dict[str, str]) -> str:
     """The packaged server."""
     return server_urls["valkey"]
+
+
+@pytest.fixture(params=SERVERS)
+async def client(request: pytest.FixtureRequest, server_urls: dict[str, str]) -> AsyncIterator[Redis]:
+    """A client of each kind of server."""
+    async with Redis.from_url(server_urls[request.param]) as client:
+        yield client
+
+
+@pytest.fixture
+def pool() -> str:
+    """A pool that no other test uses."""
+    return next(pools)
 
 
 @pytest.fixture(params=["in process", *SERVERS])

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from itertools import count
 
 import pytest
 from redis.asyncio import Redis
@@ -14,21 +12,9 @@ from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import pool_keys
 from prefix_index.types import Chain, Claim
 from tests.prefix_index.door import WITHIN_S
-from tests.prefix_index.subjects import SERVERS, chain
+from tests.prefix_index.subjects import chain
 
 MiB = 1 << 20
-pools = (f"redis bounds {number}" for number in count())
-
-
-@pytest.fixture(params=SERVERS)
-async def client(request: pytest.FixtureRequest, server_urls: dict[str, str]) -> AsyncIterator[Redis]:
-    async with Redis.from_url(server_urls[request.param]) as client:
-        yield client
-
-
-@pytest.fixture
-def pool() -> str:
-    return next(pools)
 
 
 def unique(blocks: int) -> Chain:

@@ -1,8 +1,5 @@
 """Looking inside the index in Redis: what a census counts, and which prefixes are called the heaviest."""
 
-from collections.abc import AsyncIterator
-from itertools import count
-
 import pytest
 from redis.asyncio import Redis
 
@@ -11,20 +8,7 @@ from prefix_index.redis_census import census, hottest
 from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import SLOTS
 from prefix_index.types import Chain, Claim, DegradedReason
-from tests.prefix_index.subjects import SERVERS, chain
-
-pools = (f"redis census {number}" for number in count())
-
-
-@pytest.fixture(params=SERVERS)
-async def client(request: pytest.FixtureRequest, server_urls: dict[str, str]) -> AsyncIterator[Redis]:
-    async with Redis.from_url(server_urls[request.param]) as client:
-        yield client
-
-
-@pytest.fixture
-def pool() -> str:
-    return next(pools)
+from tests.prefix_index.subjects import chain
 
 
 async def test_an_empty_pool_has_nothing(client: Redis, pool: str) -> None:

@@ -1,8 +1,6 @@
 """The index in Redis: keys, lifetimes, generations, loads, and what a damaged or foreign server does to it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from itertools import count
 
 import pytest
 from redis.asyncio import Redis
@@ -16,20 +14,7 @@ from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import SLOTS, pool_keys
 from prefix_index.types import Chain, Claim, DegradedReason, Load
 from tests.prefix_index.door import WITHIN_S
-from tests.prefix_index.subjects import SERVERS, chain
-
-pools = (f"redis radix {number}" for number in count())
-
-
-@pytest.fixture(params=SERVERS)
-async def client(request: pytest.FixtureRequest, server_urls: dict[str, str]) -> AsyncIterator[Redis]:
-    async with Redis.from_url(server_urls[request.param]) as client:
-        yield client
-
-
-@pytest.fixture
-def pool() -> str:
-    return next(pools)
+from tests.prefix_index.subjects import chain
 
 
 async def test_every_key_shares_the_hash_tag_of_the_pool_and_has_a_time_to_live(server: EmbeddedServer) -> None:
