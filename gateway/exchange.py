@@ -56,6 +56,8 @@ class Exchange:
     tee: StreamTee | PlainTee | None = None
     http_status: int | None = None
     first_byte_s: float | None = None
+    computed: bool = False
+    """Whether the endpoint has computed the prompt, going by what it has answered so far."""
     attempts: list[Attempt] = field(default_factory=list)
     counted: bool = False
     """Whether metrics and log have it: a settlement may be handed in again, the ledger keeps the first."""

@@ -169,7 +169,7 @@ class Pipeline:
         exchange.sent = parts.fleet.sent(decision.endpoint_id, exchange.plan, exchange.match, exchange.matched_s)
         exchange.holder = parts.fleet.holder_of(decision.endpoint_id)
         exchange.seat.take(exchange.sent.holder, exchange.plan.chain)
-        parts.receipts.dispatched(decision.endpoint_id, decision.uncached_tokens)
+        parts.receipts.dispatched(exchange.sent, decision.uncached_tokens)
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
         parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
@@ -228,6 +228,7 @@ class Pipeline:
         closing_at_s: float | None = None
         while chunk:
             passed = outlet.feed(chunk)
+            self._look_for_token(exchange)
             if passed:
                 if not client.started:
                     await self._keep_response(exchange)
@@ -236,6 +237,7 @@ class Pipeline:
             closing_at_s = closing_at_s or (parts.clocks.monotonic() + CLOSING_S if _has_ended(tee) else None)
             chunk = await _next_chunk(response, closing_at_s, parts.clocks)
         held = await asyncio.to_thread(outlet.held) if outlet.is_long else outlet.held()
+        self._look_for_token(exchange)
         await self._keep_response(exchange)
         exchange.attempt_ends(parts.clocks.wall(), "answered")
         state = exchange.final_state()
@@ -263,9 +265,16 @@ class Pipeline:
         exchange.first_byte_s = parts.clocks.monotonic()
         assert exchange.seat is not None
         exchange.seat.first_token()
-        if exchange.sent is not None and (exchange.http_status or 0) < 400:
-            parts.receipts.first_token(exchange.sent)
         parts.telemetry.ttft_s(exchange.endpoint_id).observe(exchange.first_byte_s - exchange.request.started_s)
+
+    def _look_for_token(self, exchange: Exchange) -> None:
+        """Once the answer shows a token, and not before, its prompt is known to be computed: an answer may be an error
+        under any status, or a comment that keeps the connection alive."""
+        tee, sent = exchange.tee, exchange.sent
+        if not exchange.computed and tee is not None and tee.began and (exchange.http_status or 0) < 400:
+            exchange.computed = True
+            if sent is not None:
+                self._parts.receipts.first_token(sent)
 
     async def _fail(self, exchange: Exchange, client: ClientStream, error: GatewayError) -> None:
         """An error before the first byte is raised to the edge; after it, it is told inside the stream, or by a cut."""

@@ -73,6 +73,11 @@ class Sent:
         return expected_cached_tokens(self.confirmed_blocks * chain.block_size, chain.prompt_tokens, self.engine_block)
 
     @property
+    def prompt(self) -> tuple[str, bytes]:
+        """Holder and last hash: the same for attempts with the same whole blocks at one place."""
+        return self.holder, self.chain.hashes[-HASH_BYTES:]
+
+    @property
     def mode(self) -> Mode:
         """Where the holder's coverage comes from."""
         return Mode.EVENTS if self.followed else Mode.RECEIPTS
@@ -174,6 +179,14 @@ def _withdrawn(sent: Sent) -> tuple[Operation, ...]:
     return (Forget(sent.speculative_blocks, Claim.SPECULATIVE),)
 
 
+def _residue(sent: Sent) -> tuple[Operation, ...]:
+    """What `_withdrawn` leaves to another attempt with the same prompt, which had made it speculative before: where
+    none is under way any more, nobody else takes it back."""
+    if sent.confirmed_blocks < len(sent.chain) <= sent.speculative_blocks:
+        return (Forget(sent.confirmed_blocks, Claim.SPECULATIVE),)
+    return ()
+
+
 class CoverageIndex(Protocol):
     """What receipts need of the index. Plain calls that never raise."""
 
@@ -208,6 +221,8 @@ class Receipts:
         self._reliability = ReliabilityTable()
         self._short_runs: dict[str, int] = {}
         self._losses: dict[tuple[str, bytes], float] = {}
+        self._under_way: dict[tuple[str, bytes], int] = {}
+        """Attempts that have not ended, by holder and prompt."""
 
     def turnovers(self, endpoint_id: str, age_s: float | None, capacity_tokens: int | None) -> float | None:
         """How often the endpoint's cache was filled in the last `age_s`; None where that cannot be known."""
@@ -221,9 +236,10 @@ class Receipts:
         """What the endpoint always reports less than it has: a block of its own, or nothing."""
         return engine_block if self._short_runs.get(endpoint_id, 0) >= HABIT_RUN else 0
 
-    def dispatched(self, endpoint_id: str, uncached_tokens: float) -> None:
-        """So many tokens are about to be computed there, and will fill its cache."""
-        self._fills.note(endpoint_id, uncached_tokens, self._clock())
+    def dispatched(self, sent: Sent, uncached_tokens: float) -> None:
+        """A prompt is on its way; so many of its tokens are about to be computed there, and will fill its cache."""
+        self._fills.note(sent.endpoint_id, uncached_tokens, self._clock())
+        self._under_way[sent.prompt] = self._under_way.get(sent.prompt, 0) + 1
 
     def first_token(self, sent: Sent) -> None:
         """The first token of an answer (not of an error) came."""
@@ -238,6 +254,8 @@ class Receipts:
         if verdict.restarted:
             self._index.clear(sent.holder)
         self._apply(sent, verdict.operations)
+        if self._was_last(sent):
+            self._apply(sent, _residue(sent))
         self._apply_here(sent, verdict.here)
         self._count(receipt, verdict)
         return verdict
@@ -256,6 +274,13 @@ class Receipts:
     def as_json(self) -> dict[str, object]:
         """How far expectations can be relied on, for the admin API: plain data."""
         return self._reliability.as_json(self._survival.table())
+
+    def _was_last(self, sent: Sent) -> bool:
+        """Whether no other attempt of this replica with the same prompt is under way at the holder."""
+        left = self._under_way.pop(sent.prompt, 1) - 1
+        if left > 0:
+            self._under_way[sent.prompt] = left
+        return left <= 0
 
     def _compare(self, receipt: Receipt, verdict: Verdict) -> Verdict:
         """Learn from what was looked for and reported; returns the verdict as it is then."""

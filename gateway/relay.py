@@ -48,8 +48,8 @@ _MOST_BEGUN_BLANK_LINE_BYTES: Final = LONGEST_BLANK_LINE_BYTES - 1
 
 
 class StreamTee:
-    """Looks at a server-sent event stream. `complete` once the end was seen; `failed` if the engine sent an error;
-    `response_id` once the engine named what it keeps.
+    """Looks at a server-sent event stream. `began` once a token was seen, `complete` once the end was; `failed` if the
+    engine sent an error; `response_id` once the engine named what it keeps.
 
     Concatenating all that `feed` and `held` return gives the upstream's bytes, less the usage event where
     `keep_usage` is false. O(bytes) in C whatever the chunks, plus a parse of each marked event.
@@ -62,6 +62,7 @@ class StreamTee:
 
     def __init__(self, format: StreamFormat, *, keep_usage: bool) -> None:
         self.usage = UsageMerger()
+        self.began = False
         self.complete = False
         self.failed = False
         self.response_id: str | None = None
@@ -123,6 +124,7 @@ class StreamTee:
 
     def _events(self, events: bytes, begun: bytes) -> bytes:
         """Whole events, and the beginning of the next."""
+        self.began = self.began or any(mark in events for mark in self._format.token_marks)
         out = self._look_into(events) if self._held or self._marked(events) else events
         if begun or self._begun:
             self._begun = bytearray(begun)
@@ -131,7 +133,7 @@ class StreamTee:
     def _pass_if_large(self, out: bytes) -> bytes:
         if len(self._begun) <= self._format.largest_event_bytes:
             return out
-        self._inside_large = True
+        self._inside_large = self.began = True
         return out + self._released() + self._pass_all_but_tail()
 
     def _pass_all_but_tail(self) -> bytes:
@@ -183,6 +185,7 @@ class StreamTee:
 
 class PlainTee:
     """Looks at a plain JSON answer: passes all but the last chunk, reads usage (and the answer's id) from the whole.
+    `began`: it says what was computed, so it is an answer and no error.
 
     Of an answer longer than `MOST_PLAIN_BYTES` only the tail is looked into: its id stays unknown, and its usage is
     found where it stands among the last `PLAIN_TAIL_BYTES`. `feed` is O(chunk), `held` O(bytes kept).
@@ -193,6 +196,7 @@ class PlainTee:
 
     def __init__(self) -> None:
         self.usage = UsageMerger()
+        self.began = False
         self.response_id: str | None = None
         self._pieces: deque[bytes] = deque()
         self._kept_bytes = 0
@@ -221,6 +225,7 @@ class PlainTee:
         usage = as_usage(part.usage)
         if usage is not None:
             self.usage.add(usage)
+            self.began = True
         self.response_id = part.id if isinstance(part.id, str) else None
         return self._last
 

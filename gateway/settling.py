@@ -197,7 +197,7 @@ class Settler:
             attempts=tuple(exchange.attempts),
         )
         durable = self._ledger.settle(settlement)  # first of all: nothing below may keep a bill from being written
-        self.tell_index(exchange, report, state)
+        self.tell_index(exchange, report)
         if not exchange.counted:
             exchange.counted = True
             self._count(exchange, settlement)
@@ -207,16 +207,14 @@ class Settler:
         self,
         exchange: Exchange,
         report: UsageReport | None = None,
-        state: SettlementState = SettlementState.FAILED,
     ) -> None:
         """An attempt has ended, by itself or without an answer: what its receipt says goes to the index, once."""
         sent, exchange.sent = exchange.sent, None
         if sent is None:
             return
-        began = exchange.first_byte_s is not None and (state.billable or state is SettlementState.PARTIAL)
         usage = None if report is None or UsageFlag.ESTIMATED in report.flags else report.usage
         reported = usage.cached_tokens if usage is not None else None
-        verdict = self._receipts.ended(Receipt(sent, began, exchange.expected_cached_tokens, reported))
+        verdict = self._receipts.ended(Receipt(sent, exchange.computed, exchange.expected_cached_tokens, reported))
         if verdict.contradicts:
             self._fleet.contradicted(sent.endpoint_id, sent.holder)
         if usage is not None and usage.prompt_tokens is not None and reported is not None:

@@ -57,6 +57,10 @@ class StreamFormat(Protocol):
         """An event without any of these is content."""
 
     @property
+    def token_marks(self) -> tuple[bytes, ...]:
+        """Any of these shows that the engine has sampled a token, and so has computed the prompt."""
+
+    @property
     def largest_event_bytes(self) -> int:
         """A begun event longer than this is content and passes before it is whole."""
 
@@ -159,6 +163,7 @@ class ChatFormat:
     """Chat completions and completions."""
 
     marks = (b'"usage"', b"[DONE]", b'"error"')
+    token_marks = (b'"delta"', b'"text"')
     largest_event_bytes = 64 * KiB
 
     def look(self, data: bytes) -> Seen:
@@ -225,6 +230,7 @@ class MessagesFormat:
     """
 
     marks = (b'"usage"', b"message_stop", b'"error"')
+    token_marks = (b"content_block", b"message_delta")
     largest_event_bytes = 64 * KiB
 
     def __init__(self) -> None:
@@ -289,6 +295,8 @@ class ResponsesFormat:
     """OpenAI's responses: one event holds the usage, the whole answer once more, and the end."""
 
     marks = (b'"response"', b'"error"', b"response.completed", b"response.incomplete", b"response.failed")
+    token_marks = (b"response.output_item", b".delta", b"response.completed", b"response.incomplete")
+    """Not `response.created` and `response.in_progress`, which come before the prompt is computed."""
     largest_event_bytes = 4 * MiB
     """The last event says the whole answer once more, and the request's instructions and tools: a million tokens of
     text. A longer one passes, and its answer is counted as a cut one. Looking into one of 4 MiB takes 10 ms."""

@@ -313,7 +313,7 @@ async def test_expected_and_reported_tokens_and_their_difference_are_counted() -
 
 async def test_an_endpoint_that_was_removed_leaves_only_its_vote() -> None:
     desk = Desk()
-    desk.receipts.dispatched("e0", 1000)
+    desk.receipts.dispatched(await desk.send(chain(1, 2)), 1000)
     desk.now_s += 10
     assert desk.receipts.turnovers("e0", 10.0, 1000) == pytest.approx(1.0, rel=0.7)
     assert desk.receipts.turnovers("e0", 10.0, None) is None
@@ -354,7 +354,7 @@ async def test_over_an_engine_that_evicts_expectations_miss_by_little_and_nothin
         to = await desk.send(prompt, age_s=age_s, turnovers=desk.receipts.turnovers("e0", age_s, capacity * BLOCK))
         likely = desk.receipts.probability("e0", to.age_s, to.turnovers) >= 0.5
         expected = to.reusable_tokens if likely else 0
-        desk.receipts.dispatched("e0", prompt.prompt_tokens - visit.reported * BLOCK)
+        desk.receipts.dispatched(to, prompt.prompt_tokens - visit.reported * BLOCK)
         desk.receipts.first_token(to)
         found = desk.receipts.ended(Receipt(to, True, expected, visit.reported * BLOCK))
         assert not found.restarted
@@ -365,3 +365,20 @@ async def test_over_an_engine_that_evicts_expectations_miss_by_little_and_nothin
     assert isinstance(table, dict)
     assert table["total"]["mean_absolute_error_percent"] == pytest.approx(100 * errors / prompt_tokens, abs=0.01)
     assert errors / prompt_tokens < 0.06
+
+
+async def test_speculation_that_attempts_share_goes_with_the_last_of_them() -> None:
+    desk = Desk()
+    prompt = chain(1, 2, 3)
+    first = await desk.send(prompt)
+    desk.receipts.dispatched(first, 0)
+    second = await desk.send(prompt)  # finds the whole prompt speculative already
+    desk.receipts.dispatched(second, 0)
+    third = await desk.send(prompt)
+    desk.receipts.dispatched(third, 0)
+    desk.receipts.ended(Receipt(first, began=False))
+    desk.index.observe(HOLDER, prompt, SPECULATIVE)  # as the next attempt makes it, before it has ended
+    desk.receipts.ended(Receipt(third, began=False))
+    assert (await desk.index.match(prompt)).speculative == {HOLDER: 3}
+    desk.receipts.ended(Receipt(second, began=False))
+    assert (await desk.index.match(prompt)).speculative == {}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from gateway import sse
 from gateway.relay import LOOP_SAFE_ANSWER_BYTES, MOST_PLAIN_BYTES, PLAIN_TAIL_BYTES, PlainTee, StreamTee
-from gateway.stream_format import ChatFormat, ResponsesFormat, StreamFormat
+from gateway.stream_format import ChatFormat, ResponsesFormat, StreamFormat, format_of
 from gateway.translated import WholeChatEvents
+from gateway.types import Route
 
 USAGE = {"prompt_tokens": 369, "completion_tokens": 8, "prompt_tokens_details": {"cached_tokens": 256}}
 
@@ -283,3 +284,40 @@ def test_a_real_stream_of_vllm_is_metered_and_its_usage_taken_out() -> None:
     assert (usage.prompt_tokens, usage.cached_tokens, usage.output_tokens) == (369, 256, 8)
     assert b'"usage"' not in b"".join(passed) + held
     assert held.endswith(b"[DONE]\n\n")
+
+
+PING = b": ping\n\n"
+CREATED = b'event: response.created\ndata: {"type":"response.created"}\n\n'
+MESSAGE_START = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{}}}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("route", "before", "token"),
+    [
+        (Route.CHAT, b'data: {"error": {"message": "no \\"text\\""}}\n\n', b'data: {"choices":[{"delta":{}}]}\n\n'),
+        (Route.COMPLETIONS, PING, b'data: {"choices":[{"text":"a"}]}\n\n'),
+        (Route.MESSAGES, MESSAGE_START, b'data: {"type":"content_block_start"}\n\n'),
+        (Route.RESPONSES, CREATED, b'data: {"type":"response.output_item.added"}\n\n'),
+    ],
+)
+def test_an_answer_has_begun_once_it_shows_a_token_and_not_before(route: Route, before: bytes, token: bytes) -> None:
+    tee = StreamTee(format_of(route), keep_usage=True)
+    tee.feed(before)
+    assert not tee.began
+    tee.feed(token)
+    assert tee.began
+
+
+@pytest.mark.parametrize(
+    ("body", "began"),
+    [
+        (b'{"object":"error","message":"no"}', False),
+        (b'{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}', True),
+        (b"not JSON", False),
+    ],
+)
+def test_a_plain_answer_has_begun_where_it_says_what_was_computed(body: bytes, began: bool) -> None:
+    tee = PlainTee()
+    tee.feed(body)
+    tee.held()
+    assert tee.began is began

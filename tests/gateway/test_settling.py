@@ -66,7 +66,7 @@ def answered(plan: Plan, cached_tokens: int) -> Exchange:
     """One whose answer reports `cached_tokens`."""
     usage = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
     exchange = sent(plan)
-    exchange.first_byte_s = 1.0
+    exchange.first_byte_s, exchange.computed = 1.0, True
     exchange.tee = tee = PlainTee()
     tee.feed(json.dumps({"usage": usage}).encode())
     tee.held()
