@@ -1,18 +1,34 @@
-"""YAML in which a key stands once: two sections of one name are a mistake, where YAML itself would keep the last."""
+"""YAML that surprises nobody: a key stands once, and on, off, yes and no are words.
 
+Two sections of one name are a mistake, where YAML itself would keep the last. `{mode: off}` names a mode, as in YAML
+1.2, where version 1.1 would read false.
+"""
+
+import re
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
+_BOOL: Final = "tag:yaml.org,2002:bool"
+
 
 class _StrictLoader(yaml.SafeLoader):
+    # A table of this class's own: the one it inherits belongs to all loaders.
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's name and shape
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         keys = [key.value for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", node.start_mark)
         return super().construct_mapping(node, deep=deep)
+
+
+_StrictLoader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 def load_yaml(text: str) -> object:

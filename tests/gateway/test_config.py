@@ -1,10 +1,14 @@
 """The configuration: file, then environment, then flags; unknown keys are errors; secrets stay secret."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from gateway.config import Backend, Config, ConfigInvalid, Index, backend_key, load_config, redis_access, salt_secret
+from gateway.strict_yaml import load_yaml
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
 def write(path: Path, text: str) -> Path:
@@ -46,6 +50,11 @@ def test_lists_and_maps_come_from_the_environment_as_json() -> None:
         ("listen: {port: 70000}", r"listen\.port"),
         ("scheduling: {policy: luck}", r"scheduling\.policy"),
         ("backends: [{url: 'http://a'}, {url: 'http://a'}]", "two backends"),
+        (
+            "backends: [{url: 'http://a', kv_events: {url: 'tcp://e:1'}}, "
+            "{url: 'http://b', kv_events: {url: 'tcp://e:1', topic: t}}]",
+            "a and b share the kv_events.url tcp://e:1",
+        ),
         ("listen: {port: 1}\nlisten: {host: a}", "'listen' stands twice"),
         ("nonsense: 1", "nonsense: unknown key"),
         ("- a", "mapping"),
@@ -55,6 +64,14 @@ def test_lists_and_maps_come_from_the_environment_as_json() -> None:
 def test_a_wrong_file_is_refused_with_the_key(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(ConfigInvalid, match=complaint):
         load_config(write(tmp_path / "c.yaml", text), {}, {})
+
+
+def test_on_and_off_are_words_and_only_true_and_false_are_truth_values(tmp_path: Path) -> None:
+    (line,) = set(re.findall(r"`(kv_events: \{mode: off\})`", OPERATIONS.read_text()))
+    config = load_config(write(tmp_path / "c.yaml", f"backends:\n  - url: http://a\n    {line}\n"), {}, {})
+    assert config.backends[0].kv_events.mode == "off"
+    assert load_yaml("[off, on, no, Yes, n, true, False]") == ["off", "on", "no", "Yes", "n", True, False]
+    assert not load_config(write(tmp_path / "c.yaml", "index: {embedded: no}"), {}, {}).index.embedded
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
