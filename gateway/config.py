@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -245,6 +246,19 @@ class Config(_Section):
         doubles = sorted({name for name in names if names.count(name) > 1})
         if doubles:
             raise ValueError(f"two backends are called {', '.join(doubles)}: give them ids")
+        return self
+
+    @model_validator(mode="after")
+    def _events_of_one_engine_each(self) -> "Config":
+        """Of two engines at one address only their topics tell which one speaks."""
+        told = [
+            (one.kv_events, one.name) for one in self.backends if one.kv_events.url and one.kv_events.mode == "auto"
+        ]
+        for (one, name), (other, other_name) in combinations(told, 2):
+            if one.url == other.url and (one.topic == other.topic or not one.topic or not other.topic):
+                raise ValueError(
+                    f"{name} and {other_name} share the kv_events.url {one.url}: give each a URL or a topic of its own"
+                )
         return self
 
 

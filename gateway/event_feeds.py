@@ -110,6 +110,8 @@ class EventFeeds:
         self._leases = Leases(parts.redis, pool=parts.pool, replica=parts.replica)
         self._sockets = EventSockets()
         self._running: dict[str, _Running] = {}
+        self._refused: dict[str, str] = {}
+        """Why the sources of an endpoint cannot be read."""
 
     async def run(self) -> None:
         """Follow the engines that tell of their caches, until cancelled."""
@@ -163,7 +165,7 @@ class EventFeeds:
             report
             for endpoint_id, running in self._running.items()
             for feed in running.feeds
-            for report in _reports(endpoint_id, feed)
+            for report in _reports(endpoint_id, feed, self._refused.get(endpoint_id))
         ]
 
     def _look_at(self, endpoint: EndpointSnapshot, group: asyncio.TaskGroup) -> None:
@@ -175,7 +177,17 @@ class EventFeeds:
         if before is not None:
             before.task.cancel()
         feeds = self._feeds(endpoint.id, wanted)
-        self._running[endpoint.id] = _Running(wanted, feeds, group.create_task(_follow(endpoint.id, feeds)))
+        self._running[endpoint.id] = _Running(wanted, feeds, group.create_task(self._follow(endpoint.id, feeds)))
+
+    async def _follow(self, endpoint_id: str, feeds: Sequence[Feed | PollFeed]) -> None:
+        self._refused.pop(endpoint_id, None)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for feed in feeds:
+                    group.create_task(feed.run())
+        except* EventSourceInvalid as invalid:
+            self._refused[endpoint_id] = why = str(invalid.exceptions[0])
+            LOGGER.error("KV events are not followed", extra={"fields": {"endpoint": endpoint_id, "why": why}})
 
     def _wanted(self, endpoint: EndpointSnapshot) -> _Wanted | None:
         facts, configured = endpoint.facts, self._configured.get(endpoint.id, KvEvents())
@@ -231,16 +243,6 @@ def _version(facts: EndpointFacts) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", (facts.version or "").partition("+")[0])[:3])
 
 
-async def _follow(endpoint_id: str, feeds: Sequence[Feed | PollFeed]) -> None:
-    try:
-        async with asyncio.TaskGroup() as group:
-            for feed in feeds:
-                group.create_task(feed.run())
-    except* EventSourceInvalid as invalid:
-        fields = {"endpoint": endpoint_id, "why": str(invalid.exceptions[0])}
-        LOGGER.error("KV events are not followed", extra={"fields": fields})
-
-
 def _configured_sources(configured: KvEvents) -> Iterator[EventSource]:
     assert configured.url is not None
     first = EventSource(configured.url, configured.replay_url, configured.topic)
@@ -268,11 +270,13 @@ async def _polled(client: UpstreamClient, fleet: Fleet, endpoint_id: str) -> byt
     return body
 
 
-def _reports(endpoint_id: str, feed: Feed | PollFeed) -> Iterator[FeedReport]:
+def _reports(endpoint_id: str, feed: Feed | PollFeed, refused: str | None) -> Iterator[FeedReport]:
+    state = feed.state if refused is None else FeedState.AWAY
+    why = refused or feed.why
     if isinstance(feed, PollFeed):
         for rank, counters in feed.counters.items():
             counts = _counts(counters) | {"malformed": feed.malformed_answers}
-            yield FeedReport(endpoint_id, rank, POLL_PATH, feed.state, feed.why, counts)
+            yield FeedReport(endpoint_id, rank, POLL_PATH, state, why, counts)
         return
     mirror, source = feed.mirror, feed.source
     counts = _counts(feed.counters) | {
@@ -281,7 +285,7 @@ def _reports(endpoint_id: str, feed: Feed | PollFeed) -> Iterator[FeedReport]:
         "untranslated": mirror.untranslated,
     }
     lag_s = feed.counters.lag_s
-    yield FeedReport(endpoint_id, source.rank, source.url, feed.state, feed.why, counts, mirror.blocks, lag_s)
+    yield FeedReport(endpoint_id, source.rank, source.url, state, why, counts, mirror.blocks, lag_s)
 
 
 def _counts(counters: FeedCounters) -> dict[str, int]:

@@ -106,7 +106,12 @@ class StatusPages:
             found["isolation"] = (
                 f"these take no requests, since they cannot keep share groups apart: {', '.join(shut_out)}"
             )
-        deaf = [f"{one.endpoint_id}: {one.why or one.state}" for one in self._feeds.reports() if one.state in _DEAF]
+        up = {endpoint.id for endpoint in everyone if endpoint.healthy}  # who is down publishes nothing either
+        deaf = [
+            f"{one.endpoint_id}: {one.why or one.state}"
+            for one in self._feeds.reports()
+            if one.state in _DEAF and one.endpoint_id in up
+        ]
         if deaf:
             found["kv_events"] = "; ".join(deaf)
         down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy)

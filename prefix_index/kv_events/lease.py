@@ -1,6 +1,6 @@
 """Which replica consumes the KV events of which endpoint: leases in Redis, renewed together, one call a second.
 
-    replica 1   want a, b ──> {pg:1:POOL}:lease:a = 1, 3 s      renewed each second while it is wanted
+    replica 1   want a, b ──> {pg:VERSION:POOL}:lease:a = 1, 3 s      renewed each second while it is wanted
     replica 2   want a, b ──> held by another                   asks each second; has them 3 s after replica 1 died,
                                                                 at once where replica 1 gave them back
 

@@ -189,3 +189,17 @@ async def holds(url: str) -> bool:
     """Whether the index on a server has any block."""
     async with connect(url) as client:
         return bool((await census(client, "default")).blocks)
+
+
+async def test_a_feed_that_would_take_the_messages_of_another_is_named_in_health(
+    publishing: RunningEngine, start_gateway: StartGateway
+) -> None:
+    assert publishing.engine.events is not None
+    at = {"url": publishing.engine.events.url.replace("*", "127.0.0.1")}
+    with engine(None) as other:
+        backends = [{"url": publishing.url, "id": "e0"}, {"url": other.url, "id": "e1", "kv_events": at}]
+        gateway = await asyncio.to_thread(start, start_gateway, backends=backends)
+        async with asyncio.timeout(20):
+            while not gateway.http.get("/health").json()["degraded"].get("kv_events"):
+                await asyncio.sleep(0.05)
+        assert "share it" in gateway.http.get("/health").json()["degraded"]["kv_events"]
