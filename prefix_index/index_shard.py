@@ -24,6 +24,7 @@ from prefix_index.load_exchange import LoadExchange
 from prefix_index.pending import MOST_PENDING, with_pending
 from prefix_index.quiet_log import QuietLog
 from prefix_index.radix import RadixIndex
+from prefix_index.redis_link import is_dropped
 from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import Call
 from prefix_index.types import Chain, Claim, DegradedReason, Load, Match
@@ -35,8 +36,6 @@ _ANSWERS_TO_CLOSE: Final = 3
 """Probes that have to be answered in time, one after the other."""
 _FIRST_PROBE_S: Final = 0.01
 _KEPT_HOLDERS: Final = 4096
-_FULL: Final = "PGFULL"
-"""What our functions say where there is no slot for one more holder: the server itself is well."""
 
 
 class IndexShard:
@@ -242,7 +241,7 @@ class IndexShard:
         self._wake.clear()
 
     async def _flush(self, remote: RedisRadix, *, publish: bool = False) -> bool:
-        """Send what is due, once; whether Redis has it. What it did not take in goes back into the queue."""
+        """Send what is due, once; whether Redis took all of it in. What it did not goes back into the queue."""
         writes = self._queue.take(_WRITES_PER_FLUSH)
         if self._queue:
             self._wake.set()
@@ -251,39 +250,49 @@ class IndexShard:
         if publish:
             self._loads.publishing(self._clock())
             calls.append(remote.publish_call(self._replica, self._loads.own))
-        delivered = not calls
+        done = 0
         self._sent = writes
         try:
-            delivered = delivered or await self._send(remote, calls)
+            if calls:
+                done = await self._send(remote, calls)
         finally:
             self._sent = []
-            if not delivered:
-                self._queue.give_back(writes)
+            if done < len(calls):
+                self._queue.give_back(writes[done:])
                 self._loads.undelivered()
-        return delivered
+        return done == len(calls)
 
-    async def _send(self, remote: RedisRadix, calls: list[Call]) -> bool:
-        """Whether Redis took the calls in, or refused them one by one, which sending again would not change."""
+    async def _send(self, remote: RedisRadix, calls: list[Call]) -> int:
+        """How many of the calls, from the first on, need not be sent again.
+
+        A server may refuse in the midst of a pipeline, where it is deposed. What it took in after that is sent again
+        too: in their order, writes that come twice leave what they leave when they come once.
+        """
         try:
             async with asyncio.timeout(self._options.write_deadline_s):
                 replies = await remote.send(calls)
         except TimeoutError:
             self._open(DegradedReason.TIMEOUT, f"writes have no answer after {self._options.write_deadline_s:g} s")
-            return False
+            return 0
         except IndexUnavailable as failure:
             self._open(failure.reason, failure.why)
-            return False
-        refusals = [reply for reply in replies if isinstance(reply, Exception)]
-        if len(refusals) == len(calls) and not all(str(refusal).startswith(_FULL) for refusal in refusals):
-            self._open(DegradedReason.REFUSED, str(refusals[0]))
-            return False
-        if refusals:
-            self._queue.dropped += len(refusals)
+            return 0
+        for at, (call, reply) in enumerate(zip(calls, replies, strict=True)):
+            if not isinstance(reply, Exception):
+                continue
+            if not is_dropped(call, reply):
+                self._open(DegradedReason.REFUSED, str(reply))
+                return at
+            self._drop(call, reply)
+        return len(calls)
+
+    def _drop(self, call: Call, refusal: Exception) -> None:
+        if call.function == "publish":
+            self._loads.undelivered()
+        else:
+            self._queue.dropped += 1
             self._refused += 1
-            self._log.warn(
-                "prefix index: Redis refused writes, %d dropped so far: %s", self.dropped_writes, refusals[0]
-            )
-        return True
+        self._log.warn("prefix index: Redis refused writes, %d dropped so far: %s", self.dropped_writes, refusal)
 
     async def _probe(self, remote: RedisRadix) -> None:
         """Try writes with patience, which also connects, then matches within the deadline."""

@@ -33,6 +33,11 @@ _LANES: Final = 2
 _ROUNDS: Final = 4
 """Times that calls are sent: once, after a move, after the library was loaded there, and after one more move."""
 
+_FULL: Final = "PGFULL"
+"""What our functions say where there is no slot for one more holder."""
+_FAILED: Final = "user_function:"
+"""What the server says where one of our functions failed, and in which line."""
+
 
 class RedisLink:
     """Calls of one pool's functions. The client is the caller's, and must not decode responses."""
@@ -185,6 +190,18 @@ def unavailable(failure: Exception) -> IndexUnavailable:
         if isinstance(failure, kind):
             return IndexUnavailable(str(failure), reason)
     return IndexUnavailable(f"{type(failure).__name__}: {failure}", DegradedReason.BAD_ANSWER)
+
+
+def is_dropped(call: Call, refusal: Exception) -> bool:
+    """Whether this refusal is no reason to send again what was refused, nor to stop writing: an observation for which
+    there is no room, no slot, or that our functions fail at over what is stored. The index knows less without it; a
+    loss or an ending that is missing would make it claim too much.
+    """
+    if call.function == "publish":
+        return isinstance(refusal, redis_errors.OutOfMemoryError)
+    return call.function == "observe" and (
+        isinstance(refusal, redis_errors.OutOfMemoryError) or str(refusal).startswith((_FULL, _FAILED))
+    )
 
 
 class _CarrierLeft(Exception):

@@ -8,6 +8,8 @@ import pytest
 from prefix_index.embedded import EmbeddedServer
 from prefix_index.index_options import SharedIndexOptions
 from prefix_index.redis_clients import connect_one
+from prefix_index.redis_radix import RedisRadix
+from prefix_index.redis_wire import Call, pool_keys
 from prefix_index.shared_index import SharedIndex
 from prefix_index.types import DegradedReason, Load
 from tests.prefix_index.door import WITHIN_S, Door, eventually
@@ -155,6 +157,86 @@ async def test_a_write_that_redis_alone_refuses_is_counted_and_holds_nobody_up(
         assert len((await match_until(index, "x", lambda found: len(found.blocks) >= 2048)).blocks) == 2048
         assert index.dropped_writes == 6
         assert "PGFULL" in caplog.text
+
+
+async def test_an_ending_refused_by_a_server_that_is_deposed_in_the_midst_of_a_pipeline_is_not_lost(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect_one(server.url) as client, connect_one(server.url) as operator:
+        whole = RedisRadix.send
+        refused: list[object] = []
+
+        async def in_two_parts(remote: RedisRadix, calls: list[Call]) -> list[object]:
+            if len(calls) < 4:
+                return await whole(remote, calls)
+            monkeypatch.setattr(RedisRadix, "send", whole)
+            replies = await whole(remote, calls[:2])
+            await operator.slaveof("127.0.0.1", 1)
+            refused.extend(await whole(remote, calls[2:3]))
+            await operator.slaveof()
+            replies += [*refused, *await whole(remote, calls[3:])]
+            await operator.slaveof("127.0.0.1", 1)
+            return replies
+
+        monkeypatch.setattr(RedisRadix, "send", in_two_parts)
+        async with running(SharedIndex(client, pool="p", replica="r", options=OPTIONS)) as index:
+            await eventually(lambda: index.degraded_reason is None)
+            for holder in "abc":
+                index.observe(holder, chain("xx"))
+            index.clear("b")
+            index.observe("b", chain("x"))
+            index.clear("a")
+            index.observe("a", chain("y"))
+            await eventually(lambda: index.degraded_reason is DegradedReason.REFUSED)
+            assert refused
+            assert index.queued_writes == 5
+            await operator.slaveof()
+            await eventually(lambda: index.degraded_reason is None and not index.queued_writes)
+            assert (await index.match(chain("xx"))).blocks == {"b": 1, "c": 2}
+            assert (await index.match(chain("y"))).blocks == {"a": 1}
+            assert index.dropped_writes == 0
+
+
+async def test_a_server_without_memory_takes_no_observations_but_every_loss_and_ending(server: EmbeddedServer) -> None:
+    async with (
+        connect_one(server.url) as client,
+        running(SharedIndex(client, pool="p", replica="r", options=PATIENT)) as index,
+    ):
+        index.observe("a", chain("xxx"))
+        index.observe("b", chain("xxx"))
+        await match_until(index, "xxx", lambda found: len(found.blocks) == 2 and not index.queued_writes)
+        before = index.losses_of("a")
+        await client.config_set("maxmemory", 1)
+        index.observe("c", chain("xxx"))
+        index.forget("a", chain("xxx"), 1)
+        index.clear("b")
+        index.set_load("a", Load(1, 2, 3))
+        await eventually(lambda: not index.queued_writes)
+        assert (await match_until(index, "xxx", lambda found: found.loads)).blocks == {"a": 1}
+        assert index.dropped_writes == 1
+        assert index.losses_of("a") == before + 1
+        assert index.degraded_reason is None
+        await client.config_set("maxmemory", 0)
+        other = SharedIndex(client, pool="p", replica="other", options=PATIENT)
+        async with running(other):
+            await match_until(other, "x", lambda found: found.loads == {"a": Load(1, 2, 3)})
+
+
+async def test_an_observation_that_fails_over_what_is_stored_is_dropped_and_holds_nobody_up(
+    server: EmbeddedServer,
+) -> None:
+    async with (
+        connect_one(server.url) as client,
+        running(SharedIndex(client, pool="p", replica="r", options=PATIENT)) as index,
+    ):
+        index.observe("a", chain("xxx"))
+        await match_until(index, "xxx", lambda found: found.blocks and not index.queued_writes)
+        await client.hset(pool_keys("p")[0].decode(), chain("x").hashes, b"")
+        index.observe("a", chain("xxxx"))
+        index.observe("b", chain("y"))
+        await eventually(lambda: not index.queued_writes)
+        assert (await index.match(chain("y"))).blocks == {"b": 1}
+        assert index.dropped_writes == 1
 
 
 async def test_draining_gives_up_in_time_when_redis_is_away(door: Door) -> None:
