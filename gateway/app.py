@@ -172,7 +172,8 @@ class Gateway:
             options,
         )
         token = admin_token(config)
-        admin_parts = AdminParts(decisions, parity, fleet, registry, IndexParts(index, fleet, receipts, feeds))
+        index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
+        admin_parts = AdminParts(decisions, parity, fleet, registry, index_parts)
         self._edge = Edge(
             EdgeParts(
                 pipeline=pipeline,

@@ -6,6 +6,7 @@ be asked (no token, or another one than its own).
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -14,51 +15,58 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.config import ConfigInvalid, admin_token
+from gateway.config import ConfigInvalid, Listen, admin_token
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
 _ANSWER_S = 120.0
 """Patience with the gateway, which has 30 s for each shard."""
 _MOST_NAMES = 4
+_LOOPBACKS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 _PLACES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 index = typer.Typer(help="What the prefix index of a running gateway holds.", no_args_is_help=True)
 
 Rows = Sequence[Mapping[str, Any]]
 
-Gateway = Annotated[str, typer.Option("--gateway", help="Base URL of a gateway.")]
+Gateway = Annotated[
+    str | None,
+    typer.Option(
+        "--gateway", help="Base URL of a gateway; default: where the configuration's listens, on this machine."
+    ),
+]
 TokenFile = Annotated[
     Path | None, typer.Option(help="File with the admin token; default: admin_token_file of the configuration.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the gateway's answer as it is.")]
 
-_HERE = "http://127.0.0.1:8080"
-
 
 @index.command()
 def show(
-    gateway: Gateway = _HERE, token_file: TokenFile = None, config: ConfigFile = None, as_json: AsJson = False
+    gateway: Gateway = None, token_file: TokenFile = None, config: ConfigFile = None, as_json: AsJson = False
 ) -> None:
     """Who holds how much, how old it is, how far expectations can be relied on, and how KV events stand."""
-    report = _ask("GET", "/admin/index", {}, gateway, _token(token_file, config))
+    report = _ask("GET", "/admin/index", {}, _asked(gateway, token_file, config))
     if as_json:
         _print_json(report)
-        return
-    _print_tables(_totals(report), _holders(report["holders"]), _shares(report["reliability"]), _feeds(report["feeds"]))
+    else:
+        rows = (_holders(report["holders"]), _shares(report["reliability"]), _feeds(report["feeds"]))
+        _print_tables(_totals(report), *rows)
+    if report["store"] is None:
+        raise refused(f"the index could not be read: {report['unreadable']}", 1)
 
 
 @index.command()
 def top(
     top: Annotated[int, typer.Option(min=1, max=1000, help="Prefixes to show.")] = 20,
     max_nodes: Annotated[int, typer.Option(min=1, max=200_000, help="Nodes to read of each shard.")] = 100_000,
-    gateway: Gateway = _HERE,
+    gateway: Gateway = None,
     token_file: TokenFile = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """The prefixes that weigh most: their tokens times the stored prompts that begin with them. Hashes, no text."""
     query = {"top": str(top), "max_nodes": str(max_nodes)}
-    report = _ask("GET", "/admin/index/top", query, gateway, _token(token_file, config))
+    report = _ask("GET", "/admin/index/top", query, _asked(gateway, token_file, config))
     if as_json:
         _print_json(report)
         return
@@ -74,7 +82,7 @@ def top(
 def clear(
     endpoint: Annotated[str | None, typer.Option(help="An endpoint: all its caches, as it is now.")] = None,
     holder: Annotated[str | None, typer.Option(help="One holder as `show` names it, present or past.")] = None,
-    gateway: Gateway = _HERE,
+    gateway: Gateway = None,
     token_file: TokenFile = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
@@ -83,7 +91,7 @@ def clear(
     if (endpoint is None) == (holder is None):
         raise refused("give either --endpoint or --holder")
     query = {"endpoint": endpoint} if endpoint is not None else {"holder": holder or ""}
-    report = _ask("POST", "/admin/index/clear", query, gateway, _token(token_file, config))
+    report = _ask("POST", "/admin/index/clear", query, _asked(gateway, token_file, config))
     if as_json:
         _print_json(report)
         return
@@ -95,22 +103,39 @@ def clear(
     _print_tables(table)
 
 
-def _token(file: Path | None, config: Path | None) -> str:
-    flags = {} if file is None else {"admin_token_file": file}
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The gateway, and who we are to it."""
+
+    url: str
+    token: str
+
+
+def _asked(gateway: str | None, token_file: Path | None, path: Path | None) -> _Asked:
+    config = read_config(path, {} if token_file is None else {"admin_token_file": token_file})
     try:
-        token = admin_token(read_config(config, flags))
+        token = admin_token(config)
     except ConfigInvalid as error:
         raise refused(str(error)) from None
     if token is None:
         raise refused("no admin token: give --token-file FILE, or admin_token_file in the configuration")
-    return token
+    return _Asked(gateway or _here(config.listen), token)
 
 
-def _ask(method: str, path: str, query: Mapping[str, str], gateway: str, token: str) -> dict[str, Any]:
+def _here(listen: Listen) -> str:
+    """Where a gateway of this configuration answers on its own machine."""
+    if not listen.port:
+        raise refused("listen.port is 0, a free one: give --gateway URL")
+    host = _LOOPBACKS.get(listen.host, listen.host)
+    return f"http://[{host}]:{listen.port}" if ":" in host else f"http://{host}:{listen.port}"
+
+
+def _ask(method: str, path: str, query: Mapping[str, str], asked: _Asked) -> dict[str, Any]:
     """What the gateway answers; ends the command where that is a refusal."""
+    gateway = asked.url
     url = gateway.rstrip("/") + path
     try:
-        headers = {"authorization": f"Bearer {token}"}
+        headers = {"authorization": f"Bearer {asked.token}"}
         answer = httpx.request(method, url, params=dict(query), headers=headers, timeout=_ANSWER_S)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise refused(f"no answer from {gateway}: {str(error) or type(error).__name__}", 1) from None
@@ -141,7 +166,10 @@ def _totals(report: Mapping[str, Any]) -> Table:
     table = Table("", "nodes", "blocks", "bytes, about", "of at most", "claims", "free", "to be freed")
     shards: Rows = report["shards"]
     named = [(f"shard {number}", shard) for number, shard in enumerate(shards)] if len(shards) > 1 else []
-    for name, sizes in [(f"in {report['store']}", report["total"]), *named]:
+    total = report["total"]
+    if total is None:
+        _add(table, "not read", *"-------")
+    for name, sizes in [(f"in {report['store']}", total), *named] if total is not None else []:
         limit = _bytes(report["max_bytes"] // (len(shards) if name.startswith("shard") else 1))
         counts = (sizes["seats_used"], sizes["seats_free"], sizes["seats_ending"])
         sums = (_number(sizes["nodes"]), _number(sizes["blocks"]), _bytes(sizes["estimated_bytes"]), limit)
@@ -165,7 +193,9 @@ def _holders(rows: Rows) -> Table:
 
 
 def _shares(reliability: Mapping[str, Any]) -> Table:
-    table = Table("endpoint", "told by", "answers", "cached, reported", "cached, expected", "error", "restarts seen")
+    table = Table(
+        "endpoint", "told by", "answers", "cached, reported", "cached, expected", "error", "emptied, by answers"
+    )
     for row in reliability["endpoints"]:
         window = row["window"]
         shares = (window["reported_share"], window["expected_share"])

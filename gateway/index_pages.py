@@ -9,7 +9,7 @@ All of it runs beside requests, in turns of a millisecond; `check` alone blocks,
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Response
@@ -31,7 +31,8 @@ from gateway.index_report import (
     sum_of,
 )
 from gateway.receipts import Receipts
-from prefix_index import SeatCensus, SharedIndex
+from prefix_index import IndexUnavailable, SeatCensus, SharedIndex
+from prefix_index.inspection import Extent
 from prefix_index.radix import IN_ENGINE_MEMORY
 from prefix_index.turns import in_turns
 
@@ -42,6 +43,9 @@ MOST_NODES: Final = 200_000
 MOST_CHECKED_NODES: Final = 100_000
 """For `check`, which blocks for 4 s then."""
 
+_Answers = dict[int | str, dict[str, Any]]
+"""What a route answers beside 200, as its document says it."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexParts:
@@ -51,6 +55,8 @@ class IndexParts:
     fleet: Fleet
     receipts: Receipts
     feeds: EventFeeds
+    is_shared: bool
+    """Whether it is at an address that others can ask too, not in a private Valkey or in this process."""
 
 
 class UnknownHolder(LookupError):
@@ -62,31 +68,40 @@ class TooLarge(Exception):
 
 
 class IndexPages:
-    """The pages as data. Each may raise IndexUnavailable."""
+    """The pages as data. Each but `report` may raise IndexUnavailable."""
 
     def __init__(self, parts: IndexParts) -> None:
         self._index = parts.index
         self._fleet = parts.fleet
         self._receipts = parts.receipts
         self._feeds = parts.feeds
+        self._is_shared = parts.is_shared
         # Spans the reading of the whole index: two at once would be twice the work beside requests, and the memory.
         self._one_at_a_time = asyncio.Lock()
 
     async def report(self) -> IndexReport:
-        """What the index holds, and how far it can be relied on. O(seats × log nodes + endpoints)."""
-        async with self._one_at_a_time:
-            shards = await self._index.census()
+        """What the index holds, and how far it can be relied on. O(seats × log nodes + endpoints).
+
+        Where the index cannot be read it says so, and shows the rest: it never raises IndexUnavailable.
+        """
+        unreadable = None
+        try:
+            async with self._one_at_a_time:
+                shards = await self._index.census()
+        except IndexUnavailable as failure:
+            shards, unreadable = [], failure.why
         index, present = self._index, self._present()
         holders = [self._row(seat, present) async for seat in in_turns(await merged(shards))]
         await asyncio.sleep(0)
         return IndexReport(
-            store=Store.REDIS if index.is_in_redis else Store.PROCESS,
+            store=None if unreadable else Store.REDIS if index.is_in_redis else Store.PROCESS,
+            unreadable=unreadable,
             degraded=index.degraded_reason,
             queued_writes=index.queued_writes,
             dropped_writes=index.dropped_writes,
             stand_in_matches=index.stand_in_matches,
             max_bytes=index.max_bytes,
-            total=sum_of(map(sizes_of, shards)),
+            total=None if unreadable else sum_of(map(sizes_of, shards)),
             shards=[sizes_of(shard) for shard in shards],
             holders=holders,
             feeds=self._feeds.reports(),
@@ -128,13 +143,18 @@ class IndexPages:
     async def check(self, max_nodes: int) -> CheckReport:
         """Every broken invariant; blocks Redis and this process. Raises TooLarge where there are more nodes."""
         async with self._one_at_a_time:
-            nodes = await self._index.size()
-            if nodes > max_nodes:
-                raise TooLarge(
-                    f"the index has {nodes} nodes, which is more than max_nodes: `prefixgate check --index` looks at "
-                    "all of them, from a process of its own"
-                )
-            return CheckReport(await self._index.check(), nodes)
+            extent = await self._index.extent()
+            if extent.nodes + extent.own_nodes > max_nodes:
+                raise TooLarge(self._too_large(extent))
+            return CheckReport(await self._index.check(), extent.nodes, extent.own_nodes)
+
+    def _too_large(self, extent: Extent) -> str:
+        sizes = f"the index has {extent.nodes} nodes, and this gateway's own copy {extent.own_nodes}"
+        others = "; `prefixgate check --index` looks at all in Redis, from a process of its own"
+        return (
+            f"{sizes}, together more than max_nodes: give a larger max_nodes (at most {MOST_CHECKED_NODES:,})"
+            f"{others if self._is_shared else ''}"
+        )
 
     async def _seats(self) -> list[SeatCensus]:
         async with self._one_at_a_time:
@@ -192,14 +212,20 @@ class IndexPages:
 
 def index_router(pages: IndexPages) -> APIRouter:
     """The routes under `/admin/index`; who uses them answers IndexUnavailable and asks for a token."""
-    router = APIRouter(prefix="/admin/index", responses={503: {"description": "Redis does not answer."}})
+    router = APIRouter(prefix="/admin/index")
+    away: _Answers = {503: {"description": "Redis does not answer."}}
+    unknown: _Answers = {404: {"description": "Nobody of this name is known."}}
+    large: _Answers = {409: {"description": "More nodes than max_nodes."}}
 
     @router.get("", response_model=IndexReport)
     async def report() -> Response:
-        """What the prefix index holds: who has how much, how old it is, and how far it can be relied on."""
+        """What the prefix index holds: who has how much, how old it is, and how far it can be relied on.
+
+        Where Redis does not answer, `store` is null, `unreadable` says why, and the rest is shown.
+        """
         return await _json(await pages.report())
 
-    @router.get("/top", response_model=HotReport)
+    @router.get("/top", response_model=HotReport, responses=away)
     async def top(
         top: Annotated[int, Query(ge=1, le=MOST_TOP, description="Prefixes to show.")] = 20,
         max_nodes: Annotated[int, Query(ge=1, le=MOST_NODES, description="Nodes to read of each shard.")] = 100_000,
@@ -207,7 +233,7 @@ def index_router(pages: IndexPages) -> APIRouter:
         """The prefixes that weigh most: their tokens times the stored prompts that begin with them. No text."""
         return await _json(await pages.top(top, max_nodes))
 
-    @router.post("/clear", response_model=Cleared, responses={404: {"description": "Nobody of this name is known."}})
+    @router.post("/clear", response_model=Cleared, responses={**unknown, **away})
     async def clear(
         holder: Annotated[str | None, Query(description="A holder as `GET /admin/index` names it.")] = None,
         endpoint: Annotated[str | None, Query(description="An endpoint: all its caches, as it is now.")] = None,
@@ -218,11 +244,11 @@ def index_router(pages: IndexPages) -> APIRouter:
                 return await _json(await pages.clear_endpoint(endpoint))
             if holder is not None and endpoint is None:
                 return await _json(await pages.clear_holder(holder))
-        except UnknownHolder as unknown:
-            raise HTTPException(404, str(unknown)) from None
+        except UnknownHolder as nobody:
+            raise HTTPException(404, str(nobody)) from None
         raise HTTPException(422, "give either holder or endpoint")
 
-    @router.get("/check", response_model=CheckReport, responses={409: {"description": "More nodes than max_nodes."}})
+    @router.get("/check", response_model=CheckReport, responses={**large, **away})
     async def check(
         max_nodes: Annotated[
             int, Query(ge=1, le=MOST_CHECKED_NODES, description="Refuse where more are stored.")
@@ -231,8 +257,8 @@ def index_router(pages: IndexPages) -> APIRouter:
         """Every broken invariant, none in a sound index. Blocks Redis and this gateway: 40 ms for 1,000 nodes."""
         try:
             return await _json(await pages.check(max_nodes))
-        except TooLarge as large:
-            raise HTTPException(409, str(large)) from None
+        except TooLarge as refusal:
+            raise HTTPException(409, str(refusal)) from None
 
     return router
 

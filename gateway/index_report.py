@@ -83,17 +83,21 @@ class Sizes:
 class IndexReport:
     """The index as this replica sees it. `degraded` says why Redis is not in use, None while it is.
 
+    Where the index could not be read, `unreadable` says why, `store` and `total` are None and there are no rows of it;
+    what this replica knows by itself is shown all the same.
+
     `reliability` is how far expectations can be relied on: by endpoint and mode, expected and reported cached tokens
     and their shares of the prompt tokens.
     """
 
-    store: Store
+    store: Store | None
+    unreadable: str | None
     degraded: str | None
     queued_writes: int
     dropped_writes: int
     stand_in_matches: int
     max_bytes: int
-    total: Sizes
+    total: Sizes | None
     shards: list[Sizes]
     holders: list[HolderRow]
     feeds: list[FeedReport]
@@ -151,10 +155,15 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Every broken invariant, in words: none in a sound index. `nodes` is how many were looked at."""
+    """Every broken invariant, in words: none in a sound index.
+
+    `nodes` is how many were looked at in Redis, `own_nodes` how many of this replica's own copy, each as often as it is
+    held.
+    """
 
     broken: list[str]
     nodes: int
+    own_nodes: int
 
 
 async def merged(shards: list[Census]) -> list[SeatCensus]:

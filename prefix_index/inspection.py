@@ -1,12 +1,14 @@
 """Looking inside the shared index, for people: all shards in Redis, or the twins where there is no Redis.
 
-Never on the request path. Raises IndexUnavailable where Redis takes longer than `ANSWER_S` or stores another layout.
+Never on the request path. Raises IndexUnavailable where Redis takes longer than `within_s` for a shard, or stores
+another layout.
 """
 
 import asyncio
 import heapq
 import struct
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from redis import exceptions as redis_errors
@@ -24,15 +26,32 @@ from prefix_index.types import Claim, DegradedReason
 
 ANSWER_S: Final = 30.0
 """Patience with Redis: reading a large pool takes a while, a silent server takes forever."""
+DEGRADED_ANSWER_S: Final = 2.0
+"""The same where matches go without Redis already: it may only be slow, and who asks then is in a hurry."""
 
 T = TypeVar("T")
 
 
-async def census(redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]]) -> list[Census]:
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What `check` reads: nodes in Redis, and holds of the copy in this process."""
+
+    nodes: int
+    own_nodes: int
+
+
+def patience_s(degraded: DegradedReason | None) -> float:
+    """How long to wait for each shard."""
+    return ANSWER_S if degraded is None else DEGRADED_ANSWER_S
+
+
+async def census(
+    redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]], within_s: float
+) -> list[Census]:
     """What each shard holds, in Redis or, where there is none, in this process, see `Census`."""
     if redis is None:
         return [_twin_census(twin) for twin in twins]
-    return [await _in_time(census_of(redis, shard)) for shard in shards]
+    return [await _in_time(census_of(redis, shard), within_s) for shard in shards]
 
 
 async def hottest(
@@ -42,24 +61,28 @@ async def hottest(
     top: int,
     max_nodes: int,
     block_tokens: Callable[[str], int] | None = None,
+    within_s: float,
 ) -> Hottest:
     """The `top` heaviest prefixes of all shards, of `max_nodes` that are read in each; none without Redis."""
     found: list[Hottest] = []
     for shard in shards if redis is not None else ():
         assert redis is not None
         reading = hottest_of(redis, shard, top=top, max_nodes=max_nodes, block_tokens=block_tokens)
-        found.append(await _in_time(reading))
+        found.append(await _in_time(reading, within_s))
     prefixes = heapq.nlargest(top, (prefix for one in found for prefix in one.prefixes), key=lambda p: p.weight_tokens)
     return Hottest(tuple(prefixes), sum(one.nodes_read for one in found), any(one.cut for one in found))
 
 
-async def size(redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]]) -> int:
-    """What `check` reads: nodes in Redis, and holds in this process."""
-    return sum(twin.holds for twin in twins) + sum(one.nodes for one in await census(redis, shards, []))
+async def extent(
+    redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]], within_s: float
+) -> Extent:
+    """See `Extent`."""
+    stored = await census(redis, shards, [], within_s)
+    return Extent(sum(one.nodes for one in stored), sum(twin.holds for twin in twins))
 
 
 async def check(
-    redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]], within_s: float = ANSWER_S
+    redis: RedisClient | None, shards: Sequence[str], twins: Sequence[RadixIndex[str]], within_s: float
 ) -> list[str]:
     """Every broken invariant of each shard, in words. O(everything stored), and blocks the server meanwhile."""
     broken = [word for twin in twins for word in twin.check()]
@@ -76,7 +99,7 @@ async def _checked(redis: RedisClient, shard: str) -> list[str]:
         raise unavailable(failure) from failure
 
 
-async def _in_time(question: Awaitable[T], within_s: float = ANSWER_S) -> T:
+async def _in_time(question: Awaitable[T], within_s: float) -> T:
     try:
         async with asyncio.timeout(within_s):
             return await question

@@ -165,7 +165,7 @@ class SharedIndex:
 
     async def census(self) -> list[Census]:
         """What each shard holds: in Redis, or in this process where there is none. Raises IndexUnavailable."""
-        return await inspection.census(self._redis, self._names, self._twins)
+        return await inspection.census(self._redis, self._names, self._twins, self._patience_s)
 
     async def hottest(
         self, top: int, max_nodes: int = 100_000, block_tokens: Callable[[str], int] | None = None
@@ -175,19 +175,30 @@ class SharedIndex:
         `block_tokens` says how many tokens a block of a holder has; without it prefixes are compared by blocks.
         """
         return await inspection.hottest(
-            self._redis, self._names, top=top, max_nodes=max_nodes, block_tokens=block_tokens
+            self._redis,
+            self._names,
+            top=top,
+            max_nodes=max_nodes,
+            block_tokens=block_tokens,
+            within_s=self._patience_s,
         )
 
-    async def size(self) -> int:
-        """What `check` would read: nodes in Redis and holds in this process. Raises IndexUnavailable."""
-        return await inspection.size(self._redis, self._names, self._twins)
+    async def extent(self) -> inspection.Extent:
+        """What `check` would read. Raises IndexUnavailable."""
+        return await inspection.extent(self._redis, self._names, self._twins, self._patience_s)
 
-    async def check(self, within_s: float = inspection.ANSWER_S) -> list[str]:
+    async def check(self, within_s: float | None = None) -> list[str]:
         """Every broken invariant, in Redis and in this process, in words. Blocks both. Raises IndexUnavailable.
 
         `within_s` is for each shard's nodes to arrive.
         """
-        return await inspection.check(self._redis, self._names, self._twins, within_s)
+        patience_s = self._patience_s if within_s is None else within_s
+        return await inspection.check(self._redis, self._names, self._twins, patience_s)
+
+    @property
+    def _patience_s(self) -> float:
+        """For each shard, when people ask."""
+        return inspection.patience_s(self.degraded_reason)
 
     @property
     def _twins(self) -> list[RadixIndex[str]]:

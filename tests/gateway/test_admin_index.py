@@ -11,9 +11,10 @@ from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig, KvEventsConfig
 from gateway.index_report import hot_row
-from prefix_index import Chain, Claim, EmbeddedServer, HotPrefix, SharedIndex, SharedIndexOptions, connect
+from prefix_index import Chain, Claim, EmbeddedServer, HotPrefix, SharedIndex, SharedIndexOptions, connect, inspection
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway
 from tests.gateway.scripted_engine import answer_chat, scripted_engine
+from tests.prefix_index.door import Door
 
 TOKEN = {"authorization": "Bearer letmein"}
 PATHS = (
@@ -208,10 +209,28 @@ async def test_a_sound_index_has_no_broken_invariant_and_a_large_one_is_not_chec
     await until_confirmed(gateway)
     report = await shown(gateway, "/admin/index/check")
     assert report["broken"] == []
-    assert report["nodes"] >= 2  # in Redis, and in this process
+    assert report["nodes"] >= 1
+    assert report["own_nodes"] >= 1
     refused = await call(gateway, "/admin/index/check?max_nodes=1")
     assert refused.status_code == 409
-    assert "prefixgate check --index" in refused.json()["detail"]
+    assert refused.json()["detail"].endswith("give a larger max_nodes (at most 100,000)")
+
+
+async def test_a_large_index_at_an_address_can_be_checked_from_outside(
+    start_gateway: StartGateway, token_file: Path
+) -> None:
+    chain = Chain(bytes(range(64)), 16, 128)
+    async with scripted_engine(answer_chat("Hi")) as scripted, EmbeddedServer() as server:
+        async with connect(server.url) as redis:
+            index = SharedIndex(redis, pool="default", replica="r", options=SharedIndexOptions(deadline_s=5.0))
+            for first in range(2):
+                index.observe("e0@1", Chain(chain.hashes[8 * first :], 16, 64))
+            await index.drain()
+        gateway = await started(start_gateway, scripted.url, token_file, index__redis_url=server.url)
+        refused = await call(gateway, "/admin/index/check?max_nodes=1")
+        assert refused.status_code == 409
+        assert "the index has 2 nodes, and this gateway's own copy 0" in refused.json()["detail"]
+        assert "`prefixgate check --index` looks at all in Redis" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -258,13 +277,40 @@ async def test_where_redis_is_away_it_is_said_and_nothing_is_cleared(
         )
         await shown(gateway)
         await server.stop()
-        for method, path in PATHS:
+        for method, path in PATHS[1:]:
             answer = await call(gateway, path, method)
             assert answer.status_code == 503
             assert answer.json()["detail"].startswith("the index could not be read: ")
         async with asyncio.timeout(10):
-            while "own copy meanwhile: unreachable" not in (await call(gateway, "/admin/index")).json()["detail"]:
+            while "own copy meanwhile: unreachable" not in (await call(gateway, "/admin/index/top")).json()["detail"]:
                 await asyncio.sleep(0.02)
+
+
+async def test_what_needs_no_redis_is_shown_also_while_redis_hangs_and_soon(
+    engine: RunningEngine, start_gateway: StartGateway, token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "ANSWER_S", 600.0)
+    monkeypatch.setattr(inspection, "DEGRADED_ANSWER_S", 0.1)
+    async with EmbeddedServer() as server:
+        door = Door(server.url)
+        await door.open()
+        try:
+            gateway = await started(start_gateway, engine.url, token_file, index__redis_url=door.url)
+            for _ in range(2):
+                await ask(gateway, STORY)
+            await until_confirmed(gateway)
+            door.hold()
+            async with asyncio.timeout(20):
+                while not gateway.metric("prefixgate_degraded", part="index"):
+                    await asyncio.sleep(0.02)
+            report = await shown(gateway)
+            assert (report["store"], report["total"], report["holders"], report["shards"]) == (None, None, [], [])
+            assert report["unreadable"] == "no answer within 0.1 s"
+            assert [row["endpoint"] for row in report["reliability"]["endpoints"]] == ["e0"]
+            assert report["feeds"] == []
+            assert (await call(gateway, "/admin/index/check")).status_code == 503
+        finally:
+            await door.shut()
 
 
 async def test_an_index_in_this_process_alone_is_shown_as_such(
@@ -299,6 +345,6 @@ async def test_the_openapi_document_says_what_each_answer_is_made_of(gateway: Ru
     ):
         answers = document["paths"][path][method]["responses"]
         assert answers["200"]["content"]["application/json"]["schema"]["$ref"].endswith(f"/{name}")
-        assert "503" in answers
+        assert ("503" in answers) == (path != "/admin/index")
     report = await shown(gateway)
     assert set(schemas["IndexReport"]["properties"]) == set(report)

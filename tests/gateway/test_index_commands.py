@@ -15,10 +15,12 @@ from typer.testing import CliRunner, Result
 from backends.reference.embedded import RunningEngine
 from backends.reference.model_files import ensure_model
 from gateway.cli import cli
-from gateway.index_commands import _age, _bytes, _feeds, _names, _totals
+from gateway.config import Listen
+from gateway.index_commands import _age, _bytes, _feeds, _here, _names, _totals
 from prefix_index import Chain, Claim, EmbeddedServer, SharedIndex, SharedIndexOptions, connect
 from prefix_index.redis_wire import pool_keys
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway
+from tests.gateway.scripted_engine import answer_chat, scripted_engine
 from tests.prefix_index.servers import cluster, watched
 
 
@@ -89,6 +91,42 @@ def test_the_token_may_come_from_the_configuration(gateway: RunningGateway, toke
     config = token_file.with_name("c.yaml")
     config.write_text(f"admin_token_file: {token_file}\n")
     assert command("index", "show", "--gateway", gateway.url + "/", "-c", str(config)).exit_code == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_address_may_come_from_the_configuration_too(host: str, gateway: RunningGateway, token_file: Path) -> None:
+    config = token_file.with_name("c.yaml")
+    port = gateway.url.rpartition(":")[2]
+    config.write_text(f"admin_token_file: {token_file}\nlisten: {{host: {host}, port: {port}}}\n")
+    shown = command("index", "show", "-c", str(config), "--json")
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.output)["store"] == "redis"
+
+
+def test_addresses_of_all_kinds_are_made_into_urls(token_file: Path) -> None:
+    hosts = ("127.0.0.1", "::", "fe80::1", "gpu-a")
+    assert [_here(Listen(host=host, port=81)) for host in hosts] == [
+        *("http://127.0.0.1:81", "http://[::1]:81", "http://[fe80::1]:81", "http://gpu-a:81"),
+    ]
+    config = token_file.with_name("c.yaml")
+    config.write_text(f"admin_token_file: {token_file}\nlisten: {{port: 0}}\n")
+    free = command("index", "top", "-c", str(config))
+    assert (free.exit_code, "give --gateway URL" in free.output) == (2, True)
+
+
+async def test_show_says_what_it_can_while_redis_is_away(start_gateway: StartGateway, token_file: Path) -> None:
+    async with scripted_engine(answer_chat("Hi")) as scripted, EmbeddedServer() as server:
+        running = await asyncio.to_thread(
+            start_gateway, scripted.url, admin_token_file=token_file, index__redis_url=server.url
+        )
+        await server.stop()
+        result = await asyncio.to_thread(at, running, token_file, "show")
+        as_json = await asyncio.to_thread(at, running, token_file, "show", "--json")
+    assert result.exit_code == as_json.exit_code == 1
+    assert row(result, "not read") == ["not read", *"-------"]
+    assert "writes wait" in result.output
+    assert "the index could not be read: " in result.stderr
+    assert json.loads(as_json.stdout)["store"] is None
 
 
 def test_a_gateway_that_cannot_be_asked_is_said_to_be_so(gateway: RunningGateway, token_file: Path) -> None:

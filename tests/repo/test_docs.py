@@ -36,7 +36,7 @@ def config_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def admin_openapi() -> dict[str, Any]:
     """The document of the admin API; none of what it shows is asked."""
-    nothing: Any = SimpleNamespace(index=None, fleet=None, receipts=None, feeds=None)
+    nothing: Any = SimpleNamespace(index=None, fleet=None, receipts=None, feeds=None, is_shared=False)
     parts = AdminParts(DecisionLog(), nothing, nothing, nothing, nothing)
     return admin_app("token", parts).openapi()
 
