@@ -86,6 +86,9 @@ def _broken_nodes(pool: _Pool) -> Iterable[str]:
             yield f"{where} is an orphan"
         elif not node.slots <= parent.slots:
             yield f"{where} is held by someone who does not hold its parent"
+    roots = sum(node.parent_end is None for node in pool.nodes.values())
+    if int(pool.registry.get(b"roots", 0)) != roots:
+        yield f"{int(pool.registry.get(b'roots', 0))} roots are counted, and {roots} are stored"
     if listed != pool.kids:
         yield f"{len(listed ^ pool.kids)} entries of kids are missing or too many"
     counted, blocks = int(pool.registry.get(b"blocks", 0)), sum(map(len, pool.nodes.values()))

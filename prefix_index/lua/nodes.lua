@@ -15,7 +15,7 @@ KEYS, always all seven, always in this order, all with one hash tag (one slot of
                  prev(8) | second of last use(4, big-endian) | zero bytes skipped(1) | length of bits - 1 (1) | bits | rest of the edge
   2 lru    zset  slot(2) | 2^32-1-start(4) | name(8)  scored  slot * 2^42 + tick
   3 kids   zset  prev | name, all scored 0: the nodes that start right after block `prev`; roots are not listed
-  4 reg    hash  v version, born, t last tick, b last beat, blocks stored, seats taken, next, free, dead, cursor;
+  4 reg    hash  v version, born, t last tick, b last beat, blocks and roots stored, seats taken, next, free, dead, cursor;
                  h:<holder> its generation and seats, as in 81234:c3s7; n:<slot> blocks held
   5 who    hash  slot -> generation:claim holder, living seats only
   6 beats  hash  replica -> time of its last loads, in microseconds
@@ -55,6 +55,7 @@ local JOINED, JOINED_HOLDERS = 4, 8
 local SLOTS = 2048
 local EPOCH_US = 1767225600000000
 local SILENT_US = 60 * 1000000
+local AHEAD_US = 1000000 -- a beat further in the future is of a clock that was set back
 local FRESH_S = 8
 local SHORT = 's'
 local NO_PREV = '\0\0\0\0\0\0\0\0'
@@ -68,7 +69,7 @@ local BLOCK_BYTES, NODE_BYTES, KID_BYTES, HOLD_BYTES = 9, 112, 128, 112
 local byte, char, sub, rep, find, floor, min, max
 local nodes, lru, kids, reg, who, beats, loads
 local ttl_ms, short_ms, max_bytes -- what every write carries first
-local tick, second, blocks -- of this write: its tick, its second as stored, the blocks stored
+local tick, second, blocks, roots -- of this write: its tick, its second as stored, the blocks and the roots stored
 
 -- Also finds the library functions, which Valkey does not show while it loads a library.
 local function open(keys)
@@ -225,7 +226,7 @@ local function drop(slot, node)
   else
     redis.call('HDEL', nodes, node.name)
     blocks = blocks - node.blocks
-    if node.start > 0 then redis.call('ZREM', kids, node.prev .. node.name) end
+    if node.start > 0 then redis.call('ZREM', kids, node.prev .. node.name) else roots = roots - 1 end
   end
 end
 

@@ -30,7 +30,7 @@ local function match(keys, args)
   if current ~= version then names = redis.call('HGETALL', who) end
   local now, news, all = now_us(), {}, redis.call('HGETALL', beats)
   for i = 1, #all, 2 do
-    local published = tonumber(all[i + 1])
+    local published = tonumber(all[i + 1]) or 0
     if published > beat or beat > now then
       news[#news + 1] = all[i]
       news[#news + 1] = all[i + 1]
@@ -54,7 +54,7 @@ local function grow(slot, parent, chain, at, used)
   local node = { name = name, start = at, prev = parent and last(parent) or NO_PREV, used = used, bits = mine }
   set_rest(node, text)
   put(node)
-  if parent then redis.call('ZADD', kids, 0, node.prev .. name) end
+  if parent then redis.call('ZADD', kids, 0, node.prev .. name) else roots = roots + 1 end
   return node
 end
 
@@ -223,17 +223,20 @@ local function clear(keys, args)
 end
 
 -- ARGV LIMITS, replica, loads (opaque)
--- Replaces what this replica said before; forgets replicas that have long been silent, and what seats outlived
+-- Replaces what this replica said before; forgets replicas that have long been silent or spoke in the future, which is a
+-- clock that was set back since, and what seats outlived
 local function publish(keys, args)
   begin(keys, args)
   local now = now_us()
-  local beat = max(now, (redis.call('HGET', reg, 'b') or 0) + 1)
+  local beat = (redis.call('HGET', reg, 'b') or 0) + 1
+  if beat < now or beat > now + AHEAD_US then beat = now end
   redis.call('HSET', reg, 'b', whole(beat))
   redis.call('HSET', beats, args[4], whole(beat))
   redis.call('HSET', loads, args[4], args[5])
   local all = redis.call('HGETALL', beats)
   for i = 1, #all, 2 do
-    if now - all[i + 1] > SILENT_US then
+    local published = tonumber(all[i + 1]) or 0
+    if now - published > SILENT_US or published - now > AHEAD_US then
       redis.call('HDEL', beats, all[i])
       redis.call('HDEL', loads, all[i])
     end

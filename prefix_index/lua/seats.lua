@@ -162,15 +162,15 @@ end
 local function begin(keys, args)
   open(keys)
   ttl_ms, short_ms, max_bytes = tonumber(args[1]), tonumber(args[2]), tonumber(args[3])
-  local there, named = redis.call('EXISTS', nodes, lru), redis.call('EXISTS', who) == 1
-  local state = redis.call('HMGET', reg, 't', 'blocks', 'seats')
-  blocks = tonumber(state[2] or 0)
-  -- A server short of memory may evict single keys; what is left of the index then is not an index.
-  if there ~= (blocks > 0 and 2 or 0) or named ~= (tonumber(state[3] or 0) > 0) then
+  local stored, tails = redis.call('HLEN', nodes), redis.call('ZCARD', kids)
+  local state = redis.call('HMGET', reg, 't', 'blocks', 'roots', 'seats')
+  blocks, roots = tonumber(state[2] or 0), tonumber(state[3] or 0)
+  local keys_due = (blocks > 0 and 1 or 0) + (tonumber(state[4] or 0) > 0 and 1 or 0)
+  -- A server short of memory may evict single keys; what is left of the index then is not an index. `kids` lists every
+  -- node that is no root; `lru` is there where blocks are, and `who` where seats are.
+  if stored - tails ~= roots or redis.call('EXISTS', lru, who) ~= keys_due then
     redis.call('UNLINK', nodes, lru, kids, reg, who)
-    state, blocks = {}, 0
-  elseif there == 0 then
-    redis.call('UNLINK', kids)
+    state, blocks, roots = {}, 0, 0
   end
   local now = now_us()
   tick = max(floor((now - EPOCH_US) / 100), (state[1] or 0) + 1)
@@ -182,6 +182,6 @@ local function finish(slot, budget)
   reclaim(RECLAIMED)
   if tick % EVERY == 0 then sweep(1, EXPIRED, slot) end
   relieve(slot, budget or SHED)
-  redis.call('HSET', reg, 't', whole(tick), 'blocks', whole(blocks))
+  redis.call('HSET', reg, 't', whole(tick), 'blocks', whole(blocks), 'roots', whole(roots))
   for _, key in ipairs({ nodes, lru, kids, reg, who }) do redis.call('PEXPIRE', key, ttl_ms) end
 end
