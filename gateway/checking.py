@@ -15,7 +15,7 @@ from gateway.config import Config, ConfigInvalid, admin_token, redis_access
 from gateway.index_report import sizes_of, sum_of
 from gateway.model_texts import load_model_texts
 from gateway.proof import Proof, prove
-from prefix_index import SharedIndex, SharedIndexOptions, connect
+from prefix_index import DegradedReason, IndexUnavailable, SharedIndex, SharedIndexOptions, connect
 from prefix_index.prompt import ModelText
 
 _CREDENTIALS: Final = re.compile(r"(?<=[a-z])://[^/@\s]*@")
@@ -100,7 +100,12 @@ async def check_index(config: Config, environment: Mapping[str, str]) -> IndexFi
     async with connect(settings.redis_url, redis_access(settings, environment)) as redis:
         options = SharedIndexOptions(shards=settings.shards)
         index = SharedIndex(redis, pool=settings.pool, replica="check", options=options)
-        shards = await index.census()
+        try:
+            shards = await index.census()
+        except IndexUnavailable as failure:
+            if failure.reason is DegradedReason.TIMEOUT and settings.redis_url.startswith("rediss"):
+                raise IndexUnavailable(f"{failure.why} (does it speak TLS?)", failure.reason) from failure
+            raise
         broken = await index.check(READ_S)
     sums = sum_of(map(sizes_of, shards))
     pool = f"pool {settings.pool}, {settings.shards} shard{'s' * (settings.shards > 1)}"

@@ -21,6 +21,7 @@ from prefix_index import Chain, Claim, EmbeddedServer, SharedIndex, SharedIndexO
 from prefix_index.redis_wire import pool_keys
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway
 from tests.gateway.scripted_engine import answer_chat, scripted_engine
+from tests.prefix_index.door import Door
 from tests.prefix_index.servers import cluster, watched
 
 
@@ -286,6 +287,15 @@ async def test_check_of_an_index_that_is_away_or_not_configured_fails_with_a_wor
     assert (away.exit_code, "unavailable" in away.output) == (1, True)
     private = await asyncio.to_thread(command, "check", "--index")
     assert (private.exit_code, "there is no index.redis_url" in private.output) == (2, True)
+
+
+async def test_check_asks_whether_a_server_that_never_shakes_hands_speaks_tls(server: EmbeddedServer) -> None:
+    door = Door(server.url)
+    await door.stall()
+    result = await check(f"rediss://127.0.0.1:{door.port}")
+    await door.shut()
+    assert result.exit_code == 1
+    assert result.output.strip().endswith("(does it speak TLS?)")
 
 
 async def test_check_walks_the_shards_of_a_cluster(tmp_path: Path) -> None:
