@@ -162,7 +162,7 @@ class IndexPages:
 
     def _clear(self, holders: list[str], seats: list[SeatCensus]) -> Cleared:
         for holder in holders:
-            self._index.clear(holder)
+            self._index.clear(holder, fenced=False)  # who asks means what there is, not what this replica has heard of
         for endpoint_id in dict.fromkeys(map(self._endpoint_at, holders)):
             if endpoint_id is not None:
                 self._receipts.cleared(self._fleet.holder_of(endpoint_id))

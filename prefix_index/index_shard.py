@@ -119,7 +119,7 @@ class IndexShard:
         if self._remote is None:
             return
         if self._queue.full:
-            self._end(self._remote, holder)
+            self._end(self._remote, holder, fenced=False)  # as the loss would not have been
         else:
             call = self._remote.forget_call(holder, chain, from_block, claim)
             claims = tuple(Claim) if claim is None else (claim,)
@@ -135,11 +135,11 @@ class IndexShard:
         if self._remote is not None:
             self.twin.forget(holder, chain, from_block, claim)
 
-    def clear(self, holder: str) -> None:
-        """The generation of `holder` has ended."""
+    def clear(self, holder: str, *, fenced: bool) -> None:
+        """The generation of `holder` has ended, or with `fenced` False whatever generation there is."""
         self.twin.clear(holder)
         if self._remote is not None:
-            self._end(self._remote, holder)
+            self._end(self._remote, holder, fenced=fenced)
 
     def losses_of(self, holder: str) -> int:
         """Rises whenever something that was written for `holder` is lost otherwise than by its own writes."""
@@ -218,8 +218,9 @@ class IndexShard:
         self._heard_at_s = self._clock()
         return with_pending(found, chain, pending)
 
-    def _end(self, remote: RedisRadix, holder: str) -> None:
-        generation = self._generations.end(holder)
+    def _end(self, remote: RedisRadix, holder: str, *, fenced: bool) -> None:
+        known = self._generations.end(holder)
+        generation = known if fenced else None
         self._put(Write(holder, remote.clear_call(holder, generation=generation), ending=True))
 
     def _lost(self, holder: str) -> None:

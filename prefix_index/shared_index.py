@@ -118,13 +118,14 @@ class SharedIndex:
         """The same for what `holder` lost."""
         self._shard_of(chain).forget_here(holder, chain, from_block, claim)
 
-    def clear(self, holder: str) -> None:
+    def clear(self, holder: str, *, fenced: bool = True) -> None:
         """`holder` has nothing any more: it was restarted or has left. Its load stays; what is outstanding still is.
 
-        Replicas that see one restart together end one generation together.
+        Replicas that see one restart together end one generation together: the one that this replica last heard of.
+        With `fenced` False whatever generation there is ends, also one that this replica has not heard of yet.
         """
         for shard in self._shards:
-            shard.clear(holder)
+            shard.clear(holder, fenced=fenced)
 
     def losses_of(self, holder: str) -> int:
         """Rises whenever what was written for `holder` may be lost: dropped here, refused, ended by another replica, or

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -154,6 +155,22 @@ async def test_an_observation_from_before_a_restart_does_not_count_after_it(clie
     one.observe("a", chain("xx"))
     await one.drain(within_s=10)
     assert (await one.match(chain("xxx"))).blocks == {"a": 2}
+
+
+async def test_a_clear_that_is_not_fenced_ends_also_what_this_replica_has_not_heard_of(replica: Replica) -> None:
+    first = await replica("r1", replace(PATIENT, heartbeat_s=60))
+    other = await replica("r2")
+    other.observe("a", chain("xxx"))
+    await match_until(first, "xxx", lambda found: found.blocks == {"a": 3})
+    other.clear("a")
+    other.observe("a", chain("xxxx"))
+    await match_until(other, "xxxx", lambda found: found.blocks == {"a": 4} and not other.queued_writes)
+    first.clear("a")
+    await eventually(lambda: not first.queued_writes)
+    assert (await other.match(chain("xxxx"))).blocks == {"a": 4}
+    first.clear("a", fenced=False)
+    await eventually(lambda: not first.queued_writes)
+    await match_until(other, "xxxx", lambda found: found.blocks == {})
 
 
 async def test_capacities_go_to_redis_with_each_observation(replica: Replica) -> None:
