@@ -72,6 +72,9 @@ async def test_without_the_token_there_is_nothing_to_see(
         async with httpx.AsyncClient(base_url=gateway.url, headers=headers) as client:
             assert (await client.get("/admin/endpoints")).status_code == 401
             assert (await client.post("/admin/endpoints/e0/drain")).status_code == 401
+            document = await client.get("/admin/openapi.json")
+            assert document.status_code == 401
+            assert "endpoints" not in document.text
 
 
 async def test_without_a_token_file_there_is_no_admin_api(start_gateway: StartGateway) -> None:
