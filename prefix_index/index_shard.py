@@ -195,7 +195,7 @@ class IndexShard:
 
     async def _ask(self, remote: RedisRadix, chain: Chain) -> Match[str] | None:
         """What Redis says; None where it does not within the deadline."""
-        began_at_s = self._clock()
+        began_at_s, unreadable_before = self._clock(), remote.unreadable_loads
         pending = [*self._sent, *self._queue.latest(MOST_PENDING)]
         self._in_flight += 1
         try:
@@ -211,6 +211,8 @@ class IndexShard:
         finally:
             self._in_flight -= 1
         self._breaker.in_time()
+        if remote.unreadable_loads > unreadable_before:
+            self._log.warn("prefix index: another replica's loads are of another format, and are left out")
         self._loads.heard(found.loads, self._clock())
         for holder in self._generations.learn(remote.registry):
             self.twin.clear(holder)

@@ -6,7 +6,6 @@ another layout.
 
 import asyncio
 import heapq
-import struct
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -21,7 +20,7 @@ from prefix_index.redis_census import hottest as hottest_of
 from prefix_index.redis_check import check_pool
 from prefix_index.redis_clients import RedisClient, primary_of
 from prefix_index.redis_link import unavailable
-from prefix_index.redis_wire import pool_keys
+from prefix_index.redis_wire import NONSENSE, pool_keys
 from prefix_index.types import Claim, DegradedReason
 
 ANSWER_S: Final = 30.0
@@ -103,7 +102,7 @@ async def _in_time(question: Awaitable[T], within_s: float) -> T:
     try:
         async with asyncio.timeout(within_s):
             return await question
-    except (ValueError, LookupError, struct.error) as nonsense:
+    except NONSENSE as nonsense:
         why = f"what is stored is not of this layout: {type(nonsense).__name__}: {nonsense}"
         raise IndexUnavailable(why, DegradedReason.BAD_ANSWER) from nonsense
     except TimeoutError:

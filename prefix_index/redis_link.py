@@ -24,7 +24,7 @@ from redis.asyncio import Redis
 from prefix_index.errors import IndexUnavailable
 from prefix_index.redis_clients import RedisClient, primary_of
 from prefix_index.redis_cluster import ClusterClient
-from prefix_index.redis_wire import KEY_VERSION, Call
+from prefix_index.redis_wire import KEY_VERSION, NONSENSE, Call
 from prefix_index.types import DegradedReason
 
 _LANES: Final = 2
@@ -95,8 +95,8 @@ class RedisLink:
                 node = await self._put_right(node, replies[again[0]])
                 for at, reply in zip(again, await self._pipeline(node, [calls[at] for at in again]), strict=True):
                     replies[at] = reply
-        except (redis_errors.RedisError, OSError, ValueError) as failure:
-            # ValueError: what answers does not speak the protocol, and redis-py fails while reading it.
+        except (redis_errors.RedisError, OSError, *NONSENSE) as failure:
+            # What answers does not speak the protocol, and redis-py fails while reading it.
             self._lost()
             raise unavailable(failure) from failure
         if any(isinstance(reply, redis_errors.ClusterDownError) for reply in replies):

@@ -14,19 +14,26 @@ observed before a clear does not count after it, and replicas that see one resta
 """
 
 import asyncio
-import struct
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-
-import msgspec
 
 from prefix_index.errors import IndexUnavailable
 from prefix_index.load_book import LoadBook
 from prefix_index.radix import DEFAULT_CAPACITY_BLOCKS, IN_ENGINE_MEMORY, SPECULATIVE_S
 from prefix_index.redis_clients import RedisClient
 from prefix_index.redis_link import RedisLink
-from prefix_index.redis_wire import Call, MatchReply, Registry, letters, match_call, pack_loads, pool_keys, read_match
+from prefix_index.redis_wire import (
+    NONSENSE,
+    Call,
+    MatchReply,
+    Registry,
+    letters,
+    match_call,
+    pack_loads,
+    pool_keys,
+    read_match,
+)
 from prefix_index.types import Chain, Claim, DegradedReason, Load, Match
 
 DEFAULT_TTL_S = 24 * 3600
@@ -62,6 +69,8 @@ class RedisRadix:
         """How long what nobody uses stays."""
         self.registry = Registry()
         """Holders and generations as of the last match."""
+        self.unreadable_loads = 0
+        """How often a replica's loads were not of our format."""
 
     def carried_by(self, group: asyncio.TaskGroup, *, within_s: float) -> AbstractContextManager[None]:
         """Let a task group carry the calls; see `RedisLink.carried_by`."""
@@ -73,7 +82,7 @@ class RedisRadix:
         reply = await self._link.call(match_call(chain, known, self._loads.beat_us))
         try:
             read = read_match(reply, known)
-        except (ValueError, TypeError, LookupError, struct.error, msgspec.MsgspecError) as failure:
+        except NONSENSE as failure:
             raise IndexUnavailable(f"reply to match: {failure}", DegradedReason.BAD_ANSWER) from failure
         return self._learn(read)
 
@@ -171,6 +180,7 @@ class RedisRadix:
 
     def _learn(self, read: MatchReply) -> Match[str]:
         self.registry = read.registry
+        self.unreadable_loads += read.unreadable
         self._loads.learn(read.news, read.now_us)
         return replace(read.match, loads=self._loads.merged(read.now_us))
 

@@ -28,12 +28,16 @@ TICKS_PER_S = 10_000
 TICK_EPOCH_S = 1_767_225_600
 """Ticks count from the start of 2026, UTC."""
 
+NONSENSE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, struct.error, msgspec.MsgspecError)
+"""What reading something fails with that is not what it should be, here and in redis-py."""
+
 _LETTERS = {claim: claim.value[0] for claim in Claim}
 _CLAIMS = {letter: claim for claim, letter in _LETTERS.items()}
 _CONFIRMED = RANKS[Claim.CONFIRMED]
 _NOBODY = (-1, "")
 _DIGITS_TO_TRUTH = bytes.maketrans(b"01", b"\x00\x01")
 _NODE_HEAD = struct.Struct(">8sIBB")
+_Word = tuple[str, int, Mapping[str, Load]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,10 @@ class MatchReply:
     match: Match[str]
     registry: Registry
     now_us: int
-    news: Sequence[tuple[str, int, Mapping[str, Load]]]
+    news: Sequence[_Word]
     """Replica, time of its beat in µs, its loads: those that the caller had not heard of."""
+    unreadable: int = 0
+    """Replicas whose loads are not of our format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +139,15 @@ def pack_loads(loads: Mapping[str, Load]) -> bytes:
 def read_match(reply: object, known: Registry) -> MatchReply:
     """Read a reply to a call that carried the version of `known`. O(holders + nodes).
 
-    Raises ValueError, TypeError, LookupError, struct.error or msgspec.MsgspecError where it is not such a reply.
+    Raises one of NONSENSE where it is not such a reply. A replica whose loads are not of our format, as another version
+    may write them, is left out and counted: what it has outstanding is not known, and all else is.
     """
     version, born, names, now_us, path, walked, cut, news = _as_list(reply)
     registry = known if version == known.version else _read_registry(_as_bytes(version), _as_bytes(born), names)
     at_us = int(_as_bytes(now_us))
     match = _read_path(_as_list(path), registry.seats, at_us / 1_000_000, _as_int(walked), truncated=cut == 1)
-    return MatchReply(match, registry, at_us, _read_news(_as_list(news)))
+    read, unreadable = _read_news(_as_list(news))
+    return MatchReply(match, registry, at_us, read, unreadable)
 
 
 def read_seat(entry: bytes) -> tuple[int, Claim, str]:
@@ -163,7 +171,10 @@ def _read_registry(version: bytes, born: bytes, names: object) -> Registry:
     generations: dict[str, int] = {}
     for slot, entry in _pairs(_as_list(names)):
         generation, claim, holder = read_seat(_as_bytes(entry))
-        slots[int(_as_bytes(slot))] = (claim, holder)
+        number = int(_as_bytes(slot))
+        if not 0 <= number < SLOTS:
+            raise ValueError(f"there is no slot {number}")
+        slots[number] = (claim, holder)
         generations[holder] = generation
     return Registry(version, born, slots, generations)
 
@@ -211,13 +222,23 @@ def _four(value: object) -> bytes:
     return value
 
 
-def _read_news(news: Sequence[object]) -> list[tuple[str, int, Mapping[str, Load]]]:
-    read: list[tuple[str, int, Mapping[str, Load]]] = []
+def _read_news(news: Sequence[object]) -> tuple[list[_Word], int]:
+    read: list[_Word] = []
+    unreadable = 0
+    if len(news) % 3:
+        raise ValueError("news are made of replicas, beats and loads")
     for at in range(0, len(news), 3):
-        replica, beat_us, packed = (_as_bytes(part) for part in news[at : at + 3])
-        loads = msgspec.msgpack.decode(packed, type=dict[str, tuple[int, int, int]]) if packed else {}
-        read.append((replica.decode(), int(beat_us), {holder: Load(*parts) for holder, parts in loads.items()}))
-    return read
+        try:
+            read.append(_read_word(news[at : at + 3]))
+        except NONSENSE:
+            unreadable += 1
+    return read, unreadable
+
+
+def _read_word(word: Sequence[object]) -> _Word:
+    replica, beat_us, packed = map(_as_bytes, word)
+    loads = msgspec.msgpack.decode(packed, type=dict[str, tuple[int, int, int]]) if packed else {}
+    return replica.decode(), int(beat_us), {holder: Load(*parts) for holder, parts in loads.items()}
 
 
 def _pairs(flat: Sequence[object]) -> Iterator[tuple[object, object]]:

@@ -162,13 +162,14 @@ end
 local function begin(keys, args)
   open(keys)
   ttl_ms, short_ms, max_bytes = tonumber(args[1]), tonumber(args[2]), tonumber(args[3])
-  local stored, tails = redis.call('HLEN', nodes), redis.call('ZCARD', kids)
+  local stored, tails = redis.pcall('HLEN', nodes), redis.pcall('ZCARD', kids)
   local state = redis.call('HMGET', reg, 't', 'blocks', 'roots', 'seats')
   blocks, roots = tonumber(state[2] or 0), tonumber(state[3] or 0)
   local keys_due = (blocks > 0 and 1 or 0) + (tonumber(state[4] or 0) > 0 and 1 or 0)
   -- A server short of memory may evict single keys; what is left of the index then is not an index. `kids` lists every
   -- node that is no root; `lru` is there where blocks are, and `who` where seats are.
-  if stored - tails ~= roots or redis.call('EXISTS', lru, who) ~= keys_due then
+  local evicted = type(stored) ~= 'number' or type(tails) ~= 'number' or stored - tails ~= roots -- or of another type
+  if evicted or redis.call('EXISTS', lru, who) ~= keys_due then
     redis.call('UNLINK', nodes, lru, kids, reg, who)
     state, blocks, roots = {}, 0, 0
   end

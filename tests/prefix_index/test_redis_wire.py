@@ -111,10 +111,20 @@ def test_nonsense_is_refused_in_the_ways_that_are_expected(answer: object) -> No
         {"names": [b"0"], "version": b"6"},
         {"names": [b"0", b"3:xnobody"], "version": b"6"},
         {"names": [b"0", b"3:"], "version": b"6"},
-        {"news": [b"r", b"99", b"\xff"]},
+        {"names": [b"2048", b"3:ca"], "version": b"6"},
+        {"names": [b"-1", b"3:ca"], "version": b"6"},
         {"news": [b"r"]},
     ],
 )
 def test_a_reply_of_another_shape_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(REFUSALS):
         read_match(reply(**changes), KNOWN)
+
+
+@pytest.mark.parametrize(
+    "word", [[b"r", b"99", b"\xff"], [b"\xff", b"99", b""], [b"r", b"at noon", b""], [b"r", 99, b""]]
+)
+def test_a_word_of_a_replica_that_cannot_be_read_hides_no_other(word: list[object]) -> None:
+    read = read_match(reply(news=[b"q", b"98", b"", *word, b"s", b"99", b""]), KNOWN)
+    assert read.news == [("q", 98, {}), ("s", 99, {})]
+    assert read.unreadable == 1
