@@ -185,7 +185,7 @@ class StreamTee:
 
 class PlainTee:
     """Looks at a plain JSON answer: passes all but the last chunk, reads usage (and the answer's id) from the whole.
-    `began`: it says what was computed, so it is an answer and no error.
+    `began`: it is an answer and no error.
 
     Of an answer longer than `MOST_PLAIN_BYTES` only the tail is looked into: its id stays unknown, and its usage is
     found where it stands among the last `PLAIN_TAIL_BYTES`. `feed` is O(chunk), `held` O(bytes kept).
@@ -225,7 +225,7 @@ class PlainTee:
         usage = as_usage(part.usage)
         if usage is not None:
             self.usage.add(usage)
-            self.began = True
+        self.began = usage is not None or part.says_something or self._overlong
         self.response_id = part.id if isinstance(part.id, str) else None
         return self._last
 

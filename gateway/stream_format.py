@@ -82,13 +82,25 @@ def format_of(route: Route) -> StreamFormat:
             return ChatFormat()
 
 
+_NOTHING_BYTES: Final = len(b"null")
+
+
 class AnswerPart(msgspec.Struct):
     """What every dialect puts at the top of a plain answer or of a chat chunk."""
 
     id: Any = None
     usage: Any = None
     choices: msgspec.Raw = msgspec.Raw(b"null")
+    content: msgspec.Raw = msgspec.Raw(b"null")
+    output: msgspec.Raw = msgspec.Raw(b"null")
     error: Any = None
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there is a choice, a content block or an output item: more than `null` or `[]`."""
+        return self.error is None and any(
+            len(memoryview(part)) > _NOTHING_BYTES for part in (self.choices, self.content, self.output)
+        )
 
 
 _answer = msgspec.json.Decoder(AnswerPart)

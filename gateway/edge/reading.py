@@ -44,6 +44,7 @@ _WHY_REFUSED: Final = (
     "this is not served: an engine's conversations and items belong to no tenant, and what is computed in the "
     "background could not be billed"
 )
+_FALSE: Final = (_NULL, b"false", b"0")
 _RAW_FIELDS: Final = (*ALTERING_FIELDS, *ADAPTER_FIELDS)
 """Fields of which only their JSON matters."""
 
@@ -99,6 +100,13 @@ class _Chat(_Common, kw_only=True):
 class _Completion(_Common, kw_only=True):
     prompt: Any = None
     add_special_tokens: bool = True
+    echo: msgspec.Raw = msgspec.Raw(_NULL)
+    logprobs: msgspec.Raw = msgspec.Raw(_NULL)
+
+    @property
+    def wants_logprobs_of_prompt(self) -> bool:
+        """Whether the engine has to compute all of the prompt: it reads nothing from its cache then."""
+        return bytes(self.echo) not in _FALSE and bytes(self.logprobs) != _NULL
 
 
 class _Embedding(_Common, kw_only=True):
@@ -245,6 +253,8 @@ def _chat_prompt(view: _Chat) -> PromptView:
 def _blind(view: _Common, prompt: PromptView) -> Reason | None:
     """Why the tokens cannot be known, so far as the body tells by itself."""
     if any(bytes(getattr(view, name)) != _NULL for name in ALTERING_FIELDS):
+        return Reason.ENGINE_ALTERS
+    if isinstance(view, _Completion) and view.wants_logprobs_of_prompt:
         return Reason.ENGINE_ALTERS
     several = prompt.prompt
     if isinstance(several, list) and len(several) > 1 and isinstance(several[0], str | list):

@@ -313,10 +313,15 @@ def test_an_answer_has_begun_once_it_shows_a_token_and_not_before(route: Route, 
     [
         (b'{"object":"error","message":"no"}', False),
         (b'{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}', True),
+        (b'{"choices":[{"text":"an engine that counts nothing"}]}', True),
+        (b'{"content":[{"type":"text","text":"Hi"}]}', True),
+        (b'{"output":[{"type":"message"}]}', True),
+        (b'{"choices":[{"text":"x"}],"error":{"message":"half way"}}', False),
+        (b'{"choices":[ ]}', False),
         (b"not JSON", False),
     ],
 )
-def test_a_plain_answer_has_begun_where_it_says_what_was_computed(body: bytes, began: bool) -> None:
+def test_a_plain_answer_has_begun_where_it_is_one(body: bytes, began: bool) -> None:
     tee = PlainTee()
     tee.feed(body)
     tee.held()

@@ -239,3 +239,21 @@ def test_headers_that_steer_an_engine_are_taken_out_and_the_request_id_is_ours()
         (b"traceparent", b"00-1"),
         (b"x-request-id", b"01ID"),
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_blind"),
+    [
+        (b',"echo":true,"logprobs":1', True),
+        (b',"echo":true,"logprobs":0', True),
+        (b',"echo":true', False),
+        (b',"logprobs":1', False),
+        (b',"echo":false,"logprobs":1', False),
+        (b',"echo":true,"logprobs":null', False),
+    ],
+)
+def test_a_completion_that_wants_the_log_probabilities_of_its_prompt_reads_no_cache(
+    fields: bytes, is_blind: bool
+) -> None:
+    request = read(b'{"model":"m","prompt":"p"' + fields + b"}", route=Route.COMPLETIONS)
+    assert (request.blind is Reason.ENGINE_ALTERS) is is_blind
