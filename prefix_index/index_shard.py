@@ -197,6 +197,7 @@ class IndexShard:
         """What Redis says; None where it does not within the deadline."""
         began_at_s, unreadable_before = self._clock(), remote.unreadable_loads
         pending = [*self._sent, *self._queue.latest(MOST_PENDING)]
+        ending = self._queue.ending | {write.holder for write in self._sent if write.ending}
         self._in_flight += 1
         try:
             async with asyncio.timeout(self._options.deadline_s):
@@ -218,7 +219,7 @@ class IndexShard:
             self.twin.clear(holder)
             self._lost(holder)
         self._heard_at_s = self._clock()
-        return with_pending(found, chain, pending)
+        return with_pending(found, chain, pending, ending)
 
     def _end(self, remote: RedisRadix, holder: str, *, fenced: bool) -> None:
         known = self._generations.end(holder)

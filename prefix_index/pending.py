@@ -8,10 +8,14 @@
 Without it, a turn that follows its predecessor within a millisecond would not find what that one has left behind. Only
 what is on its way is laid over, not all that this replica once saw: where other replicas know better, they do.
 
+Of a long queue, which is a slow Redis, the latest writes are looked at, and all endings: what was cleared is not
+claimed, however many writes came since. A loss that is not among the latest, and that no ending follows, is missed
+until Redis has it.
+
 Cost: nothing where nothing is on its way; else O(writes), and O(log blocks) for each that begins as the chain does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,13 +24,18 @@ from prefix_index.types import HASH_BYTES, Chain, Claim, Match
 from prefix_index.write_queue import Write
 
 MOST_PENDING: Final = 64
-"""Of the writes on their way, the latest ones: a longer queue is a Redis that is slow, and has other remedies."""
+"""Of the writes on their way, the latest ones."""
 
 
-def with_pending(found: Match[str], chain: Chain, writes: Sequence[Write]) -> Match[str]:
-    """What `found` will be once `writes`, oldest first, have reached Redis."""
+def with_pending(
+    found: Match[str], chain: Chain, writes: Sequence[Write], ending: Collection[str] = frozenset()
+) -> Match[str]:
+    """What `found` will be once `writes`, oldest first, have reached Redis; `ending` are holders that end before them.
+
+    An ending among the latest writes may be named in both.
+    """
     changes = [write for write in writes[-MOST_PENDING:] if write.ending or _begin_alike(write.hashes, chain.hashes)]
-    if not changes:
+    if not changes and not ending:
         return found
     runs = {
         Claim.CONFIRMED: dict(found.blocks),
@@ -34,6 +43,9 @@ def with_pending(found: Match[str], chain: Chain, writes: Sequence[Write]) -> Ma
         Claim.HOST: dict(found.host),
         Claim.DISK: dict(found.disk),
     }
+    for holder in ending:
+        for run in runs.values():
+            run.pop(holder, None)
     for write in changes:
         for claim in write.claims:
             _apply(write, runs[claim], 0 if write.ending else common_blocks(write.hashes, chain.hashes))

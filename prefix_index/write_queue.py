@@ -8,8 +8,8 @@ So the queue holds at most its limit and one ending per holder. An observation t
 its holder takes its place: a chain that grows block by block, as KV events tell it, is one write.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from itertools import islice
 
@@ -52,6 +52,7 @@ class WriteQueue:
         self._writes: OrderedDict[int, Write] = OrderedDict()
         self._last: dict[str, int] = {}
         """The place of the last write of each holder that has one here."""
+        self._endings: Counter[str] = Counter()
         self._first_place = 0
         self._next_place = 0
         self._bytes = 0
@@ -64,6 +65,11 @@ class WriteQueue:
     def full(self) -> bool:
         """Whether the next observation would be dropped."""
         return len(self._writes) >= self._max_writes or self._bytes >= self._max_bytes
+
+    @property
+    def ending(self) -> Set[str]:
+        """The holders for which an ending waits, at whatever place. O(1); changes with the queue."""
+        return self._endings.keys()
 
     def put(self, write: Write) -> bool:
         """Take a write in; False where there is no room. O(chain), or O(queue) for an ending while full."""
@@ -80,7 +86,7 @@ class WriteQueue:
         self._last[write.holder] = self._next_place
         self._writes[self._next_place] = write
         self._next_place += 1
-        self._bytes += write.size_bytes
+        self._came(write)
         return True
 
     def latest(self, at_most: int) -> list[Write]:
@@ -94,7 +100,7 @@ class WriteQueue:
             place, write = self._writes.popitem(last=False)
             if self._last[write.holder] == place:
                 del self._last[write.holder]
-            self._bytes -= write.size_bytes
+            self._went(write)
             taken.append(write)
         return taken
 
@@ -105,11 +111,23 @@ class WriteQueue:
             self._writes[self._first_place] = write
             self._writes.move_to_end(self._first_place, last=False)
             self._last.setdefault(write.holder, self._first_place)
-            self._bytes += write.size_bytes
+            self._came(write)
 
     def _make_moot(self, holder: str) -> None:
         moot = [place for place, write in self._writes.items() if write.holder == holder]
         for place in moot:
-            self._bytes -= self._writes.pop(place).size_bytes
+            self._went(self._writes.pop(place))
         self._last.pop(holder, None)
         self.dropped += len(moot)
+
+    def _came(self, write: Write) -> None:
+        self._bytes += write.size_bytes
+        if write.ending:
+            self._endings[write.holder] += 1
+
+    def _went(self, write: Write) -> None:
+        self._bytes -= write.size_bytes
+        if write.ending:
+            self._endings[write.holder] -= 1
+            if not self._endings[write.holder]:
+                del self._endings[write.holder]

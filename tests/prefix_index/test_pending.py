@@ -15,7 +15,8 @@ from prefix_index.redis_wire import Call
 from prefix_index.shared_index import SharedIndex
 from prefix_index.types import Chain, Claim, Match
 from prefix_index.write_queue import Write
-from tests.prefix_index.subjects import chain
+from tests.prefix_index.replicas import PATIENT, match_until, running
+from tests.prefix_index.subjects import chain, runs_of
 
 prompts = st.text("ab", min_size=1, max_size=6)
 holders = st.sampled_from("AB")
@@ -77,6 +78,39 @@ def test_of_a_long_queue_the_latest_count() -> None:
     long_ago = [observation("A", "abc")]
     since = [observation("B", "ab")] * MOST_PENDING
     assert with_pending(Match(), chain("abc"), long_ago + since).blocks == {"B": 2}
+
+
+@given(writes, writes, prompts)
+def test_of_a_long_queue_no_more_is_claimed_than_there_will_be_where_all_losses_are_endings(
+    before: list[Write], pending: list[Write], prompt: str
+) -> None:
+    pending = [write for write in pending if write.ending or write.from_block is None]
+    index: RadixIndex[str] = RadixIndex()
+    for write in before:
+        applied(index, write)
+    ending = {write.holder for write in pending if write.ending}
+    found = with_pending(index.match(chain(prompt)), chain(prompt), pending[-2:], ending)
+    for write in pending:
+        applied(index, write)
+    will_be = index.match(chain(prompt))
+    for claim in Claim:
+        claimed, there = runs_of(found, claim), runs_of(will_be, claim)
+        assert all(run <= there.get(holder, 0) for holder, run in claimed.items())
+
+
+async def test_what_was_cleared_is_not_claimed_however_many_writes_wait_since(server: EmbeddedServer) -> None:
+    async with connect(server.url) as client:
+        index = SharedIndex(client, pool="p", replica="r", options=PATIENT)
+        index.observe("A", chain("abc"))
+        async with running(index):
+            await match_until(index, "abc", lambda found: found.blocks == {"A": 3} and not index.queued_writes)
+        index.clear("A")  # nobody carries it
+        for number in range(2 * MOST_PENDING):
+            index.observe("B", chain(f"x{number}"))
+        assert (await index.match(chain("abc"))).blocks == {}
+        await index.drain()
+        assert (await index.match(chain("abc"))).blocks == {}
+        assert index.stand_in_matches == 0
 
 
 async def test_a_match_finds_what_was_observed_in_the_same_instant(server: EmbeddedServer) -> None:

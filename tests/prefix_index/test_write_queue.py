@@ -48,6 +48,18 @@ def test_an_ending_always_finds_room_and_makes_earlier_writes_of_its_holder_moot
     assert queue.dropped == 2
 
 
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 2))))
+def test_it_is_known_whose_endings_wait_whatever_is_taken_and_given_back(
+    calls: list[tuple[str, bool, int]],
+) -> None:
+    queue = WriteQueue(max_writes=3, max_bytes=1000)
+    for number, (holder, ending, take) in enumerate(calls):
+        queue.put(write(holder, number, ending=ending))
+        taken = queue.take(take)
+        queue.give_back(taken[1:])
+        assert queue.ending == {one.holder for one in queue.latest(100) if one.ending}
+
+
 def observation(holder: str, hashes: bytes, kind: str = "confirmed") -> Write:
     return Write(holder, Call("observe", (holder, hashes)), hashes=hashes, kind=(kind,))
 
