@@ -34,6 +34,7 @@ SAME_START_S = 0.05
 """Two start times this close are one: an engine writes down its own once, to hundredths of a second."""
 _OK, _NOT_FOUND = 200, 404
 _ABSENT = frozenset({_NOT_FOUND, 405, 501})
+_HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 _ABOUT_A_MODEL = re.compile(rb"\bmodel\b", re.IGNORECASE)
 
 
@@ -197,7 +198,25 @@ async def _first_piece(response: httpx.Response) -> bytes:
 
 
 def _json(body: bytes) -> object:
+    """What a page says, None where it is no JSON. Strings that cannot be written as UTF-8 are left out of it."""
     try:
-        return json.loads(body)
+        said: object = json.loads(body)
+        return _written(said) if _HALF_A_PAIR.search(body) else said
     except (ValueError, RecursionError):
         return None
+
+
+def _written(said: object) -> object:
+    """With None for strings that are no text: JSON can spell half a surrogate pair, which nobody could pass on."""
+    match said:
+        case str():
+            return said if _is_text(said) else None
+        case list():
+            return [_written(one) for one in said]
+        case dict():
+            return {key: _written(value) for key, value in said.items() if _is_text(key)}
+    return said
+
+
+def _is_text(said: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in said)

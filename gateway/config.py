@@ -22,6 +22,8 @@ from pydantic_core import ErrorDetails
 
 from gateway.strict_yaml import load_yaml
 from prefix_index import RedisAccess, read_address
+from prefix_index.errors import EventSourceInvalid
+from prefix_index.kv_events.sources import EventSource
 
 ENV_PREFIX = "PREFIXGATE_"
 _ENV_NOT_CONFIG = frozenset({"PREFIXGATE_CONFIG", "PREFIXGATE_CACHE_DIR", "PREFIXGATE_REFERENCE_API_KEY"})
@@ -59,15 +61,25 @@ class KvEvents(_Section):
         "over HTTP (TensorRT-LLM); `off` never.",
     )
     url: str | None = Field(
-        None,
-        pattern=r"^(tcp|ipc)://.+$",
-        description="ZMQ address (tcp:// or ipc://). With `*` the gateway binds and the engine connects.",
+        None, description="ZMQ address (tcp:// or ipc://). With `*` the gateway binds and the engine connects."
     )
-    replay_url: str | None = Field(
-        None, pattern=r"^(tcp|ipc)://.+$", description="ZMQ address at which the engine repeats its latest events."
-    )
+    replay_url: str | None = Field(None, description="ZMQ address at which the engine repeats its latest events.")
     topic: str = Field("", description="Topic that the engine publishes under, whole; every topic where it is empty.")
     ranks: PositiveInt = Field(1, description="Data-parallel ranks; each has the port after the one before.")
+
+    @property
+    def sources(self) -> list[EventSource]:
+        """The publisher of each rank, none without `url`."""
+        first = self.url and EventSource(self.url, self.replay_url, self.topic)
+        return [first.of_rank(rank) for rank in range(self.ranks)] if first else []
+
+    @model_validator(mode="after")
+    def _can_be_followed(self) -> "KvEvents":
+        try:
+            _ = self.sources
+        except EventSourceInvalid as invalid:
+            raise ValueError(str(invalid)) from None
+        return self
 
 
 class Backend(_Section):
@@ -251,14 +263,12 @@ class Config(_Section):
     @model_validator(mode="after")
     def _events_of_one_engine_each(self) -> "Config":
         """Of two engines at one address only their topics tell which one speaks."""
-        told = [
-            (one.kv_events, one.name) for one in self.backends if one.kv_events.url and one.kv_events.mode == "auto"
-        ]
-        for (one, name), (other, other_name) in combinations(told, 2):
-            if one.url == other.url and (one.topic == other.topic or not one.topic or not other.topic):
-                raise ValueError(
-                    f"{name} and {other_name} share the kv_events.url {one.url}: give each a URL or a topic of its own"
-                )
+        told = [one for one in self.backends if one.kv_events.url and one.kv_events.mode == "auto"]
+        for one, other in combinations(told, 2):
+            url, topics = one.kv_events.url, {one.kv_events.topic, other.kv_events.topic}
+            if url == other.kv_events.url and (len(topics) == 1 or "" in topics):
+                names = f"{one.name} and {other.name}"
+                raise ValueError(f"{names} share the kv_events.url {url}: give each a URL or a topic of its own")
         return self
 
 

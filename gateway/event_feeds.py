@@ -131,7 +131,7 @@ class EventFeeds:
     def is_followed(self, endpoint_id: str) -> bool:
         """Whether what an endpoint holds is told by its events, here or at the replica that consumes them."""
         running = self._running.get(endpoint_id)
-        if running is None:
+        if running is None or endpoint_id in self._refused:
             return False
         others_tell = self._parts.index.degraded_reason is None
         return all(
@@ -161,39 +161,55 @@ class EventFeeds:
 
     def reports(self) -> list[FeedReport]:
         """How every feed stands. O(feeds)."""
-        return [
+        followed = [
             report
             for endpoint_id, running in self._running.items()
             for feed in running.feeds
             for report in _reports(endpoint_id, feed, self._refused.get(endpoint_id))
         ]
+        refused = self._refused.items() - {(one, self._refused.get(one)) for one in self._running}
+        return followed + [FeedReport(one, 0, "", FeedState.AWAY, why, {}) for one, why in sorted(refused)]
 
     def _look_at(self, endpoint: EndpointSnapshot, group: asyncio.TaskGroup) -> None:
         """Start feeds for what an engine tells now; where it tells otherwise than before, other ones."""
-        wanted = self._wanted(endpoint)
+        try:
+            wanted = self._wanted(endpoint)
+        except EventSourceInvalid as invalid:
+            self._refuse(endpoint.id, str(invalid))
+            if (stale := self._running.pop(endpoint.id, None)) is not None:
+                stale.task.cancel()
+            return
         before = self._running.get(endpoint.id)
         if wanted is None or (before is not None and not wanted.differs_from(before.wanted)):
             return
         if before is not None:
             before.task.cancel()
+        self._refused.pop(endpoint.id, None)
         feeds = self._feeds(endpoint.id, wanted)
         self._running[endpoint.id] = _Running(wanted, feeds, group.create_task(self._follow(endpoint.id, feeds)))
 
     async def _follow(self, endpoint_id: str, feeds: Sequence[Feed | PollFeed]) -> None:
-        self._refused.pop(endpoint_id, None)
         try:
             async with asyncio.TaskGroup() as group:
                 for feed in feeds:
                     group.create_task(feed.run())
         except* EventSourceInvalid as invalid:
-            self._refused[endpoint_id] = why = str(invalid.exceptions[0])
+            self._refuse(endpoint_id, str(invalid.exceptions[0]))
+        except* Exception as fault:  # noqa: BLE001 - the guard of a loop: the other endpoints' feeds go on
+            # Its kind alone: the text of an error may repeat what an engine said.
+            self._refuse(endpoint_id, f"its events cannot be read: {type(fault.exceptions[0]).__name__}")
+
+    def _refuse(self, endpoint_id: str, why: str) -> None:
+        """Follow an endpoint no further, and say so, once."""
+        if self._refused.get(endpoint_id) != why:
+            self._refused[endpoint_id] = why
             LOGGER.error("KV events are not followed", extra={"fields": {"endpoint": endpoint_id, "why": why}})
 
     def _wanted(self, endpoint: EndpointSnapshot) -> _Wanted | None:
         facts, configured = endpoint.facts, self._configured.get(endpoint.id, KvEvents())
         if facts is None or configured.mode == "off" or not tells_enough(facts):
             return None
-        sources = tuple(_configured_sources(configured) if configured.url else _sources_of(facts))
+        sources = tuple(configured.sources or _sources_of(facts))
         polled = configured.mode == "poll" or any(s.kind is EventSourceKind.POLL for s in facts.event_sources)
         if not sources and not polled:
             return None
@@ -241,13 +257,6 @@ def tells_enough(facts: EndpointFacts) -> bool:
 def _version(facts: EndpointFacts) -> tuple[int, ...]:
     """The numbers of an engine's version; empty, and so less than any, where it does not say."""
     return tuple(int(number) for number in re.findall(r"\d+", (facts.version or "").partition("+")[0])[:3])
-
-
-def _configured_sources(configured: KvEvents) -> Iterator[EventSource]:
-    assert configured.url is not None
-    first = EventSource(configured.url, configured.replay_url, configured.topic)
-    for rank in range(configured.ranks):
-        yield first.of_rank(rank)
 
 
 def _sources_of(facts: EndpointFacts) -> Iterator[EventSource]:

@@ -39,6 +39,8 @@ class EventSource:
     bind: bool | None = None
 
     def __post_init__(self) -> None:
+        if not _is_text(self.topic):
+            raise EventSourceInvalid(self.url, "its topic is no text")
         _check(self.url)
         if self.replay_url is not None:
             _check(self.replay_url)
@@ -105,7 +107,14 @@ def _at(url: str, host: str) -> str:
     return f"tcp://{bracketed}:{url.rpartition(':')[2]}"
 
 
+def _is_text(said: str) -> bool:
+    """Whether it can be written as UTF-8: half a surrogate pair, which JSON can spell, cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in said)
+
+
 def _check(url: str) -> None:
+    if not url.isprintable():
+        raise EventSourceInvalid(ascii(url), "it has characters that no address has")
     scheme = next((scheme for scheme in _SCHEMES if url.startswith(scheme)), None)
     if scheme is None or len(url) == len(scheme):
         raise EventSourceInvalid(url, "it is neither tcp://host:port nor ipc://path")

@@ -15,6 +15,7 @@ Blocks on level 0 are in the GPU's memory, on level 1 in the host's, on level 2 
 where: a block lies on one level at a time, so it leaves all.
 """
 
+import re
 import struct
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ MAX_PARTIAL_BLOCKS = 1 << 16
 _LEVELS = (Claim.CONFIRMED, Claim.HOST, Claim.DISK)
 _HASH_MASK = 2**64 - 1
 _HEX_DIGITS_OF_A_HASH = 16
+_HEX_DIGITS = re.compile("[0-9a-fA-F]+")
 
 Fields = Mapping[str, object]
 
@@ -204,7 +206,6 @@ def _hash(value: object) -> int:
     """The low 64 bits; a whole SHA-256 comes in hexadecimal digits."""
     if isinstance(value, int):
         return value & _HASH_MASK
-    try:
-        return int(str(value)[-_HEX_DIGITS_OF_A_HASH:], 16)
-    except ValueError:
-        raise _Contradiction from None
+    if not isinstance(value, str) or not _HEX_DIGITS.fullmatch(value):
+        raise _Contradiction
+    return int(value[-_HEX_DIGITS_OF_A_HASH:], 16) & _HASH_MASK

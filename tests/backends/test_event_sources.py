@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,11 @@ async def test_an_engine_that_does_not_say_is_healthy_and_has_none(
 ) -> None:
     engine.pages[PATH] = page
     assert await sources(registry) == ()
+
+
+async def test_half_a_surrogate_pair_is_left_out(engine: EnginePage, registry: Registry) -> None:
+    engine.pages[PATH] = (200, json.dumps({"0": PUBLISHES | {"topic": "\ud800"}, "\udfff": [1, "\ud800"]}).encode())
+    assert await sources(registry) == (replace(FOUND[0], topic=""),)
 
 
 async def test_what_cannot_be_told_now_stays_as_it_was(engine: EnginePage, registry: Registry) -> None:

@@ -55,6 +55,13 @@ def test_lists_and_maps_come_from_the_environment_as_json() -> None:
             "{url: 'http://b', kv_events: {url: 'tcp://e:1', topic: t}}]",
             "a and b share the kv_events.url tcp://e:1",
         ),
+        (
+            "backends: [{url: 'http://a', kv_events: {url: 'tcp://engine:x'}}]",
+            "tcp://engine:x: it needs a host and a port",
+        ),
+        ("backends: [{url: 'http://a', kv_events: {url: 'http://e:1'}}]", "neither tcp://host:port nor ipc://path"),
+        ("backends: [{url: 'http://a', kv_events: {url: 'ipc:///kv', ranks: 2}}]", "rank 0 alone"),
+        ("backends: [{url: 'http://a', kv_events: {url: 'tcp://e:1', replay_url: 'tcp://*:2'}}]", "instead of \\*"),
         ("listen: {port: 1}\nlisten: {host: a}", "'listen' stands twice"),
         ("nonsense: 1", "nonsense: unknown key"),
         ("- a", "mapping"),

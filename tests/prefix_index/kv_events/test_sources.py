@@ -46,6 +46,13 @@ def test_an_address_that_cannot_be_is_refused(url: str) -> None:
     assert refused.value.url == url
 
 
+@pytest.mark.parametrize(("url", "topic"), [("tcp://e\0:5557", ""), ("ipc://\ud800", ""), ("tcp://e:5557", "\ud800")])
+def test_what_nobody_could_write_is_refused(url: str, topic: str) -> None:
+    with pytest.raises(EventSourceInvalid) as refused:
+        EventSource(url, topic=topic)
+    assert str(refused.value).encode()
+
+
 def test_a_replay_is_asked_for_at_the_engine() -> None:
     with pytest.raises(EventSourceInvalid, match="name the engine's host"):
         EventSource("tcp://engine:5557", "tcp://*:5558")
