@@ -86,7 +86,8 @@ class Feed:
         self._is_resting = False
         self._term = 0
         self._joined = 0
-        self._restart_seen = False
+        self._has_begun_anew = False
+        """Since the holder got its name, at a sign of another process that was of this publisher's alone."""
         self._renamed: str | None = None
         self._retry_at_s = float("inf")
         self._retry_after_s = parts.options.retry_replay_s
@@ -226,11 +227,13 @@ class Feed:
 
     def _reason_to_resync(self, inbox: Inbox) -> _Why | None:
         joined, self._joined = self._joined, inbox.connection.joined
-        self._restart_seen = self._restart_seen or 0 < joined < self._joined
         if not self._has_begun:
             # Without a publisher there is nobody to ask for a replay; the lease is still held from before.
             return _Why.BEGIN if inbox.connection.publishers else None
         if self._renamed is not None:
+            # Somebody who has come just now, or is gone, is not the one that is known.
+            if joined != self._joined or not inbox.connection.publishers:
+                self._has_begun_anew = False
             return _Why.RENAME
         if joined == self._joined:
             return None
@@ -270,7 +273,6 @@ class Feed:
             is_gap = arrival is Arrival.GAP
             self.counters.gaps += is_gap
             self.counters.restarts += not is_gap
-            self._restart_seen = self._restart_seen or not is_gap
             await self._resync(_Why.GAP if is_gap else _Why.RESTART)
             arrival = self._follower.admit(message.sequence)
             if arrival in {Arrival.IN_ORDER, Arrival.DUPLICATE}:
@@ -303,12 +305,11 @@ class Feed:
 
     async def _learnt(self, why: _Why, *, tell: bool) -> bool:
         """Whether the follower goes on from where it was; it has begun anew where not."""
-        follower, restart_seen = self._follower, self._restart_seen
-        if why is _Why.RENAME:
-            self._restart_seen = False
+        follower, has_begun_anew = self._follower, self._has_begun_anew
+        self._has_begun_anew = why in {_Why.RECONNECT, _Why.RESTART} or (why is _Why.GAP and has_begun_anew)
         if self.source.replay_url is None:
             # Another name for a process that we saw coming: what is known of it stays known.
-            if why is _Why.RENAME and restart_seen:
+            if why is _Why.RENAME and has_begun_anew:
                 return True
             follower.begin(None)
             return False

@@ -70,7 +70,8 @@ class PollFeed:
         self._failure: str | None = None
         self._has_begun = False
         self._term = 0
-        self._restart_seen = False
+        self._begun_anew: set[int] = set()
+        """Ranks that another process was seen to speak for, since their holders got their names."""
         self._renamed: dict[int, str] | None = None
         self.malformed_answers = 0
         """Answers that were no list of events."""
@@ -171,7 +172,8 @@ class PollFeed:
 
     async def _take(self, batch: PolledBatch) -> None:
         self._heard_at_s = self._parts.clock()
-        follower = self._followers.get(batch.rank or 0)
+        rank = batch.rank or 0
+        follower = self._followers.get(rank)
         if follower is None:
             self.skipped_events += batch.last - batch.first + 1
             return
@@ -181,7 +183,8 @@ class PollFeed:
             follower.counters.gaps += not is_restart
             follower.counters.restarts += is_restart
             follower.counters.resyncs += 1
-            self._restart_seen = self._restart_seen or is_restart
+            if is_restart:
+                self._begun_anew.add(rank)
             follower.begin(None)
             follower.clear_index(even_if_untold=is_restart)
             follower.admit(batch.first, last=batch.last)
@@ -197,8 +200,8 @@ class PollFeed:
                 follower.rename(holders[rank])
             else:
                 follower.clear_index(even_if_untold=True)
-            if self._restart_seen:
+            if rank in self._begun_anew and self._failure is None:
                 await follower.retell()
             else:
                 follower.begin(None)
-        self._restart_seen = False
+        self._begun_anew.clear()

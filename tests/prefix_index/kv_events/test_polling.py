@@ -203,3 +203,37 @@ async def test_without_a_lease_nothing_is_polled(door: Door) -> None:
         await until(lambda: engine.polls > 0)
         for task in tasks:
             task.cancel()
+
+
+async def test_a_rank_that_was_not_seen_to_restart_is_begun_anew_under_its_other_name() -> None:
+    engine, sink = Engine(), Sink()
+    for rank, path in ((0, "ab"), (1, "xy")):
+        engine.next_id = 0
+        engine.tell(stored(path), rank=rank)
+    async with polled(engine, sink, ranks=2) as feed:
+        await until(lambda: sink.run_of("xy", f"{HOLDER}/1") == 2)
+        engine.next_id = 0
+        engine.tell(stored("c"), rank=0)  # its second rank has not spoken yet
+        await until(lambda: sink.run_of("c") == 1)
+        feed.resync({0: "engine@2", 1: "engine@2/1"})
+        await until(lambda: sink.run_of("c", "engine@2") == 1)
+        polls = engine.polls
+        await until(lambda: engine.polls > polls)
+        assert sink.run_of("xy", "engine@2/1") == 0
+
+
+async def test_what_is_known_of_an_engine_that_no_longer_answers_is_not_told_under_another_name() -> None:
+    engine, sink = Engine(), Sink()
+    engine.tell(stored("ab"))
+    async with polled(engine, sink) as feed:
+        await until(lambda: sink.run_of("ab") == 2)
+        engine.next_id = 0
+        engine.tell(stored("x"))
+        await until(lambda: sink.run_of("x") == 1)
+        engine.failure = EventsUnavailable("503 from the engine")
+        await until(lambda: feed.why is not None)
+        feed.resync({0: "engine@2"})
+        await until(lambda: sink.run_of("x") == 0)
+        polls = engine.polls
+        await until(lambda: engine.polls > polls)
+        assert sink.run_of("x", "engine@2") == 0
