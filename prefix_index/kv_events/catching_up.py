@@ -10,6 +10,7 @@ An engine drops answers that its socket does not take in time. So a hole in a re
 that brings something.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from enum import StrEnum
@@ -26,6 +27,9 @@ Replay = Callable[[int], AsyncGenerator[Message, None]]
 
 _ROUNDS: Final = 8
 
+LOOP_SAFE_BYTES: Final = 32 * 1024
+"""Of a payload, which take about a millisecond to read."""
+
 
 class Rebuilt(StrEnum):
     """What a replay from 0 on has brought."""
@@ -38,11 +42,15 @@ class Rebuilt(StrEnum):
     """No answer."""
 
 
-def decoded(follower: Follower, message: Message, now_s: float) -> Batch | None:
-    """The batch in a message, None where it is none. Counts."""
+async def decoded(follower: Follower, message: Message, now_s: float) -> Batch | None:
+    """The batch in a message, None where it is none. Counts. A long one is read in a thread."""
     follower.note(message)
     try:
-        batch = decode_batch(message.payload)
+        if len(message.payload) > LOOP_SAFE_BYTES:
+            batch = await asyncio.to_thread(decode_batch, message.payload)
+            follower.start_turn()
+        else:
+            batch = decode_batch(message.payload)
     except MalformedBatch:
         follower.counters.malformed += 1
         return None
@@ -136,9 +144,10 @@ async def _take(follower: Follower, message: Message, wall: Callable[[], float],
     """Take a message of a replay; False where messages before it are missing."""
     arrival = follower.tracker.feed(message.sequence, replayed=True)
     if arrival is Arrival.IN_ORDER:
-        batch = decoded(follower, message, wall())
+        batch = await decoded(follower, message, wall())
         if batch is None:
             follower.lose(tell=tell)
         else:
             await follower.apply(batch.events, tell=tell)
+    await follower.breathe()  # copies and nonsense take time, too
     return arrival is not Arrival.GAP

@@ -42,10 +42,11 @@ class Copies:
         for counts in (self.held, *self._planes.values()):
             counts.extend(new)
 
-    @property
-    def groups(self) -> int:
-        """Planes there are: one more, and the level of any block may be another."""
-        return len(self._planes)
+    def meet(self, level: int, group: int | None) -> bool:
+        """Whether this memory and group are new, as far as they are believed."""
+        planes = len(self._planes)
+        self._plane(level, group or 0)
+        return len(self._planes) > planes
 
     def add(self, slot: int, level: int, group: int | None) -> None:
         """One copy more."""

@@ -257,7 +257,7 @@ class Feed:
                 events = []
                 arrival = await self._bridged(message, arrival)
             if arrival is Arrival.IN_ORDER:
-                batch = decoded(follower, message, self._parts.wall())
+                batch = await decoded(follower, message, self._parts.wall())
                 if batch is None:
                     follower.lose()
                     events = []

@@ -95,7 +95,8 @@ class Follower:
 
     def lose(self, *, tell: bool = True) -> None:
         """Events were lost: what is known may be wrong, and the index has to forget it. Numbers go on."""
-        self.mirror.clear()
+        if not self.mirror.is_empty:
+            self.mirror.clear()
         self.is_complete = False
         if tell:
             self.clear_index()
@@ -191,8 +192,12 @@ def _blocks(event: Event) -> int:
 
 
 def _parts(event: Event, at_most_blocks: int) -> Iterator[Event]:
-    if not isinstance(event, Stored) or len(event.hashes) <= at_most_blocks:
+    if not isinstance(event, Stored | Removed) or len(event.hashes) <= at_most_blocks:
         yield event
+        return
+    if isinstance(event, Removed):
+        for start in range(0, len(event.hashes), at_most_blocks):
+            yield replace(event, hashes=event.hashes[start : start + at_most_blocks])
         return
     width = event.block_size * TOKEN_BYTES
     for start in range(0, len(event.hashes), at_most_blocks):

@@ -46,20 +46,26 @@ CHAINED = 3
 STATES = 4
 
 
-class Rows:
-    """A row of numbers for each slot, as wide as the widest so far."""
+WIDEST_ROW = 16
+"""Numbers in a row. All rows are as wide as the widest, so the few wider ones are kept apart."""
 
-    __slots__ = ("_numbers", "_slots", "width")
+
+class Rows:
+    """A row of numbers for each slot, as wide as the widest so far, up to `WIDEST_ROW`; wider ones stand apart."""
+
+    __slots__ = ("_numbers", "_slots", "_wide", "width")
 
     def __init__(self, typecode: str) -> None:
         self._numbers = array(typecode)
         self._slots = 0
+        self._wide: dict[int, array[int]] = {}
         self.width = 0
 
     @property
     def size_bytes(self) -> int:
         """Memory of all rows."""
-        return len(self._numbers) * self._numbers.itemsize
+        numbers = len(self._numbers) + sum(map(len, self._wide.values()))
+        return numbers * self._numbers.itemsize
 
     def reach(self, slots: int) -> None:
         """Make rows for that many slots."""
@@ -68,6 +74,10 @@ class Rows:
 
     def put(self, slot: int, numbers: "array[int]") -> None:
         """Set the beginning of a row. O(all rows) where it is wider than any before."""
+        self._wide.pop(slot, None)
+        if len(numbers) > WIDEST_ROW:
+            self._wide[slot] = numbers
+            return
         if len(numbers) > self.width:
             self._widen(len(numbers))
         start = slot * self.width
@@ -75,15 +85,19 @@ class Rows:
 
     def get(self, slot: int, count: int) -> "array[int]":
         """The first `count` numbers of a row."""
+        if slot in self._wide:
+            return self._wide[slot][:count]
         start = slot * self.width
         return self._numbers[start : start + count]
 
+    def drop(self, slot: int) -> None:
+        """Nobody asks for this row again before it is put."""
+        self._wide.pop(slot, None)
+
     def _widen(self, width: int) -> None:
-        wider = array(self._numbers.typecode)
-        padding = array(self._numbers.typecode, [0] * (width - self.width))
-        for slot in range(self._slots):
-            wider += self.get(slot, self.width)
-            wider += padding
+        wider = array(self._numbers.typecode, bytes(self._slots * width * self._numbers.itemsize))
+        for column in range(self.width):
+            wider[column::width] = self._numbers[column :: self.width]
         self._numbers, self.width = wider, width
 
 
@@ -149,6 +163,8 @@ class Forest:
         if self.count[slot]:
             self._ours.drop(slot)
             self.count[slot] = 0
+        self._inner.drop(slot)
+        self._open.drop(slot)
         self.names.drop(slot)
         self.state[slot] = FREE
         self.after[slot], self._free = self._free, slot

@@ -79,6 +79,11 @@ class Mirror:
         self._is_full = False
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no block is followed, held or not."""
+        return not len(self._forest)
+
+    @property
     def blocks(self) -> int:
         """The engine's blocks that some memory holds."""
         return sum(self._tally)
@@ -124,15 +129,17 @@ class Mirror:
         return self._reach.retell()
 
     def _store(self, event: Stored) -> None:
-        if not event.full:
+        if not event.full or not event.hashes:
             return
+        level = CLAIMS.index(event.claim)
+        # First, as blocks that find no room show as well that a group exists, of which others then lack a part.
+        self._meet(level, event.group)
         parent: int | None = ROOT
         before: int | None = None
         if event.parent is not None:
             parent = self._slot(event.parent)
         elif (root := self._root_of(event.adapter, event.salt)) is not None:
             before = root_hash(root)
-        level = CLAIMS.index(event.claim)
         width = event.block_size * TOKEN_BYTES
         is_too_wide = event.block_size > MAX_OURS_PER_BLOCK * self._block_size
         for position, name in enumerate(event.hashes):
@@ -153,6 +160,7 @@ class Mirror:
                 self._take(slot, event.claim, event.group)
 
     def _move(self, event: Moved) -> None:
+        self._meet(CLAIMS.index(event.after), None)
         slot = self._forest.names.find(event.hash)
         if slot != NONE:
             self._take(slot, event.before, None)
@@ -174,11 +182,14 @@ class Mirror:
         self._touched[slot] = None
         return slot
 
-    def _add(self, slot: int, level: int, group: int | None) -> None:
-        was_held, groups = self._copies.held[slot] > 0, self._copies.groups
-        self._copies.add(slot, level, group)
-        if self._copies.groups > groups:
+    def _meet(self, level: int, group: int | None) -> None:
+        """A memory and a group of layers, which may be new: then the level of any block may be another."""
+        if self._copies.meet(level, group):
             self._touched.update(dict.fromkeys(range(self._forest.slots)))
+
+    def _add(self, slot: int, level: int, group: int | None) -> None:
+        was_held = self._copies.held[slot] > 0
+        self._copies.add(slot, level, group)
         self._tally[self._forest.state[slot]] += (self._copies.held[slot] > 0) - was_held
         self._touched[slot] = None
 

@@ -52,6 +52,10 @@ _FIELDS = {"BlockStored": _STORED, "BlockRemoved": _REMOVED, "AllBlocksCleared":
 
 _FULL_KINDS = (None, "full_attention", "mla_attention", "sink_full_attention", "unknown")
 
+MAX_EVENTS = 1 << 19
+"""In one payload. An engine with blocks of one token tells of each in an event of its own: a prompt, or what makes room
+for it, is several hundred thousand at most."""
+
 _HASH_MASK = 2**64 - 1
 _TOKEN_MASK = 2**32 - 1
 
@@ -73,6 +77,8 @@ def decode_batch(payload: bytes) -> Batch:
             pass
         case _:
             raise MalformedBatch("no array of a time and events")
+    if len(events) > MAX_EVENTS:
+        raise MalformedBatch(f"{len(events)} events at once")
     rank = rest[0] if rest and isinstance(rest[0], int) else None
     decoded: list[Event] = []
     skipped = 0

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from prefix_index.errors import EventsUnavailable, MalformedBatch
+from prefix_index.kv_events.catching_up import LOOP_SAFE_BYTES
 from prefix_index.kv_events.feed import FeedParts
 from prefix_index.kv_events.feed_types import FeedCounters, FeedState
 from prefix_index.kv_events.follower import Follower
@@ -149,7 +150,7 @@ class PollFeed:
             return
         self._has_begun = True
         try:
-            batches = self._decoder.decode_poll(body)
+            batches = await self._decoded(body)
         except MalformedBatch:
             self.malformed_answers += 1  # its events are gone, and the next numbers show it
             return
@@ -169,6 +170,12 @@ class PollFeed:
             return None
         self._failure, self._answered_at_s = None, self._parts.clock()
         return body
+
+    async def _decoded(self, body: bytes) -> tuple[PolledBatch, ...]:
+        """The events of an answer; a long one is read in a thread. Raises MalformedBatch."""
+        if len(body) > LOOP_SAFE_BYTES:
+            return await asyncio.to_thread(self._decoder.decode_poll, body)
+        return self._decoder.decode_poll(body)
 
     async def _take(self, batch: PolledBatch) -> None:
         self._heard_at_s = self._parts.clock()

@@ -49,6 +49,9 @@ async def replayed(
             if not await readable(socket, within_s=min(patience_s, ends_s - time.monotonic())):
                 raise EventsUnavailable(f"no end of a replay from {url} in time")
             for frames in drained(socket, _DRAIN_MESSAGES):
+                # Who sends without end lets nobody wait, and is told from one that has much to say by the time alone.
+                if time.monotonic() >= ends_s:
+                    raise EventsUnavailable(f"no end of a replay from {url} in time")
                 try:
                     message = Message.from_replay(frames)
                 except MalformedBatch as malformed:

@@ -1,12 +1,15 @@
 """Replays by script: proof that it is the same process, holes, answers that end early."""
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 
 import pytest
 
 from prefix_index.errors import EventsUnavailable
-from prefix_index.kv_events import Cleared, Event, Message, Removed, Stored
-from prefix_index.kv_events.catching_up import Rebuilt, catch_up, rebuild
+from prefix_index.kv_events import Batch, Cleared, Event, Message, Removed, Stored, catching_up, decode_batch
+from prefix_index.kv_events.catching_up import Rebuilt, catch_up, decoded, rebuild
+from prefix_index.kv_events.feed_types import FeedOptions
 from prefix_index.kv_events.follower import Follower, pieces
 from prefix_index.types import Claim
 from tests.prefix_index.kv_events.feeding import HOLDER, PATIENT, Sink, letters, mirror
@@ -184,3 +187,59 @@ def test_long_runs_are_cut_and_short_ones_kept_together() -> None:
     assert cut[4] == [events[4]]
     assert list(pieces([], 3)) == []
     assert first.claim is Claim.CONFIRMED
+
+
+async def turns_of_others(work: Awaitable[object]) -> int:
+    """How often others have their turn meanwhile."""
+    turns, is_done = 0, False
+
+    async def others() -> None:
+        nonlocal turns
+        while not is_done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(others())
+        await work
+        is_done = True
+    return turns
+
+
+@pytest.mark.parametrize("kind", ["copies", "nonsense"])
+async def test_others_have_their_turns_during_a_replay_of_whatever_it_is(kind: str) -> None:
+    first = message(0, letters().store("a", 0))
+    flood = [first] * 50 if kind == "copies" else [Message(b"", number, b"zz") for number in range(1, 51)]
+    known = Follower(HOLDER, mirror(), Sink(), FeedOptions(turn_s=0.0), lambda: True)
+    assert await turns_of_others(rebuild(known, Answers([first, *flood]).replay, wall)) >= 50
+
+
+async def test_what_is_lost_again_and_again_costs_nothing() -> None:
+    known = await following(Sink(), three())
+    known.lose()
+    nothing = known.mirror._forest
+    known.lose()
+    assert (known.mirror._forest is nothing, known.mirror.blocks) == (True, 0)
+
+
+@pytest.mark.parametrize("blocks", [1, 1000])
+async def test_a_long_message_is_read_in_a_thread(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def read(payload: bytes) -> Batch:
+        threads.append(threading.get_ident())
+        return decode_batch(payload)
+
+    monkeypatch.setattr(catching_up, "decode_batch", read)
+    batch = await decoded(follower(Sink()), message(0, letters().store("a" * blocks, 0)), wall())
+    assert batch is not None
+    assert (threads == [threading.get_ident()]) is (blocks == 1)
+
+
+def test_what_leaves_is_taken_in_pieces_too() -> None:
+    removed = Removed(tuple(range(300)), Claim.HOST, 3)
+    found = list(pieces([removed], 128))
+    assert [[len(event.hashes) for event in piece if isinstance(event, Removed)] for piece in found] == [
+        *([128], [128], [44]),
+    ]
+    assert found[2] == [Removed(tuple(range(256, 300)), Claim.HOST, 3)]

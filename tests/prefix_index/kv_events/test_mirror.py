@@ -271,7 +271,7 @@ def test_layers_that_need_no_whole_prefix_are_no_evidence(engine: Letters) -> No
 def test_memories_and_groups_without_end_are_not_believed(engine: Letters) -> None:
     subject = mirror_of()
     subject.apply([engine.store("x", 0, level=2, group=group) for group in range(MAX_PLANES + 10)])
-    assert subject._copies.groups == MAX_PLANES
+    assert len(subject._copies._planes) == MAX_PLANES
     assert applied(subject, engine.store("y", 0)) == []
     assert subject.blocks == 1
 
@@ -325,3 +325,22 @@ def test_memory_for_a_block_is_bounded() -> None:
     assert subject.blocks == 20_000
     assert subject.size_bytes / subject.blocks < 80
     assert engine.held == set()
+
+
+def test_a_group_that_found_no_room_is_known_to_exist(engine: Letters) -> None:
+    subject = Mirror(lambda adapter, salt: ROOT, 16, 1)
+    assert applied(subject, engine.store("x", 0, group=0)) == ["observe 1 confirmed"]
+    assert applied(subject, engine.store("y", 0, group=1)) == ["forget 1 from 0 confirmed"]
+    assert subject.refused == 1
+
+
+def test_one_wide_block_makes_the_others_no_wider(engine: Letters) -> None:
+    subject = mirror_of()
+    prompt = "xy" * 100
+    subject.apply([engine.store(prompt, 0)])
+    before = subject.size_bytes
+    wide = Letters(16 * 500, 16)
+    assert applied(subject, wide.store("z", 0)) == ["observe 500 confirmed"]
+    assert subject.size_bytes - before < 2 * 500 * 8
+    assert applied(subject, wide.remove("z")) == ["forget 500 from 0 confirmed"]
+    assert subject.size_bytes - before < 500 * 8

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefix_index.errors import MalformedBatch
-from prefix_index.kv_events import Batch, Cleared, Message, Removed, Stored, decode_batch
+from prefix_index.kv_events import Batch, Cleared, Message, Removed, Stored, decode_batch, payloads
 from prefix_index.types import Claim, TokenIds
 from tests.prefix_index.kv_events.captures import frames_of
 
@@ -324,3 +324,10 @@ def test_a_replayed_message_may_have_a_topic_and_a_delimiter_or_neither() -> Non
     for frames in ([], [b""], [b"", b"kv", b"short", b"p"]):
         with pytest.raises(MalformedBatch):
             Message.from_replay(frames)
+
+
+def test_events_without_end_are_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payloads, "MAX_EVENTS", 2)
+    assert decoded(["AllBlocksCleared"], ["AllBlocksCleared"]).skipped == 0
+    with pytest.raises(MalformedBatch, match="3 events at once"):
+        decoded(*[["AllBlocksCleared"]] * 3)

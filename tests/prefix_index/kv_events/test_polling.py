@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from prefix_index.errors import EventsUnavailable
+from prefix_index.kv_events import PollDecoder, PolledBatch
+from prefix_index.kv_events.catching_up import LOOP_SAFE_BYTES
 from prefix_index.kv_events.feed_types import FeedOptions, FeedState
 from prefix_index.kv_events.lease import LeaseOptions, Leases
 from prefix_index.kv_events.polling import PolledCache, PollFeed
@@ -237,3 +240,24 @@ async def test_what_is_known_of_an_engine_that_no_longer_answers_is_not_told_und
         polls = engine.polls
         await until(lambda: engine.polls > polls)
         assert sink.run_of("x", "engine@2") == 0
+
+
+async def test_a_long_answer_is_read_in_a_thread() -> None:
+    threads: set[int] = set()
+
+    class Decoder(PollDecoder):
+        def decode_poll(self, body: bytes) -> tuple[PolledBatch, ...]:
+            if len(body) > LOOP_SAFE_BYTES:
+                threads.add(threading.get_ident())
+            return super().decode_poll(body)
+
+    engine, sink = Engine(), Sink()
+    engine.tell(stored("ab" * 100))
+    caches = {0: PolledCache(HOLDER, mirror())}
+    feed = PollFeed(engine.poll, name="e", caches=caches, parts=parts_of(sink, QUICK), decoder=Decoder())
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(feed.run())
+        await until(lambda: sink.run_of("ab" * 100) == 200)
+        task.cancel()
+    assert threads
+    assert threading.get_ident() not in threads

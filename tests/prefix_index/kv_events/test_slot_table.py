@@ -5,7 +5,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefix_index.kv_events.forest import Rows
+from prefix_index.kv_events.forest import WIDEST_ROW, Rows
 from prefix_index.kv_events.slot_table import SlotTable
 
 GOLDEN_INVERSE = pow(0x9E3779B97F4A7C15, -1, 2**64)
@@ -62,3 +62,19 @@ def test_rows_keep_what_they_have_when_they_widen() -> None:
     assert rows.get(0, 3) == array("I", [1, 2, 3])
     assert rows.get(4, 2) == array("I", [9, 9])
     assert rows.size_bytes == 5 * 3 * 4
+
+
+def test_the_widest_rows_stand_apart() -> None:
+    rows = Rows("I")
+    rows.reach(3)
+    wide = array("I", range(WIDEST_ROW + 1))
+    rows.put(1, wide)
+    rows.put(2, array("I", [5]))
+    assert (rows.get(1, 2), rows.get(1, WIDEST_ROW + 1), rows.width) == (wide[:2], wide, 1)
+    assert rows.size_bytes == (3 + WIDEST_ROW + 1) * 4
+    rows.put(1, array("I", [8]))
+    assert rows.get(1, 1) == array("I", [8])
+    rows.put(1, wide)
+    rows.drop(1)
+    rows.drop(1)
+    assert rows.size_bytes == 3 * 4
