@@ -18,6 +18,7 @@ and the socket is read until it is empty. pyzmq's own asyncio sockets make a fut
 import asyncio
 import errno
 import os
+import struct
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -25,7 +26,6 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from prefix_index.errors import EventSourceInvalid, MalformedBatch
 from prefix_index.kv_events.sources import EventSource
@@ -33,7 +33,7 @@ from prefix_index.kv_events.types import Message
 
 MiB = 1024 * 1024
 
-MAX_MESSAGE_BYTES = 64 * MiB
+MAX_MESSAGE_BYTES = 16 * MiB
 """Of one message; a sender of a longer one is disconnected. A prompt of a million tokens takes 5 MB."""
 
 _INBOX_MESSAGES = 20_000
@@ -46,8 +46,13 @@ _HEARTBEAT_MS = 5_000
 _RECONNECT_MS = 100
 _RECONNECT_MAX_MS = 2_000
 
+_MONITORED = struct.Struct("=Hi")
+"""What a monitor says first: an event and its value."""
+
 _WATCHED = (
-    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    zmq.EVENT_ACCEPTED
+    | zmq.EVENT_CONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -61,8 +66,9 @@ class Connection:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self._failing = 0
-        self.publishers = 0
-        """Connected at present."""
+        self._waiting: list[int] = []
+        """Descriptors of connections that have not shaken hands, in the order they came."""
+        self._speaking: set[int] = set()
         self.joined = 0
         """How often one connected: another number means that it may be another process."""
         self.since_s = clock()
@@ -76,21 +82,44 @@ class Connection:
         self.strangers: dict[str, None] = {}
         """Topics that no source asked for, a few of them."""
 
-    def learn(self, event: int) -> None:
-        """Take a word of the monitor."""
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self.publishers += 1
+    @property
+    def publishers(self) -> int:
+        """Connected at present."""
+        return len(self._speaking)
+
+    def learn(self, event: int, value: int) -> None:
+        """Take a word of the monitor; `value` is a connection's descriptor where it begins and where it ends.
+
+        A handshake is not said to be whose. Publishers are through with it at once, so it is taken for that of the
+        connection that came last; where one that is taken for a publisher turns out to have failed, it was another's.
+        """
+        if event in (zmq.EVENT_ACCEPTED, zmq.EVENT_CONNECTED):
+            self._waiting.append(value)
+        elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._speak()
             self.joined += 1
             self.is_foreign = False
         elif event != zmq.EVENT_DISCONNECTED:
             self._failing += 1
             self.is_foreign = True
-        elif self._failing:  # a handshake that failed ends in a disconnection, too
-            self._failing -= 1
-        elif self.publishers:
-            self.publishers -= 1
-            if not self.publishers:
-                self.since_s = self.clock()
+        else:
+            self._leave(value)
+
+    def _speak(self) -> None:
+        if self._waiting:
+            self._speaking.add(self._waiting.pop())
+
+    def _leave(self, descriptor: int) -> None:
+        has_failed = self._failing > 0
+        self._failing -= has_failed
+        if descriptor not in self._speaking:  # also a peer of a kind that publishes nothing: it leaves without a word
+            self._waiting = [one for one in self._waiting if one != descriptor]
+            return
+        self._speaking.remove(descriptor)
+        if has_failed:
+            self._speak()
+        if not self._speaking:
+            self.since_s = self.clock()
 
     def meet(self, topic: bytes) -> None:
         """Note a topic that nobody asked for."""
@@ -271,7 +300,7 @@ class _Link:
         """Whether somebody has come where somebody had been before."""
         joined = self._connection.joined
         for event in events:
-            self._connection.learn(parse_monitor_message(event)["event"])
+            self._connection.learn(*_MONITORED.unpack(event[0]))
         return 0 < joined < self._connection.joined or self._connection.joined > joined + 1
 
     def _drop_what_came_before(self, socket: "zmq.Socket[bytes]") -> None:

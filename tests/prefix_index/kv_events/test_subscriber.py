@@ -4,13 +4,15 @@ import asyncio
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 import uvloop
 import zmq
 
 from prefix_index.errors import EventsUnavailable
-from prefix_index.kv_events import subscriber
+from prefix_index.kv_events import Cleared, subscriber
+from prefix_index.kv_events import replay as replay_module
 from prefix_index.kv_events.replay import replayed
 from prefix_index.kv_events.sources import EventSource
 from prefix_index.kv_events.subscriber import Connection, EventSockets, Inbox, drained, readable
@@ -41,19 +43,71 @@ async def running() -> AsyncIterator[EventSockets]:
 def test_connections_are_counted_and_failed_ones_are_not() -> None:
     now_s = 1.0
     connection = Connection(lambda: now_s)
-    connection.learn(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+    connection.learn(zmq.EVENT_ACCEPTED, 7)
+    connection.learn(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, 0)
     assert connection.is_foreign
-    connection.learn(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-    connection.learn(zmq.EVENT_DISCONNECTED)  # of the one that failed
+    connection.learn(zmq.EVENT_ACCEPTED, 8)
+    connection.learn(zmq.EVENT_HANDSHAKE_SUCCEEDED, 0)
+    connection.learn(zmq.EVENT_DISCONNECTED, 7)
     assert (connection.publishers, connection.joined, connection.is_foreign) == (1, 1, False)
-    connection.learn(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    connection.learn(zmq.EVENT_CONNECTED, 7)
+    connection.learn(zmq.EVENT_HANDSHAKE_SUCCEEDED, 0)
     now_s = 2.0
-    connection.learn(zmq.EVENT_DISCONNECTED)
+    connection.learn(zmq.EVENT_DISCONNECTED, 8)
     assert (connection.publishers, connection.since_s) == (1, 1.0)
     now_s = 3.0
-    connection.learn(zmq.EVENT_DISCONNECTED)
-    connection.learn(zmq.EVENT_DISCONNECTED)
+    connection.learn(zmq.EVENT_DISCONNECTED, 7)
+    connection.learn(zmq.EVENT_DISCONNECTED, 7)
     assert (connection.publishers, connection.joined, connection.since_s) == (0, 2, 3.0)
+
+
+def test_who_leaves_without_having_shaken_hands_was_no_publisher() -> None:
+    connection = Connection(lambda: 0.0)
+    connection.learn(zmq.EVENT_ACCEPTED, 7)
+    connection.learn(zmq.EVENT_HANDSHAKE_SUCCEEDED, 0)
+    connection.learn(zmq.EVENT_ACCEPTED, 8)
+    connection.learn(zmq.EVENT_DISCONNECTED, 8)
+    assert connection.publishers == 1
+
+
+def test_a_handshake_that_was_taken_for_another_ones_is_put_right() -> None:
+    connection = Connection(lambda: 0.0)
+    for descriptor in (7, 8):
+        connection.learn(zmq.EVENT_ACCEPTED, descriptor)
+    connection.learn(zmq.EVENT_HANDSHAKE_SUCCEEDED, 0)  # of 7, and taken for that of 8
+    connection.learn(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, 104)
+    connection.learn(zmq.EVENT_DISCONNECTED, 8)
+    assert connection.publishers == 1
+    connection.learn(zmq.EVENT_DISCONNECTED, 7)
+    assert connection.publishers == 0
+
+
+async def test_a_peer_of_a_wrong_kind_takes_no_publisher_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = url()
+    gone: list[int] = []
+    learn = Connection.learn
+
+    def learn_and_note(connection: Connection, event: int, value: int) -> None:
+        learn(connection, event, value)
+        if event == zmq.EVENT_DISCONNECTED:
+            gone.append(value)
+
+    monkeypatch.setattr(Connection, "learn", learn_and_note)
+    async with (
+        running() as sockets,
+        sockets.subscribed(EventSource(there, bind=True), ignore) as inbox,
+        publishing(Publisher(there, connects=True)) as publisher,
+    ):
+        await publisher.subscribed()
+        with zmq.Context() as context:
+            for kind in (zmq.REQ, zmq.PUSH):
+                gone.clear()
+                with context.socket(kind) as peer:
+                    peer.connect(there)
+                    await until(lambda: gone)
+        assert inbox.connection.publishers == 1
+        await publisher.die()
+        await until(lambda: inbox.connection.publishers == 0)
 
 
 def test_few_strangers_are_remembered_and_those_in_short() -> None:
@@ -191,3 +245,18 @@ async def test_a_socket_that_is_waited_for_wakes_who_waits() -> None:
         assert drained(pull, 5) == [[b"x"]]
         push.close(linger=0)
         pull.close(linger=0)
+
+
+async def test_a_replay_without_end_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    live, there = url(), url()
+    now_s = 0.0
+    monkeypatch.setattr(replay_module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    async with publishing(Publisher(live, there)) as publisher, running() as sockets:
+        for _ in range(3):
+            publisher.publish(Cleared(), lost=True)
+        answers = replayed(await sockets.context(), there, 0, patience_s=10, within_s=10)
+        async with aclosing(answers):
+            assert (await anext(answers)).sequence == 0
+            now_s = 11.0
+            with pytest.raises(EventsUnavailable, match="no end of a replay"):
+                await anext(answers)
