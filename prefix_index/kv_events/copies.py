@@ -43,10 +43,10 @@ class Copies:
             counts.extend(new)
 
     def meet(self, level: int, group: int | None) -> bool:
-        """Whether this memory and group are new, as far as they are believed."""
-        planes = len(self._planes)
+        """Whether blocks are less than whole now, in a memory that has one group more. A new memory has none yet."""
+        groups = len(self._levels[level])
         self._plane(level, group or 0)
-        return len(self._planes) > planes
+        return 0 < groups < len(self._levels[level])
 
     def add(self, slot: int, level: int, group: int | None) -> None:
         """One copy more."""

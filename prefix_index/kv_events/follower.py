@@ -26,6 +26,9 @@ from prefix_index.types import TOKEN_BYTES, TokenIds
 PIECE_BLOCKS: Final = 128
 """Blocks that the mirror takes at one go."""
 
+_TOKENS_OF_A_BLOCK: Final = 256
+"""Wider blocks count as several."""
+
 _HOLD_BACK_S: Final = 0.01
 _BLOCKS_TO_RETELL_AT_ONCE: Final = 2_048
 
@@ -188,11 +191,13 @@ def pieces(events: Sequence[Event], at_most_blocks: int) -> Iterator[list[Event]
 
 
 def _blocks(event: Event) -> int:
-    return len(event.hashes) if isinstance(event, Stored | Removed) else 1
+    if isinstance(event, Stored):
+        return max(len(event.hashes), len(event.tokens) // (TOKEN_BYTES * _TOKENS_OF_A_BLOCK))
+    return len(event.hashes) if isinstance(event, Removed) else 1
 
 
 def _parts(event: Event, at_most_blocks: int) -> Iterator[Event]:
-    if not isinstance(event, Stored | Removed) or len(event.hashes) <= at_most_blocks:
+    if not isinstance(event, Stored | Removed) or _blocks(event) <= at_most_blocks:
         yield event
         return
     if isinstance(event, Removed):
@@ -200,8 +205,9 @@ def _parts(event: Event, at_most_blocks: int) -> Iterator[Event]:
             yield replace(event, hashes=event.hashes[start : start + at_most_blocks])
         return
     width = event.block_size * TOKEN_BYTES
-    for start in range(0, len(event.hashes), at_most_blocks):
-        end = start + at_most_blocks
+    step = max(1, min(at_most_blocks, at_most_blocks * _TOKENS_OF_A_BLOCK // event.block_size))
+    for start in range(0, len(event.hashes), step):
+        end = start + step
         yield replace(
             event,
             hashes=event.hashes[start:end],

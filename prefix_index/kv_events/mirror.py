@@ -183,7 +183,7 @@ class Mirror:
         return slot
 
     def _meet(self, level: int, group: int | None) -> None:
-        """A memory and a group of layers, which may be new: then the level of any block may be another."""
+        """A memory and a group of layers; where others lack a part now, the level of any block may be another."""
         if self._copies.meet(level, group):
             self._touched.update(dict.fromkeys(range(self._forest.slots)))
 

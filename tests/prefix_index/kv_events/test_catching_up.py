@@ -13,7 +13,7 @@ from prefix_index.kv_events.feed_types import FeedOptions
 from prefix_index.kv_events.follower import Follower, pieces
 from prefix_index.types import Claim
 from tests.prefix_index.kv_events.feeding import HOLDER, PATIENT, Sink, letters, mirror
-from tests.prefix_index.kv_events.letters import tokens_of
+from tests.prefix_index.kv_events.letters import Letters, tokens_of
 from tests.prefix_index.kv_events.publisher import payload_of
 
 SILENCE = None
@@ -243,3 +243,14 @@ def test_what_leaves_is_taken_in_pieces_too() -> None:
         *([128], [128], [44]),
     ]
     assert found[2] == [Removed(tuple(range(256, 300)), Claim.HOST, 3)]
+
+
+def test_pieces_of_wide_blocks_have_fewer_of_them() -> None:
+    wide = letters_of(1024).store("abcde", 0)
+    found = list(pieces([wide], 8))
+    assert [[len(event.hashes) for event in piece if isinstance(event, Stored)] for piece in found] == [[2], [2], [1]]
+    assert len(list(pieces([letters_of(1 << 14).store("ab", 0)], 8))) == 2
+
+
+def letters_of(block_size: int) -> Letters:
+    return Letters(block_size=block_size, ours=16)

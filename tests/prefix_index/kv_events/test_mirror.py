@@ -3,7 +3,7 @@
 import pytest
 
 from prefix_index.kv_events import Clear, Cleared, Event, Forget, Mirror, Moved, Observe, Removed, Stored, mirror
-from prefix_index.kv_events.copies import MAX_PLANES
+from prefix_index.kv_events.copies import MAX_PLANES, Copies
 from prefix_index.types import TokenIds
 from tests.prefix_index.kv_events.letters import CLAIMS, ROOT, Letters, name_of, tokens_of
 
@@ -344,3 +344,11 @@ def test_one_wide_block_makes_the_others_no_wider(engine: Letters) -> None:
     assert subject.size_bytes - before < 2 * 500 * 8
     assert applied(subject, wide.remove("z")) == ["forget 500 from 0 confirmed"]
     assert subject.size_bytes - before < 500 * 8
+
+
+def test_a_new_memory_takes_nothing_from_the_others_and_a_new_group_does() -> None:
+    copies = Copies(counted=True)
+    copies.make_room(2)
+    assert [copies.meet(*plane) for plane in ((0, None), (1, 3), (0, 1), (0, 1), (1, 3))] == [
+        *(False, False, True, False, False),
+    ]
