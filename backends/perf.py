@@ -15,7 +15,8 @@ class PerfModel:
 
     `base_s`: fixed seconds of a prefill (HTTP, scheduling, one step). `prefill_tokens_per_s`: rate of the linear
     part. `quad_s_per_token2`: seconds per pair of a new token and a prompt token. `itl_s`: seconds between two tokens
-    of an answer.
+    of an answer on an endpoint that decodes nothing else. `itl_s_per_request` and `itl_s_per_context_token`: what each
+    other answer, and each token of its KV cache that must be read, adds to that; 0 where nobody knows better.
 
     The defaults are priors for a model of 8 billion parameters on one data-centre GPU of the last generation but one:
     10,000 tokens/s is a 60 % slower machine than a current one reaches; attention at 32 layers of 32 heads of 128 is
@@ -27,11 +28,14 @@ class PerfModel:
     prefill_tokens_per_s: float = 10_000.0
     quad_s_per_token2: float = 4 * 32 * 32 * 128 / 450e12
     itl_s: float = 0.02
+    itl_s_per_request: float = 0.0
+    itl_s_per_context_token: float = 0.0
 
     def __post_init__(self) -> None:
         if self.prefill_tokens_per_s <= 0:
             raise ValueError("prefill_tokens_per_s must be positive")
-        if min(self.base_s, self.quad_s_per_token2, self.itl_s) < 0:
+        decode_s = (self.itl_s, self.itl_s_per_request, self.itl_s_per_context_token)
+        if min(self.base_s, self.quad_s_per_token2, *decode_s) < 0:
             raise ValueError("durations must not be negative")
 
     def prefill_s(self, uncached_tokens: float, prompt_tokens: int) -> float:
@@ -49,3 +53,7 @@ class PerfModel:
     def decode_s(self, output_tokens: float) -> float:
         """Seconds of an answer on an endpoint that is not crowded."""
         return self.itl_s * output_tokens
+
+    def decode_step_s(self, requests: int, context_tokens: int) -> float:
+        """Seconds of one step that gives each of so many requests a token; `context_tokens` is the sum of theirs."""
+        return self.itl_s + self.itl_s_per_request * requests + self.itl_s_per_context_token * context_tokens

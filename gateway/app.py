@@ -15,7 +15,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from backends import BackendError, Deadlines, EndpointConfig, EndpointId, PollSettings, Registry, UpstreamClient
+from backends import (
+    BackendError,
+    Deadlines,
+    EndpointConfig,
+    EndpointId,
+    PerfModel,
+    PollSettings,
+    Registry,
+    UpstreamClient,
+)
 from billing import BillingError, PriceBook, open_ledger
 from gateway.admin import AdminParts, admin_app
 from gateway.config import Backend, Config, ConfigInvalid, admin_token, backend_key, redis_access, salt_secret
@@ -35,7 +44,6 @@ from gateway.pipeline import Parts, Pipeline, PipelineOptions
 from gateway.planning import Planner
 from gateway.receipts import Receipts
 from gateway.response_owners import ResponseOwners
-from gateway.scheduling import Speed
 from gateway.settling import Settler, SettlerParts
 from gateway.status import StatusPages, StatusParts
 from gateway.telemetry import LOGGER, Telemetry
@@ -258,10 +266,10 @@ def _fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions
     prior = config.scheduling
     return FleetOptions(
         speeds={
-            EndpointId(backend.name): Speed(
+            EndpointId(backend.name): PerfModel(
                 base_s=prior.base_s,
                 prefill_tokens_per_s=backend.prefill_tokens_per_s or prior.prefill_tokens_per_s,
-                quad_s=0.0,
+                quad_s_per_token2=0.0,
                 itl_s=prior.itl_s,
             )
             for backend in config.backends

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from backends import EndpointFacts, EndpointSnapshot
+from backends import EndpointFacts, EndpointSnapshot, PerfModel
 from gateway.known import NOTHING, Known, cache_name, known_at, reach_at
 from gateway.receipts import Receipts, Sent
-from gateway.scheduling import Candidate, Coverage, Filtered, Speed, expectation, expected_cached_tokens
+from gateway.scheduling import Candidate, Coverage, Filtered, expectation, expected_cached_tokens
 from gateway.types import InferenceRequest, Plan, Route
 from prefix_index import Chain, Load, Match
 
@@ -29,7 +29,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     holder: str
     ranks: int
     facts: EndpointFacts
-    speed: Speed
+    speed: PerfModel
     keeps_apart: bool
     routes: frozenset[str]
 

@@ -14,6 +14,7 @@ from backends import (
     EndpointId,
     EndpointSnapshot,
     NoEndpoint,
+    PerfModel,
     Registry,
     Reservation,
     ServedModel,
@@ -22,7 +23,7 @@ from backends import (
 from gateway.candidates import Candidates, Standing
 from gateway.errors import BadRequest, ModelNotFound
 from gateway.receipts import Receipts, Sent
-from gateway.scheduling import Candidate, Filtered, Speed
+from gateway.scheduling import Candidate, Filtered
 from gateway.slot_books import SlotBooks
 from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, Plan
@@ -36,7 +37,7 @@ DEFAULT_BLOCK_TOKENS = 16
 class FleetOptions:
     """What the configuration fixes for all endpoints."""
 
-    speeds: Mapping[EndpointId, Speed]
+    speeds: Mapping[EndpointId, PerfModel]
     block_size: int | None
     capacity_blocks: int | None
     needs_salt: bool

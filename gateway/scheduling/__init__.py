@@ -3,14 +3,13 @@
 from gateway.scheduling.cost import costs_s, expected_cached_tokens, terms_of
 from gateway.scheduling.decide import decide_by_cost, decide_in_turn
 from gateway.scheduling.expectation import Coverage, expectation
-from gateway.scheduling.types import Candidate, Decision, Filtered, Speed, Terms
+from gateway.scheduling.types import Candidate, Decision, Filtered, Terms
 
 __all__ = [
     "Candidate",
     "Coverage",
     "Decision",
     "Filtered",
-    "Speed",
     "Terms",
     "costs_s",
     "decide_by_cost",

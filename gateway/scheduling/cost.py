@@ -25,8 +25,8 @@ def terms_of(candidate: Candidate, prompt_tokens: int, expected_output_tokens: i
     uncached = max(prompt_tokens - candidate.cached_tokens, 0)
     full = min(candidate.kv_use or 0.0, _FULLEST)
     return Terms(
-        wait_s=candidate.queued_tokens / speed.prefill_tokens_per_s,
-        prefill_s=speed.base_s + uncached / speed.prefill_tokens_per_s + speed.quad_s * uncached * prompt_tokens,
+        wait_s=speed.wait_s(candidate.queued_tokens),
+        prefill_s=speed.prefill_s(uncached, prompt_tokens),
         decode_pressure_s=speed.itl_s * full / (1 - full) * expected_output_tokens,
     )
 
@@ -38,7 +38,8 @@ def costs_s(candidates: Sequence[Candidate], prompt_tokens: int, expected_output
         speed = candidate.speed
         rate = speed.prefill_tokens_per_s
         uncached = max(prompt_tokens - candidate.cached_tokens, 0)
-        cost_s = speed.base_s + (candidate.queued_tokens + uncached) / rate + speed.quad_s * uncached * prompt_tokens
+        quad_s = speed.quad_s_per_token2 * uncached * prompt_tokens
+        cost_s = speed.base_s + (candidate.queued_tokens + uncached) / rate + quad_s
         if candidate.kv_use:
             full = min(candidate.kv_use, _FULLEST)
             cost_s += speed.itl_s * full / (1 - full) * expected_output_tokens

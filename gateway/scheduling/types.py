@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from backends import PerfModel
 from gateway.types import Reason
 
 
@@ -24,16 +25,6 @@ class Filtered(StrEnum):
     """The request continues a response that another endpoint keeps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """How fast an endpoint is. `quad_s` is seconds per (uncached token x prompt token); `itl_s` between two tokens."""
-
-    base_s: float
-    prefill_tokens_per_s: float
-    quad_s: float
-    itl_s: float
-
-
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """One endpoint as the decision sees it. A struct, since a decision among 500 endpoints makes 500 of them.
 
@@ -47,7 +38,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     cached_tokens: float
     expected_cached_tokens: int
     queued_tokens: int
-    speed: Speed
+    speed: PerfModel
     kv_use: float | None = None
     at_best: bool = True
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from backends import EndpointId, EndpointSnapshot
+from backends import EndpointId, EndpointSnapshot, PerfModel
 from billing import Attempt, LedgerUnavailable, Settlement, SettlementState, UsageFlag
 from gateway.exchange import Clocks, Exchange
 from gateway.parity import ParityBook
 from gateway.receipts import Receipts, Sent
 from gateway.relay import PlainTee, StreamTee
-from gateway.scheduling import Candidate, Decision, Speed
+from gateway.scheduling import Candidate, Decision
 from gateway.settling import MOST_AT_ONCE, Settler, SettlerParts
 from gateway.stream_format import ChatFormat
 from gateway.telemetry import Telemetry
@@ -53,7 +53,7 @@ def sent(plan: Plan, request_id: str = "r") -> Exchange:
         opened_at=datetime.now(UTC),
     )
     exchange = Exchange(request, plan, match=None, endpoints=[])  # type: ignore[arg-type]  # neither is looked at
-    chosen = Candidate("e0", 32, 32, 0, Speed(0.0, 1.0, 0.0, 0.0))
+    chosen = Candidate("e0", 32, 32, 0, PerfModel(0.0, 1.0, 0.0, 0.0))
     exchange.decision = Decision(chosen, Reason.PREFIX_HIT, [chosen], {}, plan.chain.prompt_tokens, 1)
     exchange.holder = HOLDER
     is_exact = plan.prompt_tokens is not None

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends import PerfModel
 from gateway.scheduling import (
     Candidate,
-    Speed,
     costs_s,
     decide_by_cost,
     decide_in_turn,
@@ -19,7 +19,7 @@ from gateway.scheduling import (
 from gateway.scheduling.decide import MOST_REFINED
 from gateway.types import Reason
 
-SPEED = Speed(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s=0.0, itl_s=0.02)
+SPEED = PerfModel(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s_per_token2=0.0, itl_s=0.02)
 
 
 def candidate(name: str, cached: int = 0, queued: int = 0, kv_use: float | None = None) -> Candidate:
@@ -38,7 +38,7 @@ def choose(*candidates: Candidate, prompt_tokens: int = 1000, chance: float = 0.
 
 
 def test_the_terms_are_the_seconds_of_the_formula() -> None:
-    speed = Speed(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s=1e-6, itl_s=0.02)
+    speed = PerfModel(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s_per_token2=1e-6, itl_s=0.02)
     terms = terms_of(Candidate("a", 400, 400, 500, speed, 0.5), 1000, 100)
     assert terms.wait_s == pytest.approx(0.5)
     assert terms.prefill_s == pytest.approx(0.01 + 0.6 + 1e-6 * 600 * 1000)
@@ -128,10 +128,10 @@ candidates_lists = st.lists(
         expected_cached_tokens=st.integers(0, 5000),
         queued_tokens=st.integers(0, 100_000),
         speed=st.builds(
-            Speed,
+            PerfModel,
             base_s=st.floats(0, 1),
             prefill_tokens_per_s=st.floats(1, 1e5),
-            quad_s=st.floats(0, 1e-6),
+            quad_s_per_token2=st.floats(0, 1e-6),
             itl_s=st.floats(0, 1),
         ),
         kv_use=st.none() | st.floats(0, 1),

@@ -1,0 +1,86 @@
+"""The nouns of the simulated engine: what it is made of, what it is given, what it says and when.
+
+    Job ──submit──> SimulatedEngine ──advance──> FirstToken, Finished, Dropped        all under a virtual clock
+
+Blocks are names of 8 bytes (block hashes or any other): equal name means equal block **and** equal prefix.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from backends.perf import PerfModel
+
+
+class Role(StrEnum):
+    """What an engine does of a request."""
+
+    BOTH = "both"
+    PREFILL = "prefill"
+    """Computes prompts and their first token; the answer is written elsewhere."""
+    DECODE = "decode"
+    """Writes answers; prompts come to it computed, their blocks transferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """One engine: its memory, its speed, its habits.
+
+    `capacity_blocks` of `block_size` tokens is the KV cache that it computes from, `host_blocks` the tier below it
+    (evicted blocks go there; fetched back at `host_tokens_per_s`). `chunk_tokens`: most tokens of one step (chunked
+    prefill and one token for each running answer). `max_running`: most requests that are computed at once.
+    `start_s`: how long it takes to start, in which it takes no requests. `transfer_tokens_per_s`: how fast a prefill
+    engine's blocks reach a decode engine.
+    """
+
+    block_size: int = 16
+    capacity_blocks: int = 19_208
+    perf: PerfModel = field(default_factory=PerfModel)
+    chunk_tokens: int = 8192
+    max_running: int = 256
+    host_blocks: int = 0
+    host_tokens_per_s: float = 200_000.0
+    role: Role = Role.BOTH
+    start_s: float = 0.0
+    transfer_tokens_per_s: float = 200_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request as the engine gets it. `blocks`: 8 bytes a whole block of the prompt; `prompt_tokens` counts the
+    partial last block too; at least one output token."""
+
+    number: int
+    blocks: bytes
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """The prompt is computed, and the first token of the answer is out. `cached_tokens` is what the engine reports as
+    reused (host tier included, of which `host_tokens`); a request that was preempted says so only once."""
+
+    number: int
+    at_s: float
+    cached_tokens: int
+    host_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last token is out."""
+
+    number: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The engine lost the request: it was restarted, or could never hold it (`too_long`)."""
+
+    number: int
+    at_s: float
+    too_long: bool = False
+
+
+EngineEvent = FirstToken | Finished | Dropped

@@ -1,0 +1,1 @@
+"""Loads: recorded traces, generators of published workloads, and the ways requests arrive."""
