@@ -64,7 +64,7 @@ class Candidates:
         """Who may take a request, at their best, and who may not and why; `owner` is the only one who may."""
         able: list[Candidate] = []
         filtered: dict[str, Filtered] = {}
-        chain, loads = plan.chain, match.loads
+        chain, loads, recent_tokens = plan.chain, match.loads, self._receipts.recent_work.tokens_of
         is_anybodys = request.translatable
         at_best: dict[tuple[int, int | None], int] = {}  # what hundreds hold is mostly the same
         for endpoint, standing in endpoints:
@@ -84,7 +84,8 @@ class Candidates:
                 tokens = at_best[held] = _at_best(*held, chain)
             queued = loads.get(endpoint.id, _NO_LOAD).uncached_tokens
             kv_use = endpoint.load.kv_use if endpoint.load is not None else None
-            able.append(Candidate(endpoint.id, tokens, tokens, queued, standing.speed, kv_use))
+            recent = recent_tokens(endpoint.id)
+            able.append(Candidate(endpoint.id, tokens, tokens, queued, standing.speed, kv_use, recent))
         return able, filtered
 
     def refined(self, candidate: Candidate, standing: Standing, plan: Plan, match: Match[str]) -> Candidate:

@@ -272,6 +272,7 @@ class Fleet:
     def _publish_capacity(self, standing: Standing) -> None:
         """Tell the index how many of its blocks an endpoint holds."""
         facts = standing.facts
+        self._receipts.recent_work.set_capacity(standing.endpoint_id, facts.capacity_tokens)
         if facts.capacity_tokens is not None:
             blocks = max(facts.capacity_tokens // self.block_size_of(facts), 1)
         elif self._options.capacity_blocks is not None:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from gateway.reliability import Mode, Outcome, ReliabilityTable
-from gateway.scheduling import expected_cached_tokens
+from gateway.scheduling import RecentWork, expected_cached_tokens
 from gateway.telemetry import LOGGER, Telemetry
 from prefix_index import HASH_BYTES, Chain, Claim
 from prefix_index.contradictions import Comparison, Contradictions
@@ -217,6 +217,8 @@ class Receipts:
         self._clock = clock
         self._survival: SurvivalBook[str] = SurvivalBook()
         self._fills: FillRates[str] = FillRates()
+        self.recent_work = RecentWork()
+        """What each endpoint computed lately, as this replica sent it there."""
         self._contradictions: Contradictions[str] = Contradictions()
         self._reliability = ReliabilityTable()
         self._short_runs: dict[str, int] = {}
@@ -239,6 +241,7 @@ class Receipts:
     def dispatched(self, sent: Sent, uncached_tokens: float) -> None:
         """A prompt is on its way; so many of its tokens are about to be computed there, and will fill its cache."""
         self._fills.note(sent.endpoint_id, uncached_tokens, self._clock())
+        self.recent_work.note(sent.endpoint_id, uncached_tokens)
         self._under_way[sent.prompt] = self._under_way.get(sent.prompt, 0) + 1
 
     def first_token(self, sent: Sent) -> None:
@@ -248,6 +251,8 @@ class Receipts:
     def ended(self, receipt: Receipt) -> Verdict:
         """An attempt has ended, however: once for each `Sent`. Writes to the index, learns, counts."""
         sent = receipt.sent
+        if receipt.expected_tokens is not None and receipt.reported_tokens is not None:
+            self.recent_work.note(sent.endpoint_id, receipt.expected_tokens - receipt.reported_tokens)
         verdict = judge(receipt, habit_tokens=self.habit_tokens(sent.endpoint_id, sent.engine_block))
         if verdict.compared_tokens:
             verdict = self._compare(receipt, verdict)
@@ -268,6 +273,7 @@ class Receipts:
         """The endpoint is none of the fleet any more."""
         self._survival.forget(endpoint_id)
         self._fills.forget(endpoint_id)
+        self.recent_work.forget(endpoint_id)
         self._contradictions.forget(holder)
         self._short_runs.pop(endpoint_id, None)
 

@@ -3,6 +3,7 @@
 from gateway.scheduling.cost import costs_s, expected_cached_tokens, terms_of
 from gateway.scheduling.decide import decide_by_cost, decide_in_turn
 from gateway.scheduling.expectation import Coverage, expectation
+from gateway.scheduling.recent_work import RecentWork
 from gateway.scheduling.types import Candidate, Decision, Filtered, Terms
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Coverage",
     "Decision",
     "Filtered",
+    "RecentWork",
     "Terms",
     "costs_s",
     "decide_by_cost",

@@ -31,7 +31,8 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     `cached_tokens` is what it will reuse of this prompt on average: what is known to lie there, times the probability
     that it still does. `expected_cached_tokens` is what it will most likely report. `queued_tokens` are the uncached
     prompt tokens that all replicas have sent there and that are not computed yet; `kv_use` a share from 0 to 1, None
-    where unknown. `at_best`: both figures are what it reuses if all is there that is known of; nobody looked closer.
+    where unknown; `recent_tokens` the uncached tokens that it computed lately (`RecentWork`). `at_best`: both figures
+    are what it reuses if all is there that is known of; nobody looked closer.
     """
 
     endpoint_id: str
@@ -40,6 +41,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     queued_tokens: int
     speed: PerfModel
     kv_use: float | None = None
+    recent_tokens: float = 0.0
     at_best: bool = True
 
 
@@ -50,11 +52,12 @@ class Terms:
     wait_s: float
     prefill_s: float
     decode_pressure_s: float
+    crowding_s: float
 
     @property
     def cost_s(self) -> float:
-        """Seconds until this endpoint would have computed the prompt, and what its decoding then suffers."""
-        return self.wait_s + self.prefill_s + self.decode_pressure_s
+        """Seconds until this endpoint would have computed the prompt, and what others then suffer."""
+        return self.wait_s + self.prefill_s + self.decode_pressure_s + self.crowding_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,68 @@
+"""What each endpoint computed lately: sums of uncached tokens that fade with the work of the whole fleet. Pure.
+
+    note(a, 30,000 tokens)     a  ████████████▏         fades as anybody works: a window is so many times
+    note(b, 10,000 tokens)     b  ███████▊              the cache of an average endpoint, for each endpoint
+                               c  (joins)  ████████▍    starts at the average of the others
+
+Waiting alone does not keep a fleet even: where nobody waits, every conversation stays where it once began, and who
+began with the long ones evicts what the others would have kept. So the cost of an endpoint has a small share of what
+it computed lately. Work is the clock, not time: a night without requests neither forgets who has the long conversations
+nor makes all endpoints look alike, and a replica that sees a tenth of the traffic weighs what it sees as all do.
+
+A newcomer that started at nothing would look cheaper than every endpoint that holds a prefix until it had caught up.
+
+Costs: three floats an endpoint; `note` and `tokens_of` O(1). Sums are kept multiplied by a common factor that grows
+(forward decay), so fading touches nobody; before the factor grows too large, all are written anew.
+"""
+
+import math
+from typing import Final
+
+WINDOW_TURNOVERS: Final = 3.0
+"""How many times an average cache is filled before what was computed then has faded to 1/e. Over traces of chat and of
+coding agents, 1 to 3 make no difference to the hit share; at 0.3 the largest part of the work is 10 % larger."""
+UNKNOWN_CAPACITY_TOKENS: Final = 1_000_000
+"""The cache of an endpoint that does not tell its size: 70 billion parameters leave about that on four GPUs of
+80 GB."""
+_LARGEST_EXPONENT: Final = 60.0
+
+
+class RecentWork:
+    """Plain calls, no clock: what fades it is work."""
+
+    def __init__(self) -> None:
+        self._raised: dict[str, float] = {}
+        self._capacities: dict[str, int] = {}
+        self._capacity_sum = 0.0
+        self._exponent = 0.0
+
+    def set_capacity(self, endpoint_id: str, tokens: int | None) -> None:
+        """An endpoint is there, with a cache of so many tokens (None: unknown)."""
+        self._capacity_sum += (tokens or UNKNOWN_CAPACITY_TOKENS) - self._capacities.get(endpoint_id, 0)
+        self._capacities[endpoint_id] = tokens or UNKNOWN_CAPACITY_TOKENS
+        if endpoint_id not in self._raised:
+            others = self._raised.values()
+            self._raised[endpoint_id] = sum(others) / len(others) if others else 0.0
+
+    def note(self, endpoint_id: str, tokens: float) -> None:
+        """So many uncached tokens are computed there; negative where fewer were than had been noted."""
+        if endpoint_id not in self._capacities:
+            self.set_capacity(endpoint_id, None)
+        self._exponent += max(tokens, 0.0) / (WINDOW_TURNOVERS * self._capacity_sum)
+        self._raised[endpoint_id] = max(self._raised[endpoint_id] + tokens * math.exp(self._exponent), 0.0)
+        if self._exponent > _LARGEST_EXPONENT:
+            self._write_anew()
+
+    def tokens_of(self, endpoint_id: str) -> float:
+        """Uncached tokens that were computed there lately."""
+        return self._raised.get(endpoint_id, 0.0) * math.exp(-self._exponent)
+
+    def forget(self, endpoint_id: str) -> None:
+        """The endpoint is none of the fleet any more."""
+        self._capacity_sum -= self._capacities.pop(endpoint_id, 0)
+        self._raised.pop(endpoint_id, None)
+
+    def _write_anew(self) -> None:
+        fading = math.exp(-self._exponent)
+        self._raised = {name: raised * fading for name, raised in self._raised.items()}
+        self._exponent = 0.0
