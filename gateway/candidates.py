@@ -96,11 +96,12 @@ class Candidates:
         receipts, chain, engine_block = self._receipts, plan.chain, standing.facts.block_size
         told = self._is_told(standing, plan)
         age_s, turnovers = (None, None) if told else (known.age_s, self._turnovers(standing, known))
+        survival = receipts.probability(standing.endpoint_id, age_s, turnovers)
         expected_tokens, cached_tokens = expectation(
             Coverage(
                 confirmed_blocks=known.confirmed_blocks,
                 speculative_blocks=known.speculative_blocks,
-                survival=receipts.probability(standing.endpoint_id, age_s, turnovers),
+                survival=survival,
                 withheld_tokens=receipts.habit_tokens(standing.endpoint_id, engine_block or chain.block_size),
                 host_blocks=known.host_blocks,
                 disk_blocks=known.disk_blocks,
@@ -110,7 +111,12 @@ class Candidates:
             engine_block_tokens=engine_block,
         )
         return msgspec.structs.replace(
-            candidate, cached_tokens=cached_tokens, expected_cached_tokens=expected_tokens, at_best=False
+            candidate,
+            cached_tokens=cached_tokens,
+            expected_cached_tokens=expected_tokens,
+            at_best=False,
+            matched_tokens=candidate.known_tokens,
+            survival=survival if known.confirmed_blocks else None,
         )
 
     def sent(self, standing: Standing, plan: Plan, match: Match[str], sent_s: float) -> Sent:

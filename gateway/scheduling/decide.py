@@ -36,15 +36,16 @@ def decide_by_cost(  # noqa: PLR0913 - the candidates, and what a decision rests
 
     `candidates` must not be empty; `refine` gives one as it is rather than at its best. O(candidates log candidates).
     """
-    best = _best(candidates, costs_s(candidates, prompt_tokens, expected_output_tokens), chance)
+    all_costs = costs_s(candidates, prompt_tokens, expected_output_tokens)
+    best = _best(candidates, all_costs, chance)
     refined = [refine(candidates[at]) for at in best]
     costs = costs_s(refined, prompt_tokens, expected_output_tokens)
     chosen = _near_best(refined, costs, near_tie_s, chance)
     looked_at = list(candidates)
-    for at, candidate in zip(best, refined, strict=True):
-        looked_at[at] = candidate
+    for at, candidate, cost in zip(best, refined, costs, strict=True):
+        looked_at[at], all_costs[at] = candidate, cost
     reason = no_affinity or _reason(chosen, refined)
-    return Decision(chosen, reason, looked_at, filtered, prompt_tokens, expected_output_tokens)
+    return Decision(chosen, reason, looked_at, filtered, prompt_tokens, expected_output_tokens, all_costs)
 
 
 def decide_in_turn(

@@ -32,7 +32,8 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     that it still does. `expected_cached_tokens` is what it will most likely report. `queued_tokens` are the uncached
     prompt tokens that all replicas have sent there and that are not computed yet; `kv_use` a share from 0 to 1, None
     where unknown; `recent_tokens` the uncached tokens that it computed lately (`RecentWork`). `at_best`: both figures
-    are what it reuses if all is there that is known of; nobody looked closer.
+    are what it reuses if all is there that is known of; nobody looked closer. Else `matched_tokens` is that figure, and
+    `survival` the probability that what was confirmed is still there.
     """
 
     endpoint_id: str
@@ -43,6 +44,13 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     kv_use: float | None = None
     recent_tokens: float = 0.0
     at_best: bool = True
+    matched_tokens: int | None = None
+    survival: float | None = None
+
+    @property
+    def known_tokens(self) -> int:
+        """What it reuses if all is there that is known of."""
+        return int(self.cached_tokens) if self.matched_tokens is None else self.matched_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,7 @@ class Decision:
     """The chosen endpoint with every reason: all that were considered, and why the others were not.
 
     The terms of each are a function of `candidates`, `prompt_tokens` and `expected_output_tokens` (`terms_of`).
+    `costs_s` are their sums, in the order of the candidates, where the decision has computed them; else empty.
     """
 
     chosen: Candidate
@@ -73,6 +82,7 @@ class Decision:
     filtered: Mapping[str, Filtered]
     prompt_tokens: int
     expected_output_tokens: int
+    costs_s: Sequence[float] = ()
 
     @property
     def endpoint_id(self) -> str:
