@@ -27,7 +27,16 @@ from backends import (
 )
 from billing import BillingError, PriceBook, open_ledger
 from gateway.admin import AdminParts, admin_app
-from gateway.config import Backend, Config, ConfigInvalid, admin_token, backend_key, redis_access, salt_secret
+from gateway.config import (
+    Backend,
+    Config,
+    ConfigInvalid,
+    Scheduling,
+    admin_token,
+    backend_key,
+    redis_access,
+    salt_secret,
+)
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
 from gateway.edge.auth import Authenticator, KeysFileInvalid, load_keys, open_to_all
@@ -44,6 +53,7 @@ from gateway.pipeline import Parts, Pipeline, PipelineOptions
 from gateway.planning import Planner
 from gateway.receipts import Receipts
 from gateway.response_owners import ResponseOwners
+from gateway.scheduling import Chooser, chooser_of, observing
 from gateway.settling import Settler, SettlerParts
 from gateway.status import StatusPages, StatusParts
 from gateway.telemetry import LOGGER, Telemetry
@@ -235,6 +245,7 @@ def _say_what_runs(config: Config) -> None:
     fields = {
         "backends": len(config.backends),
         "policy": config.scheduling.policy,
+        "observe": config.scheduling.observe,
         "keys": config.keys_file is not None,
         "prices": config.prices_file is not None,
         "ledger": str(config.ledger.path.absolute()),
@@ -285,10 +296,17 @@ def _pipeline_options(config: Config) -> PipelineOptions:
     limits = config.limits
     return PipelineOptions(
         deadlines=Deadlines(connect_s=limits.connect_s, first_byte_s=limits.first_byte_s, idle_s=limits.idle_s),
-        prefix_aware=config.scheduling.policy == "prefix",
-        near_tie_s=config.scheduling.near_tie_s,
+        choose=chooser_for(config.scheduling),
         inject_salt=config.isolation == "salt",
     )
+
+
+def chooser_for(scheduling: Scheduling) -> Chooser:
+    """The configured policy, or another that routes while it is only watched."""
+    chooser = chooser_of(scheduling.policy, scheduling.near_tie_s)
+    if scheduling.observe is None:
+        return chooser
+    return observing(chooser_of(scheduling.observe, scheduling.near_tie_s), chooser)
 
 
 async def _redis(config: Config, environment: Mapping[str, str], stack: AsyncExitStack) -> RedisClient | None:

@@ -82,10 +82,21 @@ class Candidates:
             tokens = at_best.get(held)
             if tokens is None:
                 tokens = at_best[held] = _at_best(*held, chain)
-            queued = loads.get(endpoint.id, _NO_LOAD).uncached_tokens
+            load = loads.get(endpoint.id, _NO_LOAD)
             kv_use = endpoint.load.kv_use if endpoint.load is not None else None
             recent = recent_tokens(endpoint.id)
-            able.append(Candidate(endpoint.id, tokens, tokens, queued, standing.speed, kv_use, recent))
+            able.append(
+                Candidate(
+                    endpoint.id,
+                    tokens,
+                    tokens,
+                    load.uncached_tokens,
+                    standing.speed,
+                    kv_use,
+                    recent,
+                    queued_requests=load.requests,
+                )
+            )
         return able, filtered
 
     def refined(self, candidate: Candidate, standing: Standing, plan: Plan, match: Match[str]) -> Candidate:

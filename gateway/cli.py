@@ -78,7 +78,7 @@ def serve(
     ] = None,
     prices: Annotated[Path | None, typer.Option(help="Price book, YAML.")] = None,
     keys_file: Annotated[Path | None, typer.Option("--keys", help="Tenants and their keys, YAML.")] = None,
-    policy: Annotated[str | None, typer.Option(help="prefix or round_robin.")] = None,
+    policy: Annotated[str | None, typer.Option(help="prefix, round_robin, least_requests or random.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
 ) -> None:
     """Run the gateway.

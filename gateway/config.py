@@ -87,9 +87,7 @@ class Backend(_Section):
 
     url: str = Field(description="Base URL of the server, http or https; a path in it is kept.")
     id: str | None = Field(
-        None,
-        pattern=NAME_PATTERN,
-        description="Name in metrics, headers and the ledger; default: host and port.",
+        None, pattern=NAME_PATTERN, description="Name in metrics, headers and the ledger; default: host and port."
     )
     api_key_file: Path | None = Field(None, description="File with the key this server wants.")
     api_key_env: str | None = Field(None, description="Environment variable with the key this server wants.")
@@ -119,8 +117,7 @@ class Model(_Section):
     )
     chat_template: Path | None = Field(None, description="Jinja file to use in place of the directory's own.")
     renderer: Literal["vllm", "sglang", "llamacpp", "tgi", "trtllm", "plain"] | None = Field(
-        None,
-        description="Whose way of reading messages to follow; default: that of the engine that serves the model.",
+        None, description="Whose way of reading messages to follow; default: that of the engine that serves the model."
     )
     timezone: str | None = Field(
         None, description="Time zone of the engine, for templates that write the date; default: the gateway's own."
@@ -214,8 +211,11 @@ class Limits(_Section):
 class Scheduling(_Section):
     """How an endpoint is chosen."""
 
-    policy: Literal["prefix", "round_robin"] = Field(
-        "prefix", description="`prefix` takes the least cost in seconds; `round_robin` ignores prefixes and load."
+    policy: Literal["prefix", "round_robin", "least_requests", "random"] = Field(
+        "prefix", description="`prefix` takes the least cost in seconds; the others look at no prefix."
+    )
+    observe: Literal["round_robin", "least_requests", "random"] | None = Field(
+        None, description="Route by this one, and only record what `policy` would have chosen."
     )
     near_tie_s: Annotated[float, Field(ge=0)] = Field(
         0.002, description="Endpoints this close to the best are chosen among at random, seconds."

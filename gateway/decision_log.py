@@ -41,8 +41,24 @@ class KeptDecision:
             "expected_cached_tokens": decision.expected_cached_tokens,
             "uncached_tokens": decision.uncached_tokens,
             "terms": terms,
+            **_observed(decision),
             "filtered": {name: why.value for name, why in decision.filtered.items()},
         }
+
+
+def _observed(decision: Decision) -> dict[str, object]:
+    """What the policy that is only watched would have done."""
+    observed = decision.observed
+    if observed is None:
+        return {}
+    return {
+        "observed": {
+            "endpoint": observed.endpoint_id,
+            "reason": observed.reason.value,
+            "expected_cached_tokens": observed.expected_cached_tokens,
+            "uncached_tokens": observed.uncached_tokens,
+        }
+    }
 
 
 class DecisionLog:

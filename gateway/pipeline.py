@@ -11,7 +11,6 @@ cancelled too: then the exchange is put on a queue, and the settler, which outli
 """
 
 import asyncio
-import itertools
 import random
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -41,7 +40,7 @@ from gateway.planning import Planner
 from gateway.receipts import Receipts
 from gateway.relay import PlainTee, StreamTee
 from gateway.response_owners import ResponseOwners
-from gateway.scheduling import Decision, Filtered, decide_by_cost, decide_in_turn
+from gateway.scheduling import Chooser, Decision, Filtered, Question
 from gateway.settling import Settler
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import InferenceRequest, Route
@@ -63,8 +62,7 @@ class PipelineOptions:
     """What the configuration fixes for every request."""
 
     deadlines: Deadlines
-    prefix_aware: bool
-    near_tie_s: float
+    choose: Chooser
     inject_salt: bool
 
 
@@ -88,12 +86,11 @@ class Parts:
 
 
 class Pipeline:
-    """Serves requests. One per process; keeps no state of its own but the turn of round robin."""
+    """Serves requests. One per process; keeps no state of its own."""
 
     def __init__(self, parts: Parts, options: PipelineOptions) -> None:
         self._parts = parts
         self._options = options
-        self._turn = itertools.count()
 
     async def serve(self, request: InferenceRequest, client: ClientStream) -> None:
         """Answer one request. Raises `GatewayError` only while the client has not been sent anything yet."""
@@ -171,6 +168,8 @@ class Pipeline:
         exchange.seat.take(exchange.sent.holder, exchange.plan.chain)
         parts.receipts.dispatched(exchange.sent, decision.uncached_tokens)
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
+        if decision.observed is not None:
+            parts.telemetry.observed_decisions("same" if decision.agrees else "other").inc()
         parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
@@ -196,18 +195,16 @@ class Pipeline:
             if set(filtered.values()) == {Filtered.NO_SALT}:
                 raise Unavailable("no backend of this model can keep share groups apart; its operator must see to that")
             raise NoEndpoint(request.model, sorted(failed))
-        if not self._options.prefix_aware:
-            return decide_in_turn(candidates, filtered, prompt_tokens=plan.chain.prompt_tokens, turn=next(self._turn))
-        return decide_by_cost(
+        asked = Question(
             candidates,
             filtered,
             prompt_tokens=plan.chain.prompt_tokens,
             expected_output_tokens=request.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
-            near_tie_s=self._options.near_tie_s,
-            chance=parts.rng.random(),
-            no_affinity=plan.no_affinity,
+            chance=parts.rng.random,
             refine=lambda candidate: parts.fleet.refined(candidate, plan, exchange.match),
+            no_affinity=plan.no_affinity,
         )
+        return self._options.choose(asked)
 
     def _attempt_failed(self, exchange: Exchange, decision: Decision, outcome: str) -> None:
         parts, endpoint_id = self._parts, decision.endpoint_id

@@ -38,6 +38,12 @@ class Telemetry:
             ["endpoint", "reason"],
             registry=registry,
         )
+        self.observed_decisions = _counter(
+            registry,
+            "prefixgate_observed_decisions",
+            "Decisions while another policy is watched, by what that one would have chosen: same, other.",
+            ["outcome"],
+        )
         self._reasons = Counter(
             "prefixgate_reasons",
             "Client requests by why they had, or had not, a prefix to go by; they sum to the client requests.",

@@ -1,22 +1,30 @@
 """Which endpoint gets the request: pure functions over a snapshot, one unit (seconds), every reason kept."""
 
+from gateway.scheduling.choosers import Chooser, Question, chooser_of, observing
 from gateway.scheduling.cost import costs_s, expected_cached_tokens, terms_of
-from gateway.scheduling.decide import decide_by_cost, decide_in_turn
+from gateway.scheduling.decide import decide_by_cost
 from gateway.scheduling.expectation import Coverage, expectation
+from gateway.scheduling.plain import at_random, in_turn, least_requests
 from gateway.scheduling.recent_work import RecentWork
 from gateway.scheduling.types import Candidate, Decision, Filtered, Terms
 
 __all__ = [
     "Candidate",
+    "Chooser",
     "Coverage",
     "Decision",
     "Filtered",
+    "Question",
     "RecentWork",
     "Terms",
+    "at_random",
+    "chooser_of",
     "costs_s",
     "decide_by_cost",
-    "decide_in_turn",
     "expectation",
     "expected_cached_tokens",
+    "in_turn",
+    "least_requests",
+    "observing",
     "terms_of",
 ]

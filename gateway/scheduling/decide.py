@@ -48,18 +48,6 @@ def decide_by_cost(  # noqa: PLR0913 - the candidates, and what a decision rests
     return Decision(chosen, reason, looked_at, filtered, prompt_tokens, expected_output_tokens, all_costs)
 
 
-def decide_in_turn(
-    candidates: Sequence[Candidate],
-    filtered: Mapping[str, Filtered],
-    *,
-    prompt_tokens: int,
-    turn: int,
-) -> Decision:
-    """Round robin: the `turn`-th candidate, whatever it holds and however busy it is."""
-    chosen = candidates[turn % len(candidates)]
-    return Decision(chosen, Reason.POLICY, candidates, filtered, prompt_tokens, expected_output_tokens=0)
-
-
 def _best(candidates: Sequence[Candidate], costs: Sequence[float], chance: float) -> list[int]:
     """Where the `MOST_REFINED` cheapest stand, at their best; equals in order from a place that chance chooses."""
     everyone = len(candidates)

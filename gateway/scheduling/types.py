@@ -30,10 +30,11 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
     `cached_tokens` is what it will reuse of this prompt on average: what is known to lie there, times the probability
     that it still does. `expected_cached_tokens` is what it will most likely report. `queued_tokens` are the uncached
-    prompt tokens that all replicas have sent there and that are not computed yet; `kv_use` a share from 0 to 1, None
-    where unknown; `recent_tokens` the uncached tokens that it computed lately (`RecentWork`). `at_best`: both figures
-    are what it reuses if all is there that is known of; nobody looked closer. Else `matched_tokens` is that figure, and
-    `survival` the probability that what was confirmed is still there.
+    prompt tokens that all replicas have sent there and that are not computed yet, `queued_requests` all requests that
+    have not ended; `kv_use` a share from 0 to 1, None where unknown; `recent_tokens` the uncached tokens that it
+    computed lately (`RecentWork`). `at_best`: both figures of cached tokens are what it reuses if all is there that is
+    known of; nobody looked closer. Else `matched_tokens` is that figure, and `survival` the probability that what was
+    confirmed is still there.
     """
 
     endpoint_id: str
@@ -46,6 +47,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     at_best: bool = True
     matched_tokens: int | None = None
     survival: float | None = None
+    queued_requests: int = 0
 
     @property
     def known_tokens(self) -> int:
@@ -74,6 +76,7 @@ class Decision:
 
     The terms of each are a function of `candidates`, `prompt_tokens` and `expected_output_tokens` (`terms_of`).
     `costs_s` are their sums, in the order of the candidates, where the decision has computed them; else empty.
+    `observed` is what another policy would have decided, where one is only watched.
     """
 
     chosen: Candidate
@@ -83,11 +86,17 @@ class Decision:
     prompt_tokens: int
     expected_output_tokens: int
     costs_s: Sequence[float] = ()
+    observed: "Decision | None" = None
 
     @property
     def endpoint_id(self) -> str:
         """The chosen endpoint."""
         return self.chosen.endpoint_id
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the policy that is only watched would have chosen the same."""
+        return self.observed is None or self.observed.endpoint_id == self.endpoint_id
 
     @property
     def expected_cached_tokens(self) -> int:

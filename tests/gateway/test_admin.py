@@ -82,3 +82,31 @@ async def test_without_a_token_file_there_is_no_admin_api(start_gateway: StartGa
         gateway = await asyncio.to_thread(start_gateway, engine.url)
         async with httpx.AsyncClient(base_url=gateway.url) as client:
             assert (await client.get("/admin/endpoints", headers=TOKEN)).status_code == 404
+
+
+async def test_what_is_only_watched_is_kept_beside_what_was_done_and_counted(
+    start_gateway: StartGateway, token_file: Path
+) -> None:
+    async with scripted_engine(answer_chat("Hi")) as one, scripted_engine(answer_chat("Hi")) as two:
+        gateway: RunningGateway = await asyncio.to_thread(
+            start_gateway, one.url, two.url, admin_token_file=token_file, scheduling__observe="round_robin"
+        )
+        async with httpx.AsyncClient(base_url=gateway.url) as client:
+            answers = [await client.post("/v1/chat/completions", json=CHAT) for _ in range(3)]
+            asked = [f"/admin/requests/{answer.headers['x-request-id']}" for answer in answers]
+            explained = [(await client.get(path, headers=TOKEN)).json() for path in asked]
+        counted = await asyncio.to_thread(
+            lambda: [
+                gateway.metric("prefixgate_observed_decisions_total", outcome=which) for which in ("same", "other")
+            ]
+        )
+    assert [one["endpoint"] for one in explained] == ["e0", "e1", "e0"]
+    assert {one["reason"] for one in explained} == {"policy"}
+    assert explained[1]["observed"] == {
+        "endpoint": "e0",
+        "reason": "prefix_hit",
+        "expected_cached_tokens": 32,
+        "uncached_tokens": explained[1]["uncached_tokens"] - 32,
+    }
+    assert sum(counted) == len(answers)
+    assert counted[1] >= 1

@@ -12,7 +12,6 @@ from gateway.scheduling import (
     Candidate,
     costs_s,
     decide_by_cost,
-    decide_in_turn,
     expected_cached_tokens,
     terms_of,
 )
@@ -103,13 +102,6 @@ def test_a_better_prefix_elsewhere_is_named_when_it_is_passed_by() -> None:
         chance=0.0,
     )
     assert (decision.endpoint_id, decision.reason) == ("a", Reason.PREFIX_ELSEWHERE)
-
-
-def test_round_robin_takes_turns_and_says_that_it_ignored_prefixes() -> None:
-    pair = [candidate("a"), candidate("b", cached=900)]
-    decisions = [decide_in_turn(pair, {}, prompt_tokens=1000, turn=turn) for turn in range(4)]
-    assert [d.endpoint_id for d in decisions] == ["a", "b", "a", "b"]
-    assert {d.reason for d in decisions} == {Reason.POLICY}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Policies by name: each a `Chooser`, from what is asked to a decision. Made once, where the server is composed.
+
+    prefix         least cost in seconds              decide.py
+    round_robin    ┐
+    least_requests ├ look at no prefix                plain.py
+    random         ┘
+    observing      one of them routes; beside its decision stands what another would have chosen
+
+A chooser may keep something of its own (whose turn it is), so each server makes its own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from gateway.scheduling.decide import decide_by_cost
+from gateway.scheduling.plain import at_random, in_turn, least_requests
+from gateway.scheduling.types import Candidate, Decision, Filtered
+from gateway.types import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a decision is made from.
+
+    `candidates`, at their best, is not empty. `chance` gives a new number, uniform in [0, 1), at each call. `refine`
+    gives a candidate as it is rather than at its best. `no_affinity` names why prefixes are not known, where they are
+    not.
+    """
+
+    candidates: Sequence[Candidate]
+    filtered: Mapping[str, Filtered]
+    prompt_tokens: int
+    expected_output_tokens: int
+    chance: Callable[[], float]
+    refine: Callable[[Candidate], Candidate]
+    no_affinity: Reason | None = None
+
+
+Chooser = Callable[[Question], Decision]
+
+
+def chooser_of(policy: str, near_tie_s: float) -> Chooser:
+    """The policy of that name: `prefix`, `round_robin`, `least_requests` or `random`. Raises `KeyError`."""
+    turns = count()
+    choosers: dict[str, Chooser] = {
+        "prefix": _by_cost(near_tie_s),
+        "round_robin": _plain(lambda asked: in_turn(asked.candidates, next(turns))),
+        "least_requests": _plain(lambda asked: least_requests(asked.candidates, asked.chance())),
+        "random": _plain(lambda asked: at_random(asked.candidates, asked.chance())),
+    }
+    return choosers[policy]
+
+
+def observing(routes: Chooser, watched: Chooser) -> Chooser:
+    """`routes` decides, beside what `watched` saw and would have done, which the decision keeps as `observed`."""
+
+    def choose(asked: Question) -> Decision:
+        made, observed = routes(asked), watched(asked)
+        return replace(observed, chosen=made.chosen, reason=made.reason, observed=observed)
+
+    return choose
+
+
+def _by_cost(near_tie_s: float) -> Chooser:
+    def choose(asked: Question) -> Decision:
+        return decide_by_cost(
+            asked.candidates,
+            asked.filtered,
+            prompt_tokens=asked.prompt_tokens,
+            expected_output_tokens=asked.expected_output_tokens,
+            near_tie_s=near_tie_s,
+            chance=asked.chance(),
+            no_affinity=asked.no_affinity,
+            refine=asked.refine,
+        )
+
+    return choose
+
+
+def _plain(pick: Callable[[Question], Candidate]) -> Chooser:
+    """Who is picked is looked at closer, since what it will most likely report is told and recorded."""
+
+    def choose(asked: Question) -> Decision:
+        picked = pick(asked)
+        chosen = asked.refine(picked)
+        looked_at = [chosen if candidate is picked else candidate for candidate in asked.candidates]
+        tokens = asked.prompt_tokens, asked.expected_output_tokens
+        return Decision(chosen, Reason.POLICY, looked_at, asked.filtered, *tokens)
+
+    return choose
