@@ -1,5 +1,6 @@
 # Two commands: `make demo` and `make test`. Each sets up all it needs in .venv; a second run installs nothing.
 #
+#   TEST_WORKERS=N       how many processes share the tests of `make test`; 0: all in one, as a debugger needs it
 #   ENGINES_DIR=FOLDER   where `make test-engines` keeps the model servers it installs
 #   TORCH_INDEX=URL      an index that offers torch for the CPU, where the default one would bring CUDA
 
@@ -8,6 +9,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH_INDEX ?=
+# Tests wait for servers as much as they compute: three keep two cores busy. Who runs out of tests takes from another.
+TEST_WORKERS ?= 3
 ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/prefixgate)/engines
 SOURCES := gateway prefix_index backends billing tests bench
 
@@ -30,7 +33,7 @@ demo: $(VENV)/installed ## two real engines, three tenants, the same work twice:
 	$(BIN)/prefixgate demo $(DEMO_ARGS)
 
 test: check ## lint, types, import contracts and the whole suite
-	$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-engines: $(VENV)/installed ## vLLM and llama.cpp behind the gateway, on the CPU; installs them (16 minutes, 4 GB)
 	TORCH_INDEX=$(TORCH_INDEX) PYTHON=$(PYTHON) bash tests/engines/install.sh $(ENGINES_DIR) vllm
