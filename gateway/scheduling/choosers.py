@@ -57,7 +57,8 @@ def observing(routes: Chooser, watched: Chooser) -> Chooser:
 
     def choose(asked: Question) -> Decision:
         made, observed = routes(asked), watched(asked)
-        return replace(observed, chosen=made.chosen, reason=made.reason, observed=observed)
+        watched_only = replace(observed, candidates=(), costs_s=())  # they are the decision's own
+        return replace(observed, chosen=made.chosen, reason=made.reason, observed=watched_only)
 
     return choose
 

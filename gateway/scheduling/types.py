@@ -76,7 +76,8 @@ class Decision:
 
     The terms of each are a function of `candidates`, `prompt_tokens` and `expected_output_tokens` (`terms_of`).
     `costs_s` are their sums, in the order of the candidates, where the decision has computed them; else empty.
-    `observed` is what another policy would have decided, where one is only watched.
+    `observed` is what another policy would have decided, where one is only watched; `candidates` and costs are as that
+    one saw them, and not kept twice.
     """
 
     chosen: Candidate
