@@ -5,17 +5,20 @@ PriceBook        the price of a model at a time, from YAML                      
 charge           disjoint tokens x price -> pico-units                           (pricing, money)
 open_ledger      SQLite, one writing thread, group commit                        (ledger, writer, store, batch, schema)
 report           tokens and money of a period, per tenant and model              (report)
+groups_of        what of a period can be replayed, and what was measured of it    (replay)
 """
 
 from billing.errors import BillingError, LedgerUnavailable, PeriodInvalid, PricesInvalid, RowRefused
 from billing.ledger import Ledger, LedgerOptions, open_ledger
 from billing.price_book import PriceBook
 from billing.pricing import Charge, Price, charge
+from billing.replay import Group, LedgerPeriod, PastRequest, Recorded, groups_of, past_requests, recorded
 from billing.report import Line, Report, Tally, report
 from billing.report_text import render_csv, render_json, render_table
 from billing.types import (
     Attempt,
     Buckets,
+    KeptChain,
     OpenedRequest,
     Settlement,
     SettlementState,
@@ -24,22 +27,27 @@ from billing.types import (
     UsageReport,
 )
 from billing.usage import UsageMerger
-from billing.when import parse_when
+from billing.when import parse_period, parse_when
 
 __all__ = [
     "Attempt",
     "BillingError",
     "Buckets",
     "Charge",
+    "Group",
+    "KeptChain",
     "Ledger",
     "LedgerOptions",
+    "LedgerPeriod",
     "LedgerUnavailable",
     "Line",
     "OpenedRequest",
+    "PastRequest",
     "PeriodInvalid",
     "Price",
     "PriceBook",
     "PricesInvalid",
+    "Recorded",
     "Report",
     "RowRefused",
     "Settlement",
@@ -50,8 +58,12 @@ __all__ = [
     "UsageMerger",
     "UsageReport",
     "charge",
+    "groups_of",
     "open_ledger",
+    "parse_period",
     "parse_when",
+    "past_requests",
+    "recorded",
     "render_csv",
     "render_json",
     "render_table",

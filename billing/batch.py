@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Table, bindparam, select
 
 from billing.errors import RowRefused
 from billing.price_book import PriceBook
-from billing.rows import Fact, Row, attempt_row, request_row, settlement_row
-from billing.schema import attempts, insert_sql, requests, settlements
+from billing.rows import Fact, Row, attempt_row, chain_row, request_row, settlement_row
+from billing.schema import attempts, chains, insert_sql, requests, settlements
 from billing.types import OpenedRequest, Settlement
 from billing.when import from_us
 
@@ -39,6 +39,7 @@ class Batch:
         self._book = book
         self._remembered = remembered
         self._requests: list[Row] = []
+        self._chains: list[Row] = []
         self._settlements: list[Row] = []
         self._attempts: list[Row] = []
 
@@ -47,6 +48,8 @@ class Batch:
         if isinstance(record, Settlement):
             return self._settle(record)
         self._requests.append(request_row(record, self._owner_id))
+        if record.chain is not None:
+            self._chains.append(chain_row(record.request_id, record.chain))
         self.opened[record.request_id] = Fact(record.opened_at, record.model)
         return None
 
@@ -54,6 +57,7 @@ class Batch:
         """Write all rows, in as few statements as may be."""
         for table, rows in (
             (requests, self._requests),
+            (chains, self._chains),
             (settlements, self._settlements),
             (attempts, self._attempts),
         ):

@@ -11,13 +11,25 @@ Sums: a 64-bit sum of pico-units would overflow at 9.2 million units, so whole u
 are summed apart and joined in Python.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, RowMapping, Select, case, create_engine, func, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    FromClause,
+    RowMapping,
+    Select,
+    case,
+    create_engine,
+    func,
+    select,
+)
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -119,33 +131,43 @@ class Report:
 
 def report(path: Path | str, from_: datetime, to: datetime, tenant: str | None = None) -> Report:
     """Report the requests opened in [from_, to), of one tenant or all. Raises `LedgerUnavailable`, `PeriodInvalid`."""
-    if from_.tzinfo is None or to.tzinfo is None:
-        raise PeriodInvalid(f"{from_} to {to}", "both ends need a time zone")
-    if to <= from_:
-        raise PeriodInvalid(f"{from_.isoformat()} to {to.isoformat()}", "the end must be after the beginning")
+    keys = (requests.c.tenant_id, requests.c.model, _s.currency, _s.state, _s.flags)
+    source = requests.outerjoin(settlements, _s.request_id == requests.c.request_id)
+    chosen = opened_in(from_, to, tenant)
+    with snapshot(path) as connection:
+        rows = connection.execute(sums(keys, source, chosen)).mappings().all()
+    lines = _lines(rows)
+    totals = _folded((line.currency, line.tally) for line in lines)
+    return Report(from_, to, lines, totals)
+
+
+@contextmanager
+def snapshot(path: Path | str) -> Iterator[Connection]:
+    """The ledger file, to be read; a statement sees it as it was when the statement began. Raises
+    `LedgerUnavailable`, also for what fails inside."""
     path = Path(path).absolute()
     if not path.exists():
         raise LedgerUnavailable(f"there is no ledger at {path}")
     engine = create_engine(f"sqlite+pysqlite:///{path.as_uri()}?mode=ro&uri=true", poolclass=NullPool)
     try:
         with engine.connect() as connection:
-            rows = connection.execute(_sums(from_, to, tenant)).mappings().all()
+            yield connection
     except SQLAlchemyError as error:
         raise LedgerUnavailable(f"{path} cannot be read: {getattr(error, 'orig', None) or error}") from error
-    lines = _lines(rows)
-    totals = _folded((line.currency, line.tally) for line in lines)
-    return Report(from_, to, lines, totals)
 
 
-def _sums(from_: datetime, to: datetime, tenant: str | None) -> Select[Any]:
-    """One row per tenant, model, currency, state and set of flags, of which few differ."""
-    keys = (requests.c.tenant_id, requests.c.model, _s.currency, _s.state, _s.flags)
-    chosen: list[ColumnElement[bool]] = [
-        requests.c.opened_at_us >= to_us(from_),
-        requests.c.opened_at_us < to_us(to),
-    ]
-    if tenant is not None:
-        chosen.append(requests.c.tenant_id == tenant)
+def opened_in(from_: datetime, to: datetime, tenant: str | None) -> list[ColumnElement[bool]]:
+    """Conditions of the requests of a period, of one tenant or all. Raises `PeriodInvalid`."""
+    if from_.tzinfo is None or to.tzinfo is None:
+        raise PeriodInvalid(f"{from_} to {to}", "both ends need a time zone")
+    if to <= from_:
+        raise PeriodInvalid(f"{from_.isoformat()} to {to.isoformat()}", "the end must be after the beginning")
+    chosen = [requests.c.opened_at_us >= to_us(from_), requests.c.opened_at_us < to_us(to)]
+    return chosen if tenant is None else [*chosen, requests.c.tenant_id == tenant]
+
+
+def sums(keys: Sequence[ColumnElement[Any]], source: FromClause, chosen: Sequence[ColumnElement[bool]]) -> Select[Any]:
+    """One row per set of keys, which have state and flags among them, for `tally_of`; few sets of flags differ."""
     reported = _s.cached_tokens.is_not(None) & _s.flags.not_like(f"%{UsageFlag.ESTIMATED.value}%")
     return (
         select(
@@ -157,7 +179,7 @@ def _sums(from_: datetime, to: datetime, tenant: str | None) -> Select[Any]:
             *_amount("full", _s.full_units, _s.full_pico),
             *_amount("charged", _s.charged_units, _s.charged_pico),
         )
-        .select_from(requests.outerjoin(settlements, _s.request_id == requests.c.request_id))
+        .select_from(source)
         .where(*chosen)
         .group_by(*keys)
     )
@@ -170,19 +192,21 @@ def _amount(name: str, units: Column[int], pico: Column[int]) -> Iterable[Column
 
 
 def _lines(rows: Iterable[RowMapping]) -> tuple[Line, ...]:
-    tallies = _folded(((row["tenant_id"], row["model"], row["currency"]), _tally(row)) for row in rows)
+    tallies = _folded(((row["tenant_id"], row["model"], row["currency"]), tally_of(row)) for row in rows)
     lines = (Line(*key, tally) for key, tally in tallies.items())
     return tuple(sorted(lines, key=lambda line: (line.tenant_id, line.model, line.currency or "")))
 
 
 def _folded(tallies: Iterable[tuple[Key, Tally]]) -> dict[Key, Tally]:
-    sums: dict[Key, Tally] = {}
+    """The sum of the tallies of each key."""
+    found: dict[Key, Tally] = {}
     for key, tally in tallies:
-        sums[key] = sums[key].plus(tally) if key in sums else tally
-    return sums
+        found[key] = found[key].plus(tally) if key in found else tally
+    return found
 
 
-def _tally(row: RowMapping) -> Tally:
+def tally_of(row: RowMapping) -> Tally:
+    """A row of `sums`."""
     state = row["state"] or IN_FLIGHT
     states = dict.fromkeys(STATES, 0) | {state: row["requests"]}
     if state == IN_FLIGHT or not SettlementState(state).billable:

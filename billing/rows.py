@@ -6,7 +6,7 @@ from datetime import datetime
 from billing.money import split_pico
 from billing.price_book import PriceBook
 from billing.pricing import Price, bill
-from billing.types import Attempt, OpenedRequest, Settlement, Usage, UsageFlag
+from billing.types import Attempt, KeptChain, OpenedRequest, Settlement, Usage, UsageFlag
 from billing.usage import checked
 from billing.when import to_us
 
@@ -39,6 +39,11 @@ def request_row(opened: OpenedRequest, owner_id: str) -> Row:
         opened.stream,
         opened.prompt_tokens_expected,
     )
+
+
+def chain_row(request_id: str, chain: KeptChain) -> Row:
+    """Row of `schema.chains`."""
+    return (request_id, chain.block_tokens, chain.hashes)
 
 
 def settlement_row(settlement: Settlement, fact: Fact, book: PriceBook) -> Row:

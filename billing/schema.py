@@ -1,10 +1,12 @@
-"""The tables of the ledger: three that only ever grow, and one that says which process owns them.
+"""The tables of the ledger: three that only ever grow, one that says which process owns them, and one to forget.
 
     requests  1 --- 0..1  settlements      a request without a settlement is in flight, or its owner died
         1 ------- 0..n    attempts         upstream calls, also those that nobody pays for
     owners                                 one row per gateway process; ended_at_us is set by an orderly end
+    requests  1 --- 0..1  chains           what prompts shared, where that is kept: no bill rests on it
 
-Rows of the first three are never changed and never deleted: triggers refuse it. An amount is whole units and a pico
+Rows of the first three are never changed and never deleted: triggers refuse it. Those of `chains` may be deleted; they
+have a table of their own so that a report need not step over them. An amount is whole units and a pico
 remainder (`money`). A settlement holds the rates by which it was priced, so that it can be computed again from itself.
 Times are microseconds since 1970 in UTC, as integers: they sort, and no driver gives them a zone of its own.
 """
@@ -19,6 +21,7 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -29,7 +32,10 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 
 VERSION = 1
-"""Of the tables; kept in the file, so that an older gateway does not write into a newer ledger."""
+"""Of the tables; kept in the file, so that an older gateway does not write into a newer ledger.
+
+A table that an older gateway can leave alone is no new version: it is made where it is missing.
+"""
 
 metadata = MetaData()
 
@@ -103,6 +109,15 @@ owners = Table(
     Column("owner_id", String(64), primary_key=True),
     Column("started_at_us", BigInteger, nullable=False),
     Column("ended_at_us", BigInteger),
+)
+
+chains = Table(
+    "chains",
+    metadata,
+    Column("request_id", String(64), primary_key=True),
+    Column("block_tokens", Integer, nullable=False),
+    Column("hashes", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 for _table in (requests, settlements, attempts):

@@ -155,11 +155,10 @@ class SqliteStore:
 
     def _create(self, connection: Connection) -> None:
         version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-        if version == 0:
-            metadata.create_all(connection)
-            connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-        elif version != VERSION:
+        if version not in (0, VERSION):
             raise LedgerUnavailable(f"{self._path} has tables of version {version}, this program writes {VERSION}")
+        metadata.create_all(connection)  # those that are missing
+        connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
     def _recover(self, connection: Connection) -> None:
         """Settle what earlier owners left open as interrupted: how it ended and what it used is not known."""

@@ -102,8 +102,20 @@ class Buckets:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptChain:
+    """What a prompt shared with others, and nothing of what it said: 8 bytes for each whole `block_tokens` of it, which
+    name them and all before them. Without a hash it was shorter than that."""
+
+    block_tokens: int
+    hashes: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class OpenedRequest:
-    """A request that is about to be sent. `request_id` is made by the gateway, never by a client or a provider."""
+    """A request that is about to be sent. `request_id` is made by the gateway, never by a client or a provider.
+
+    `chain` is None where it is not to be kept, or the prompt's tokens are not known.
+    """
 
     request_id: str
     opened_at: datetime
@@ -114,6 +126,7 @@ class OpenedRequest:
     route: str
     stream: bool
     prompt_tokens_expected: int | None
+    chain: KeptChain | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,6 +300,7 @@ def _pipeline_options(config: Config) -> PipelineOptions:
         inject_salt=config.isolation == "salt",
     )
 
+        chain_tokens=None if config.ledger.keep_chains == "off" else config.ledger.keep_chains,
 
 def chooser_for(scheduling: Scheduling) -> Chooser:
     """The configured policy, or another that routes while it is only watched."""

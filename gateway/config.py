@@ -150,9 +150,7 @@ class Index(_Section):
     redis_key_file: Path | None = Field(None, description="Private key of that certificate.")
     sentinel_username: str | None = Field(None, description="User at the sentinels; default: the default user.")
     sentinel_password_file: Path | None = Field(None, description="File with the password of the sentinels.")
-    sentinel_password_env: str | None = Field(
-        None, description="Environment variable with the password of the sentinels."
-    )
+    sentinel_password_env: str | None = Field(None, description="Environment variable with the sentinels' password.")
     embedded: bool = Field(True, description="Start a private Valkey when no redis_url is given (extra `embedded`).")
     dir: Path | None = Field(None, description="Keep the private Valkey's data here, so that it survives a restart.")
     pool: str = Field("default", pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the pool of endpoints.")
@@ -192,6 +190,9 @@ class Ledger(_Section):
     path: Path = Field(Path("prefixgate.db"), description="SQLite file; one gateway process owns it.")
     sync: Literal["normal", "disk"] = Field(
         "normal", description="`normal` survives the death of the gateway, `disk` also a power loss."
+    )
+    keep_chains: Literal["off"] | Annotated[int, Field(ge=16)] = Field(
+        "off", description="Tokens a hash of the chains of prompts kept for replays, such as 256; `off` keeps none."
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from backends import EndpointSnapshot
-from billing import Attempt, OpenedRequest, SettlementState
+from billing import Attempt, KeptChain, OpenedRequest, SettlementState
 from gateway.edge.upstream import Outgoing, asks_for_usage
 from gateway.fleet import Seat
 from gateway.receipts import Sent
@@ -16,7 +16,7 @@ from gateway.scheduling import Decision
 from gateway.stream_format import format_of
 from gateway.translated import TranslatedPlain, TranslatedStream, must_be_uncoded
 from gateway.types import Headers, InferenceRequest, Plan
-from prefix_index import Match
+from prefix_index import Match, coarser
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class Exchange:
             return None
         return self.decision.expected_cached_tokens
 
-    def opening(self) -> OpenedRequest:
-        """The ledger row of a request that is about to be sent."""
+    def opening(self, chain_tokens: int | None = None) -> OpenedRequest:
+        """The ledger row of a request that is about to be sent, with a hash for each `chain_tokens` of its prompt."""
         request = self.request
         return OpenedRequest(
             request_id=request.id,
@@ -111,6 +111,7 @@ class Exchange:
         if self._attempt_began_at is None or self.decision is None:
             return
         self.attempts.append(
+            chain=None if chain_tokens is None else kept_chain(self.plan, chain_tokens),
             Attempt(
                 request_id=self.request.id,
                 ordinal=len(self.attempts),
@@ -158,3 +159,12 @@ class Exchange:
         if isinstance(tee, StreamTee) and (tee.failed or not (tee.complete or tee.usage.seen)):
             return SettlementState.PARTIAL
         return SettlementState.COMPLETE
+
+
+def kept_chain(plan: Plan, tokens: int) -> KeptChain | None:
+    """A hash for each `tokens` of a prompt, or what whole blocks of its pool come to; None where it has no tokens."""
+    if plan.source is None:
+        return None
+    block_size = plan.chain.block_size
+    chain = coarser(plan.chain, max(tokens // block_size, 1) * block_size)
+    return KeptChain(chain.block_size, chain.hashes)

@@ -64,6 +64,8 @@ class PipelineOptions:
     deadlines: Deadlines
     choose: Chooser
     inject_salt: bool
+    chain_tokens: int | None = None
+    """The ledger keeps a hash for each so many tokens of a prompt; None: of no prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class Pipeline:
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
         match = await parts.index.match(plan.chain)
         exchange = Exchange(request, plan, match, endpoints, matched_s=parts.clocks.monotonic(), owner=owner)
-        exchange.opened = parts.ledger.open(exchange.opening())
+        exchange.opened = parts.ledger.open(exchange.opening(self._options.chain_tokens))
         try:
             await self._answer(exchange, client)
         except asyncio.CancelledError:

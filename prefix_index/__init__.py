@@ -1,6 +1,7 @@
 """What is cached where: prompts become chains of block hashes, and the index says who holds how much of one.
 
 prompt_root, chain_of, extend    token ids -> Chain                                             (blocks)
+coarser                          a Chain in larger blocks                                       (blocks)
 ChainMemo                        chain_of with a memory                                         (chain_memo)
 SegmentCache                     texts to token ids, bounded                                    (segment_cache)
 SharedIndex                      the index of the gateway: Redis in front, its stand-in behind  (shared_index)
@@ -10,7 +11,7 @@ connect, read_address            a client for SharedIndex, whatever shape its se
 EmbeddedServer                   a private Valkey where there is no Redis                       (embedded)
 """
 
-from prefix_index.blocks import chain_of, extend, prompt_root
+from prefix_index.blocks import chain_of, coarser, extend, prompt_root
 from prefix_index.chain_memo import ChainMemo
 from prefix_index.embedded import EmbeddedServer
 from prefix_index.errors import (
@@ -76,6 +77,7 @@ __all__ = [
     "TokenizerUnavailable",
     "UnsupportedContent",
     "chain_of",
+    "coarser",
     "connect",
     "extend",
     "pack",

@@ -69,6 +69,21 @@ def extend(chain: Chain, root: bytes, tokens: TokenIds) -> Chain:
     )
 
 
+def coarser(chain: Chain, block_size: int) -> Chain:
+    """The chain of the same prompt in larger blocks: the last hash of each names all of it, and all before it.
+
+    Compares with chains made the same way, from blocks of the same size; not with `chain_of` of `block_size`. O(blocks)
+    in C. Raises ValueError where `block_size` is no multiple of the chain's own.
+    """
+    every, rest = divmod(block_size, chain.block_size)
+    if every < 1 or rest:
+        raise ValueError(f"blocks of {block_size} tokens are not made of whole blocks of {chain.block_size}")
+    if every == 1:
+        return chain
+    hashes = memoryview(chain.hashes).cast("Q")[every - 1 :: every].tobytes()
+    return Chain(hashes, block_size, chain.prompt_tokens)
+
+
 def hashes_after(previous: int, blocks: bytes | memoryview, block_bytes: int) -> bytes:
     """The hashes of whole `blocks` of `block_bytes` each, packed, where `previous` is the hash before. O(blocks).
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from billing import PeriodInvalid, Price, PriceBook, PricesInvalid, parse_when
+from billing import PeriodInvalid, Price, PriceBook, PricesInvalid, parse_period, parse_when
 from billing.when import from_us, to_us
 from tests.billing.samples import LONG_AGO, price
 
@@ -207,3 +207,25 @@ def test_what_is_no_date_is_refused(text: str) -> None:
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_microseconds_bring_every_time_back(when: datetime) -> None:
     assert from_us(to_us(when)) == when
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("2026-11", "2026-11-01", "2026-12-01"),
+        ("2026-12", "2026-12-01", "2027-01-01"),
+        (" 2028-02-28 ", "2028-02-28", "2028-02-29"),
+        ("2026-11-01/2026-11-08T12:30", "2026-11-01", "2026-11-08T12:30"),
+        ("2026-11-01T00:00+05:30/2026-11-02T00:00+05:30", "2026-10-31T18:30", "2026-11-01T18:30"),
+    ],
+)
+def test_a_period_is_a_month_a_day_or_two_times(text: str, first: str, last: str) -> None:
+    assert parse_period(text) == (parse_when(first), parse_when(last))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2026", "2026-13", "2026-11-31", "2026-11-01T09:30", "a/b", "2026-11-02/2026-11-01", "9999-12-31"]
+)
+def test_a_period_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(PeriodInvalid):
+        parse_period(text)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from prefix_index.blocks import chain_of, extend, prompt_root
+from prefix_index.blocks import chain_of, coarser, common_blocks, extend, prompt_root
 from prefix_index.types import Chain, TokenIds
 
 ROOT = prompt_root(model="llama", adapter=None, kind=b"\x01\x02", block_size=4, salt=b"tenant")
@@ -120,3 +120,34 @@ def test_bad_input_is_refused() -> None:
         chain_of(TokenIds(b"\x00\x00\x00"), ROOT, 4)
     with pytest.raises(ValueError, match="end before"):
         extend(chain_of(packed([1, 2, 3, 4]), ROOT, 4), ROOT, packed([1]))
+
+
+@given(token_lists, token_lists, token_lists, st.integers(1, 3), st.integers(1, 4), st.integers(1, 3))
+def test_in_larger_blocks_chains_share_what_their_prompts_share(
+    shared: list[int], one: list[int], other: list[int], block_size: int, every: int, again: int
+) -> None:
+    size = block_size * every
+    chains = [coarser(chain_of(packed(shared + rest), ROOT, block_size), size) for rest in (one, other)]
+    alike = next((n for n, (a, b) in enumerate(zip(shared + one, shared + other, strict=False)) if a != b), None)
+    shortest = len(shared) + min(len(one), len(other))
+    assert common_blocks(chains[0].hashes, chains[1].hashes) == (shortest if alike is None else alike) // size
+    for chain, rest in zip(chains, (one, other), strict=True):
+        assert (chain.block_size, chain.prompt_tokens) == (size, len(shared + rest))
+        assert len(chain) == len(shared + rest) // size
+        assert coarser(chain, size * again) == coarser(chain_of(packed(shared + rest), ROOT, block_size), size * again)
+
+
+@given(token_lists, st.integers(0, 40), st.integers(1, 3), st.integers(1, 4))
+def test_in_larger_blocks_the_chain_of_a_prefix_is_a_prefix_of_the_chain(
+    tokens: list[int], cut: int, block_size: int, every: int
+) -> None:
+    whole, prefix = (
+        coarser(chain_of(packed(ids), ROOT, block_size), block_size * every) for ids in (tokens, tokens[:cut])
+    )
+    assert whole.hashes.startswith(prefix.hashes)
+
+
+@pytest.mark.parametrize("block_size", [-4, 0, 2, 6])
+def test_larger_blocks_are_made_of_whole_ones(block_size: int) -> None:
+    with pytest.raises(ValueError, match="whole blocks of 4"):
+        coarser(chain_of(packed([1, 2, 3, 4]), ROOT, 4), block_size)
