@@ -298,9 +298,9 @@ def _pipeline_options(config: Config) -> PipelineOptions:
         deadlines=Deadlines(connect_s=limits.connect_s, first_byte_s=limits.first_byte_s, idle_s=limits.idle_s),
         choose=chooser_for(config.scheduling),
         inject_salt=config.isolation == "salt",
+        chain_tokens=None if config.ledger.keep_chains == "off" else config.ledger.keep_chains,
     )
 
-        chain_tokens=None if config.ledger.keep_chains == "off" else config.ledger.keep_chains,
 
 def chooser_for(scheduling: Scheduling) -> Chooser:
     """The configured policy, or another that routes while it is only watched."""

@@ -100,6 +100,7 @@ class Exchange:
             route=request.route_path,
             stream=request.stream,
             prompt_tokens_expected=self.plan.prompt_tokens,
+            chain=None if chain_tokens is None else kept_chain(self.plan, chain_tokens),
         )
 
     def attempt_begins(self, at: datetime) -> None:
@@ -111,7 +112,6 @@ class Exchange:
         if self._attempt_began_at is None or self.decision is None:
             return
         self.attempts.append(
-            chain=None if chain_tokens is None else kept_chain(self.plan, chain_tokens),
             Attempt(
                 request_id=self.request.id,
                 ordinal=len(self.attempts),
