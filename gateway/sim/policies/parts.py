@@ -5,22 +5,31 @@
 A rule reads the View and its own memories; a memory never chooses.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
 from typing import Protocol
 
+from backends.perf import PerfModel
 from gateway.sim.types import EndpointView, SimRequest, View
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyArgs:
     """What a policy may know of a fleet before it sees it: how many endpoints at the start (more may join), how many
-    tokens the KV cache of each keeps, in blocks of how many; and the seed of its dice."""
+    tokens the KV cache of each keeps, in blocks of how many; the seed of its dice; and the speed that was measured
+    beforehand, for those that ask for such a profile."""
 
     endpoints: int
     seed: int = 0
     capacity_tokens: int = 19_208 * 16
     block_size: int = 16
+    perf: PerfModel = field(default_factory=PerfModel)
+
+    @property
+    def capacity_blocks(self) -> int:
+        """The KV cache of one endpoint, in blocks."""
+        return self.capacity_tokens // self.block_size
 
 
 class Rule(Protocol):
@@ -56,7 +65,7 @@ class Composed:
 
     def __init__(self, name: str, rule: Rule, memories: Sequence[Memory] = ()) -> None:
         self._name = name
-        self._memories = tuple(memories)
+        self.memories = tuple(memories)
         self.choose = rule.choose
 
     @property
@@ -66,22 +75,22 @@ class Composed:
 
     def sent(self, request: SimRequest, endpoint: int, now_s: float) -> None:
         """Told to every memory."""
-        for memory in self._memories:
+        for memory in self.memories:
             memory.sent(request, endpoint, now_s)
 
     def first_token(self, request: SimRequest, endpoint: int, now_s: float, cached_tokens: int) -> None:
         """Told to every memory."""
-        for memory in self._memories:
+        for memory in self.memories:
             memory.first_token(request, endpoint, now_s, cached_tokens)
 
     def ended(self, request: SimRequest, endpoint: int, now_s: float) -> None:
         """Told to every memory."""
-        for memory in self._memories:
+        for memory in self.memories:
             memory.ended(request, endpoint, now_s)
 
     def restarted(self, endpoint: int, now_s: float) -> None:
         """Told to every memory."""
-        for memory in self._memories:
+        for memory in self.memories:
             memory.restarted(endpoint, now_s)
 
 
@@ -98,3 +107,16 @@ def next_live(endpoints: Sequence[EndpointView], start: int) -> int:
         if endpoint.alive:
             return endpoint.number
     raise LookupError(f"none of {total} endpoints is alive, so a policy has nothing to choose from")
+
+
+def least(costs: Iterable[tuple[float, int]], rng: Random) -> int:
+    """The number of the lowest (cost, number); the dice choose among equal costs. O(numbers)."""
+    pairs = list(costs)
+    lowest = min(pairs)[0]
+    equal = [number for cost, number in pairs if cost == lowest]
+    return equal[0] if len(equal) == 1 else rng.choice(equal)
+
+
+def dice(seed: int) -> Random:
+    """The dice of one router."""
+    return Random(seed)  # noqa: S311 - a load is spread, no secret is made

@@ -1,8 +1,6 @@
 """`random`: any endpoint that is alive, each as likely."""
 
-from random import Random
-
-from gateway.sim.policies.parts import Composed, PolicyArgs, live
+from gateway.sim.policies.parts import Composed, PolicyArgs, dice, live
 from gateway.sim.types import SimRequest, View
 
 _TRIES = 16
@@ -11,7 +9,7 @@ _TRIES = 16
 
 class _RandomRule:
     def __init__(self, seed: int) -> None:
-        self._rng = Random(seed)  # noqa: S311 - a load is spread, no secret is made
+        self._rng = dice(seed)
 
     def choose(self, request: SimRequest, view: View) -> int:
         endpoints = view.endpoints
