@@ -125,7 +125,7 @@ def _gaps(client: Client, rate_per_s: float) -> tuple[float, float]:
     return shape, 1 / rate_per_s / shape if rate_per_s > 0 else 0.0
 
 
-def servegen(path: Path, seed: int = 0, traffic: Traffic = Traffic()) -> Workload:  # noqa: B008 -- frozen
+def servegen(path: Path, seed: int = 0, traffic: Traffic = Traffic()) -> Workload:
     """The clients of a model, each with its share of the rate; tenant and session are the client.
 
     A head reaches as far as in the client's p90 prompt, and is no more than `head_share` of a shorter one. Raises

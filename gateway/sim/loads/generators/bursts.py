@@ -31,7 +31,7 @@ class Bursts:
     block_size: int = 16
 
 
-def bursts(seed: int, load: Bursts = Bursts()) -> Workload:  # noqa: B008 -- frozen
+def bursts(seed: int, load: Bursts = Bursts()) -> Workload:
     """The requests of `load`, no two prompts sharing a block."""
     require(load.rate_per_s > 0 and load.cv > 0 and load.day_s > 0, "a rate, a variation and a day are more than 0")
     require(0 <= load.swing < 1 and load.block_size > 0, "a swing leaves some traffic, a block has tokens")

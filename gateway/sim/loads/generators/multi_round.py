@@ -31,7 +31,7 @@ class MultiRound:
     block_size: int = 16
 
 
-def multi_round(load: MultiRound = MultiRound()) -> Workload:  # noqa: B008 -- frozen
+def multi_round(load: MultiRound = MultiRound()) -> Workload:
     """The users of `load`; nothing in it is drawn, so there is no seed."""
     require(load.queries_per_s > 0 and load.block_size > 0, "a rate and a block are more than 0")
 

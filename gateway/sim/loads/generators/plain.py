@@ -31,7 +31,7 @@ class Plain:
     block_size: int = 16
 
 
-def no_sharing(seed: int, load: Plain = Plain()) -> Workload:  # noqa: B008 -- frozen
+def no_sharing(seed: int, load: Plain = Plain()) -> Workload:
     """Every prompt is unlike all others."""
     return _plain("no-sharing", seed, load, 0, 0.0)
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import sqlite3
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -144,7 +145,7 @@ async def test_nothing_of_a_prompt_is_kept_unless_it_is_asked_for(
 
 
 def plan_of(ids: list[int], block_size: int) -> Plan:
-    return Plan(chain_of(pack(ids), b"root", block_size), TokenSource.ENGINE)
+    return Plan(chain_of(pack(array("I", ids)), b"root", block_size), TokenSource.ENGINE)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +217,13 @@ async def write(path: Path, *records: OpenedRequest | Settlement) -> None:
 
 async def test_each_model_is_a_load_of_its_own_and_can_be_asked_for_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    await write(path, opened("a", 2, model="z"), opened("b", 4, at_s=2, model="y"), opened("c", 3, at_s=3.5, model="y"))
-    assert [load.left_out.requests for load in ledger_loads(period(path))] == [{"in_flight": 2}, {"in_flight": 1}]
-    await write(path, ended("a"), ended("b"), ended("c"))
+    await write(
+        path,
+        opened("a", 2, model="z"),
+        opened("b", 4, at_s=2, model="y"),
+        opened("c", 3, at_s=3.5, model="y"),
+        *map(ended, "abc"),
+    )
     y, z = ledger_loads(period(path))
     assert [(load.model, len(requests_of(load))) for load in (y, z)] == [("y", 2), ("z", 1)]
     assert [r.at_s for r in requests_of(y)] == [0.0, 1.5]
