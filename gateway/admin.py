@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from backends import EndpointId, Registry, UnknownEndpoint
-from gateway.decision_log import DecisionLog
+from gateway.decision_log import MOST_KEPT, DecisionLog
 from gateway.fleet import Fleet
 from gateway.index_pages import IndexPages, IndexParts, index_router
 from gateway.parity import ParityBook
@@ -61,10 +61,10 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
 
     @app.get("/admin/requests/{request_id}")
     async def decision(request_id: str) -> dict[str, object]:
-        """Why a request went where it went: every endpoint's cost in seconds, term by term."""
+        """Why a request went where it went, term by term in seconds, and what came of it once it is settled."""
         found = decisions.find(request_id)
         if found is None:
-            raise HTTPException(404, "no such request among the last ones")
+            raise HTTPException(404, f"no such request among the last {MOST_KEPT:,} that this gateway decided on")
         return found.as_json()
 
     @app.get("/admin/parity")

@@ -1,7 +1,12 @@
 """The head of an answer: the engine's fields, and ours in place of any of the same name."""
 
+from typing import Final
+
 from gateway.exchange import Exchange
+from gateway.scheduling import Decision, terms_of
 from gateway.types import Headers
+
+_ASKS: Final = (b"x-prefixgate-explain", b"1")
 
 
 def is_event_stream(headers: Headers) -> bool:
@@ -22,6 +27,8 @@ def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> He
     expected = exchange.expected_cached_tokens
     if expected is not None:
         ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))
+    if _ASKS in exchange.request.headers:
+        ours.append((b"x-prefixgate-decision", _prediction(decision)))
     if streaming:
         ours += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
     translated = exchange.is_translated
@@ -34,3 +41,13 @@ def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> He
         replaced |= {b"content-type"}
         ours.append((b"content-type", exchange.outlet.content_type))
     return (*(field for field in upstream if field[0] not in replaced), *ours)
+
+
+def _prediction(decision: Decision) -> bytes:
+    """When the first token was thought to come, for a tenant: seconds of waiting and of prefill at the chosen endpoint.
+
+    Of the fleet no more than that, and to a hundredth of a second: the time to the first token tells a tenant as much.
+    Who else could have been chosen, and how full the caches are, is for the operator (`/admin/requests`).
+    """
+    terms = terms_of(decision.chosen, decision.prompt_tokens, decision.expected_output_tokens)
+    return b"wait=%.2f prefill=%.2f" % (terms.wait_s, terms.prefill_s)

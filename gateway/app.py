@@ -47,6 +47,7 @@ from gateway.fleet import Fleet, FleetOptions
 from gateway.index_pages import IndexParts
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
+from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook
 from gateway.passthrough import Passthrough
 from gateway.pipeline import Parts, Pipeline, PipelineOptions
@@ -167,6 +168,7 @@ class Gateway:
                 telemetry=telemetry,
                 clocks=clocks,
                 receipts=receipts,
+                outcomes=Outcomes(decisions, telemetry),
                 worked=feeds.worked,
             )
         )

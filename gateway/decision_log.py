@@ -1,76 +1,87 @@
-"""The last decisions with all their terms, by request id: what `/admin/requests/{id}` answers from. No prompt text."""
+"""The last decisions with their terms and what came of them, by request id: what `/admin/requests/{id}` answers from.
 
-from dataclasses import asdict, dataclass
+    keep      at the dispatch     whole: the request under way has it too, so it costs nothing more
+    settle    at the end          shortened to who mattered (`scheduling/explain.py`), with its outcome
+
+No prompt text. At the log level debug each decision is also a line in the log.
+"""
+
+import logging
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from gateway.scheduling import Decision, terms_of
+from gateway.scheduling import Decision, Evidence, Hindsight, Shortened, decision_as_json, shortened
+from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, Plan, RequestId
 
 MOST_KEPT = 4096
-"""About 4 MB with two endpoints: a decision is a few small objects an endpoint."""
+"""About 30 MB, however many endpoints there are: a settled decision keeps 18 candidates at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the request ended: `state` as in the ledger. `hindsight` is None where no prompt was computed."""
+
+    state: str
+    evidence: Evidence
+    hindsight: Hindsight | None
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data, in seconds and tokens; None is unknown."""
+        seen, found = self.evidence, self.hindsight
+        return {
+            "state": self.state,
+            "reported_cached_tokens": seen.reported_cached_tokens,
+            "ttft_s": seen.ttft_s,
+            "predicted_ttft_s": None if found is None else found.predicted_ttft_s,
+            "predicted_cost_s": None if found is None else found.predicted.cost_s,
+            "cost_s": None if found is None else found.actual.cost_s,
+            "least_other_cost_s": None if found is None else found.least_other_s,
+            "regret_s": None if found is None else found.regret_s,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class KeptDecision:
-    """One decision; a request that was tried again has the last one."""
+    """One decision; a request that was tried again has the last one. `outcome` is None while it is under way."""
 
+    request_id: RequestId
     opened_at: datetime
     tenant_id: str
     model: str
     prompt_tokens: int | None
     token_source: str
     blocks: int
-    decision: Decision
+    decision: Decision | Shortened
+    outcome: Outcome | None = None
 
     def as_json(self) -> dict[str, object]:
         """Plain data, terms in seconds."""
         decision = self.decision
-        terms: dict[str, object] = {}
-        for candidate in decision.candidates:
-            term = terms_of(candidate, decision.prompt_tokens, decision.expected_output_tokens)
-            terms[candidate.endpoint_id] = {**asdict(term), "cost_s": term.cost_s, "at_best": candidate.at_best}
         return {
+            "request_id": self.request_id,
             "opened_at": self.opened_at.isoformat(),
             "tenant": self.tenant_id,
             "model": self.model,
             "prompt_tokens": self.prompt_tokens,
             "token_source": self.token_source,
             "blocks": self.blocks,
-            "endpoint": decision.endpoint_id,
-            "reason": decision.reason.value,
-            "expected_cached_tokens": decision.expected_cached_tokens,
-            "uncached_tokens": decision.uncached_tokens,
-            "terms": terms,
-            **_observed(decision),
-            "filtered": {name: why.value for name, why in decision.filtered.items()},
+            **decision_as_json(decision if isinstance(decision, Shortened) else shortened(decision)),
+            "outcome": None if self.outcome is None else self.outcome.as_json(),
         }
-
-
-def _observed(decision: Decision) -> dict[str, object]:
-    """What the policy that is only watched would have done."""
-    observed = decision.observed
-    if observed is None:
-        return {}
-    return {
-        "observed": {
-            "endpoint": observed.endpoint_id,
-            "reason": observed.reason.value,
-            "expected_cached_tokens": observed.expected_cached_tokens,
-            "uncached_tokens": observed.uncached_tokens,
-        }
-    }
 
 
 class DecisionLog:
-    """The last `MOST_KEPT` decisions, oldest out first. O(1)."""
+    """The last `most` decisions, oldest out first."""
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._most = most
         self._kept: dict[RequestId, KeptDecision] = {}
 
     def keep(self, request: InferenceRequest, plan: Plan, decision: Decision) -> None:
-        """Remember a decision."""
-        self._kept[request.id] = KeptDecision(
+        """Remember a decision. O(1)."""
+        kept = self._kept[request.id] = KeptDecision(
+            request_id=request.id,
             opened_at=request.opened_at,
             tenant_id=request.tenant.id,
             model=request.model,
@@ -81,6 +92,14 @@ class DecisionLog:
         )
         if len(self._kept) > self._most:
             del self._kept[next(iter(self._kept))]
+        if LOGGER.isEnabledFor(logging.DEBUG):
+            LOGGER.debug("decision", extra={"fields": kept.as_json()})
+
+    def settle(self, request_id: RequestId, decision: Decision, outcome: Outcome) -> None:
+        """Add how a request ended, where its decision is kept; from now on that is short. As `shortened` in cost."""
+        kept = self._kept.get(request_id)
+        if kept is not None and not isinstance(kept.decision, Shortened):
+            self._kept[request_id] = replace(kept, decision=shortened(decision), outcome=outcome)
 
     def find(self, request_id: str) -> KeptDecision | None:
         """The decision of a request, while it is kept."""

@@ -55,7 +55,11 @@ class Exchange:
     outlet: Outlet | None = None
     tee: StreamTee | PlainTee | None = None
     http_status: int | None = None
+    dispatched_s: float = 0.0
+    """When the last attempt was sent, by the monotonic clock."""
     first_byte_s: float | None = None
+    first_token_s: float | None = None
+    """When a token was first seen; of an answer that is no stream, when it was whole."""
     computed: bool = False
     """Whether the endpoint has computed the prompt, going by what it has answered so far."""
     attempts: list[Attempt] = field(default_factory=list)
@@ -73,6 +77,13 @@ class Exchange:
     def is_translated(self) -> bool:
         """Whether the answer goes out in another dialect than the engine's."""
         return self.outgoing is not None and self.outgoing.translator is not None
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds from the dispatch to the first token; None where none came, or not before the others (no stream)."""
+        if self.first_token_s is None or not isinstance(self.tee, StreamTee):
+            return None
+        return self.first_token_s - self.dispatched_s
 
     @property
     def reports_cached_tokens(self) -> bool:

@@ -4,40 +4,22 @@ Exit codes: 1 where the gateway does not do it (it is away, Redis is, nobody of 
 be asked (no token, or another one than its own).
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-import httpx
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.config import ConfigInvalid, Listen, admin_token
-from gateway.terminal import ConfigFile, read_config, refused, wide_console
+from gateway.admin_client import AsJson, Gateway, TokenFile, ask, asked, print_json
+from gateway.terminal import ConfigFile, refused, wide_console
 
-_ANSWER_S = 120.0
-"""Patience with the gateway, which has 30 s for each shard."""
 _MOST_NAMES = 4
-_LOOPBACKS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 _PLACES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 index = typer.Typer(help="What the prefix index of a running gateway holds.", no_args_is_help=True)
 
 Rows = Sequence[Mapping[str, Any]]
-
-Gateway = Annotated[
-    str | None,
-    typer.Option(
-        "--gateway", help="Base URL of a gateway; default: where the configuration's listens, on this machine."
-    ),
-]
-TokenFile = Annotated[
-    Path | None, typer.Option(help="File with the admin token; default: admin_token_file of the configuration.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the gateway's answer as it is.")]
 
 
 @index.command()
@@ -45,9 +27,9 @@ def show(
     gateway: Gateway = None, token_file: TokenFile = None, config: ConfigFile = None, as_json: AsJson = False
 ) -> None:
     """Who holds how much, how old it is, how far expectations can be relied on, and how KV events stand."""
-    report = _ask("GET", "/admin/index", {}, _asked(gateway, token_file, config))
+    report = ask("GET", "/admin/index", {}, asked(gateway, token_file, config))
     if as_json:
-        _print_json(report)
+        print_json(report)
     else:
         rows = (_holders(report["holders"]), _shares(report["reliability"]), _feeds(report["feeds"]))
         _print_tables(_totals(report), *rows)
@@ -66,9 +48,9 @@ def top(
 ) -> None:
     """The prefixes that weigh most: their tokens times the stored prompts that begin with them. Hashes, no text."""
     query = {"top": str(top), "max_nodes": str(max_nodes)}
-    report = _ask("GET", "/admin/index/top", query, _asked(gateway, token_file, config))
+    report = ask("GET", "/admin/index/top", query, asked(gateway, token_file, config))
     if as_json:
-        _print_json(report)
+        print_json(report)
         return
     table = Table("prefix", "weight, tokens", "tokens", "ends at", "prompts", "ways on", "last use", "holders")
     for row in report["prefixes"]:
@@ -91,9 +73,9 @@ def clear(
     if (endpoint is None) == (holder is None):
         raise refused("give either --endpoint or --holder")
     query = {"endpoint": endpoint} if endpoint is not None else {"holder": holder or ""}
-    report = _ask("POST", "/admin/index/clear", query, _asked(gateway, token_file, config))
+    report = ask("POST", "/admin/index/clear", query, asked(gateway, token_file, config))
     if as_json:
-        _print_json(report)
+        print_json(report)
         return
     table = Table("cleared", "claim", "blocks")
     for row in report["cleared"]:
@@ -101,58 +83,6 @@ def clear(
     for name in {*report["holders"]} - {row["holder"] for row in report["cleared"]}:
         _add(table, name, "-", "0")
     _print_tables(table)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The gateway, and who we are to it."""
-
-    url: str
-    token: str
-
-
-def _asked(gateway: str | None, token_file: Path | None, path: Path | None) -> _Asked:
-    config = read_config(path, {} if token_file is None else {"admin_token_file": token_file})
-    try:
-        token = admin_token(config)
-    except ConfigInvalid as error:
-        raise refused(str(error)) from None
-    if token is None:
-        raise refused("no admin token: give --token-file FILE, or admin_token_file in the configuration")
-    return _Asked(gateway or _here(config.listen), token)
-
-
-def _here(listen: Listen) -> str:
-    """Where a gateway of this configuration answers on its own machine."""
-    if not listen.port:
-        raise refused("listen.port is 0, a free one: give --gateway URL")
-    host = _LOOPBACKS.get(listen.host, listen.host)
-    return f"http://[{host}]:{listen.port}" if ":" in host else f"http://{host}:{listen.port}"
-
-
-def _ask(method: str, path: str, query: Mapping[str, str], asked: _Asked) -> dict[str, Any]:
-    """What the gateway answers; ends the command where that is a refusal."""
-    gateway = asked.url
-    url = gateway.rstrip("/") + path
-    try:
-        headers = {"authorization": f"Bearer {asked.token}"}
-        answer = httpx.request(method, url, params=dict(query), headers=headers, timeout=_ANSWER_S)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise refused(f"no answer from {gateway}: {str(error) or type(error).__name__}", 1) from None
-    if answer.status_code == 401:
-        raise refused(f"{gateway} has another admin token")
-    try:
-        content = cast("dict[str, Any]", answer.json())
-    except ValueError:
-        content = {}
-    if answer.status_code != 200 or not content:
-        why = content.get("detail") or "there is no admin API: it needs admin_token_file, and a gateway of this version"
-        raise refused(f"{gateway} answers {answer.status_code}: {why}", 1)
-    return content
-
-
-def _print_json(report: object) -> None:
-    typer.echo(json.dumps(report, indent=2))
 
 
 def _print_tables(*tables: Table) -> None:

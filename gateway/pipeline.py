@@ -172,7 +172,8 @@ class Pipeline:
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
         if decision.observed is not None:
             parts.telemetry.observed_decisions("same" if decision.agrees else "other").inc()
-        parts.telemetry.overhead_s.observe(parts.clocks.monotonic() - request.started_s)
+        exchange.dispatched_s = parts.clocks.monotonic()
+        parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
         natively = parts.fleet.speaks(decision.endpoint_id, request)
@@ -271,7 +272,7 @@ class Pipeline:
         under any status, or a comment that keeps the connection alive."""
         tee, sent = exchange.tee, exchange.sent
         if not exchange.computed and tee is not None and tee.began and (exchange.http_status or 0) < 400:
-            exchange.computed = True
+            exchange.computed, exchange.first_token_s = True, self._parts.clocks.monotonic()
             if sent is not None:
                 self._parts.receipts.first_token(sent)
 

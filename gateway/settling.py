@@ -23,6 +23,7 @@ from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usag
 from gateway.errors import UpstreamTimeout
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
+from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook, ParityResult
 from gateway.planning import Planner
 from gateway.receipts import Receipt, Receipts
@@ -57,6 +58,7 @@ class SettlerParts:
     telemetry: Telemetry
     clocks: Clocks
     receipts: Receipts
+    outcomes: Outcomes
     worked: Callable[[str, int, float], None]
     """Told of an endpoint that has computed so many tokens of a prompt, for a request sent so many seconds ago."""
 
@@ -72,6 +74,7 @@ class Settler:
         self._telemetry = parts.telemetry
         self._clocks = parts.clocks
         self._receipts = parts.receipts
+        self._outcomes = parts.outcomes
         self._worked = parts.worked
         self._cut: asyncio.Queue[tuple[Exchange, asyncio.Future[None]] | None] = asyncio.Queue()
         self._threads = asyncio.Semaphore(MOST_THREADS)
@@ -221,6 +224,7 @@ class Settler:
             self._worked(sent.endpoint_id, usage.prompt_tokens - reported, self._clocks.monotonic() - sent.sent_s)
 
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
+        self._outcomes.settled(exchange, settlement)
         telemetry = self._telemetry
         usage = None if UsageFlag.ESTIMATED in settlement.flags else settlement.usage
         telemetry.requests(exchange.request.route_path, settlement.state.value).inc()

@@ -18,6 +18,8 @@ LOGGER: Final = logging.getLogger("prefixgate")
 _LOGGERS: Final = (LOGGER.name, "prefix_index", "backends", "billing")
 
 _TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_REGRET_BUCKETS_S = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_PREDICTION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _OVERHEAD_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1)
 
 
@@ -92,11 +94,11 @@ class Telemetry:
             "Caches taken for emptied, since too much was missing at once.",
             ["endpoint"],
         )
-        self._attempts_failed = Counter(
+        self.attempts_failed = _counter(
+            registry,
             "prefixgate_attempts_failed",
             "Attempts that failed before the first byte, by endpoint.",
             ["endpoint"],
-            registry=registry,
         )
         self._tokens = Counter(
             "prefixgate_tokens",
@@ -104,30 +106,43 @@ class Telemetry:
             ["endpoint", "kind"],
             registry=registry,
         )
-        self._unreported = Counter(
+        self.unreported = _counter(
+            registry,
             "prefixgate_cached_unreported",
             "Answers whose engine did not say how many prompt tokens were cached.",
             ["endpoint"],
-            registry=registry,
         )
-        self._token_count_mismatch = Counter(
+        self.token_count_mismatch = _counter(
+            registry,
             "prefixgate_token_count_mismatch",
             "Answers whose prompt token count differs from the gateway's own.",
             ["endpoint"],
-            registry=registry,
         )
-        self._ttft_s = Histogram(
+        self.ttft_s = _histogram(
+            registry,
             "prefixgate_time_to_first_token_seconds",
             "From the request's arrival to the first bytes of the answer.",
             ["endpoint"],
-            buckets=_TTFT_BUCKETS_S,
-            registry=registry,
+            _TTFT_BUCKETS_S,
         )
         self.overhead_s = Histogram(
             "prefixgate_decision_seconds",
             "From the request's arrival to its dispatch: parsing, tokens, index and decision.",
             buckets=_OVERHEAD_BUCKETS_S,
             registry=registry,
+        )
+        self.decision_regret_s = Histogram(
+            "prefixgate_decision_regret_seconds",
+            "Cost of the chosen endpoint in hindsight less the least of all, of requests whose prompt was computed.",
+            buckets=_REGRET_BUCKETS_S,
+            registry=registry,
+        )
+        self.ttft_prediction_error_s = _histogram(
+            registry,
+            "prefixgate_ttft_prediction_error_seconds",
+            "Time from dispatch to first token: what was predicted against what it was, by whether that was too long.",
+            ["kind"],
+            _PREDICTION_BUCKETS_S,
         )
         self.in_flight = Gauge("prefixgate_in_flight_requests", "Requests being served.", registry=registry)
         self.endpoint_healthy = Gauge(
@@ -175,11 +190,7 @@ class Telemetry:
         self.token_comparisons = lru_cache(maxsize=8192)(self._token_comparisons.labels)
         self.token_parity_ratio = lru_cache(maxsize=4096)(self._token_parity_ratio.labels)
         self.next_turns = lru_cache(maxsize=32)(self._next_turns.labels)
-        self.attempts_failed = lru_cache(maxsize=1024)(self._attempts_failed.labels)
         self.tokens = lru_cache(maxsize=8192)(self._tokens.labels)
-        self.unreported = lru_cache(maxsize=1024)(self._unreported.labels)
-        self.token_count_mismatch = lru_cache(maxsize=1024)(self._token_count_mismatch.labels)
-        self.ttft_s = lru_cache(maxsize=1024)(self._ttft_s.labels)
 
     def names(self) -> frozenset[str]:
         """The names of all metrics, as they stand in the exposition."""
@@ -193,6 +204,13 @@ class Telemetry:
 def _counter(registry: CollectorRegistry, name: str, what: str, labels: list[str]) -> Callable[..., Counter]:
     """The look-up of a counter's children, each of them kept."""
     return lru_cache(maxsize=8192)(Counter(name, what, labels, registry=registry).labels)
+
+
+def _histogram(
+    registry: CollectorRegistry, name: str, what: str, labels: list[str], buckets: tuple[float, ...]
+) -> Callable[..., Histogram]:
+    """The same of a histogram's."""
+    return lru_cache(maxsize=8192)(Histogram(name, what, labels, registry=registry, buckets=buckets).labels)
 
 
 class JsonLines(logging.Formatter):

@@ -51,8 +51,8 @@ ENGINE_CONTROL_HEADERS = frozenset(
 )
 """Header fields, in lower case, by which an engine would take over priority, rank, id or stickiness from a client."""
 
-ENGINE_CONTROL_HEADER_PREFIXES = (b"x-override-",)
-"""How further such header fields begin."""
+ENGINE_CONTROL_HEADER_PREFIXES = (b"x-override-", b"x-prefixgate-")
+"""How further such header fields begin, and those that are said to us."""
 
 ALTERING_FIELDS = (
     "chat_template",

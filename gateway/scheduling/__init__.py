@@ -4,6 +4,9 @@ from gateway.scheduling.choosers import Chooser, Question, chooser_of, observing
 from gateway.scheduling.cost import costs_s, expected_cached_tokens, terms_of
 from gateway.scheduling.decide import decide_by_cost
 from gateway.scheduling.expectation import Coverage, expectation
+from gateway.scheduling.explain import Shortened, shortened
+from gateway.scheduling.explain import as_json as decision_as_json
+from gateway.scheduling.hindsight import Evidence, Hindsight, hindsight, with_costs
 from gateway.scheduling.plain import at_random, in_turn, least_requests
 from gateway.scheduling.recent_work import RecentWork
 from gateway.scheduling.types import Candidate, Decision, Filtered, Terms
@@ -13,18 +16,25 @@ __all__ = [
     "Chooser",
     "Coverage",
     "Decision",
+    "Evidence",
     "Filtered",
+    "Hindsight",
     "Question",
     "RecentWork",
+    "Shortened",
     "Terms",
     "at_random",
     "chooser_of",
     "costs_s",
     "decide_by_cost",
+    "decision_as_json",
     "expectation",
     "expected_cached_tokens",
+    "hindsight",
     "in_turn",
     "least_requests",
     "observing",
+    "shortened",
     "terms_of",
+    "with_costs",
 ]

@@ -14,9 +14,10 @@ from typer.testing import CliRunner, Result
 
 from backends.reference.embedded import RunningEngine
 from backends.reference.model_files import ensure_model
+from gateway.admin_client import here
 from gateway.cli import cli
 from gateway.config import Listen
-from gateway.index_commands import _age, _bytes, _feeds, _here, _names, _totals
+from gateway.index_commands import _age, _bytes, _feeds, _names, _totals
 from prefix_index import Chain, Claim, EmbeddedServer, SharedIndex, SharedIndexOptions, connect
 from prefix_index.redis_wire import pool_keys
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway
@@ -106,7 +107,7 @@ def test_the_address_may_come_from_the_configuration_too(host: str, gateway: Run
 
 def test_addresses_of_all_kinds_are_made_into_urls(token_file: Path) -> None:
     hosts = ("127.0.0.1", "::", "fe80::1", "gpu-a")
-    assert [_here(Listen(host=host, port=81)) for host in hosts] == [
+    assert [here(Listen(host=host, port=81)) for host in hosts] == [
         *("http://127.0.0.1:81", "http://[::1]:81", "http://[fe80::1]:81", "http://gpu-a:81"),
     ]
     config = token_file.with_name("c.yaml")

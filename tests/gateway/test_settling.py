@@ -12,7 +12,9 @@ import pytest
 
 from backends import EndpointId, EndpointSnapshot, PerfModel
 from billing import Attempt, LedgerUnavailable, Settlement, SettlementState, UsageFlag
+from gateway.decision_log import DecisionLog
 from gateway.exchange import Clocks, Exchange
+from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook
 from gateway.receipts import Receipts, Sent
 from gateway.relay import PlainTee, StreamTee
@@ -88,7 +90,17 @@ async def test_a_receipt_below_what_was_expected_is_believed_only_where_the_toke
     telemetry, clocks = Telemetry(), Clocks()
     receipts = Receipts(index, telemetry, clocks.monotonic)
     settler = Settler(
-        SettlerParts(ledger, fleet, planner, ParityBook(telemetry), telemetry, clocks, receipts, lambda *_: None)
+        SettlerParts(
+            ledger,
+            fleet,
+            planner,
+            ParityBook(telemetry),
+            telemetry,
+            clocks,
+            receipts,
+            Outcomes(DecisionLog(), telemetry),
+            lambda *_: None,
+        )
     )
     settler.settle(
         answered(Plan(ours, source, exact=source is not TokenSource.BYTES), cached_tokens=BLOCK),
@@ -128,6 +140,7 @@ class Desk:
         )
         index = SharedIndex(None, pool="p", replica="r")
         parts.receipts = Receipts(index, parts.telemetry, parts.clocks.monotonic)
+        parts.outcomes = Outcomes(DecisionLog(), parts.telemetry)
         parts.parity = ParityBook(parts.telemetry)
         self.settler = Settler(parts)
 

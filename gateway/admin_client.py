@@ -1,0 +1,86 @@
+"""How a command asks the admin API of a running gateway: where it is, its token, and what its refusals mean.
+
+Exit codes: 1 where the gateway does not do it (it is away, or has no such thing), 2 where it cannot be asked (no token,
+or another one than its own).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import httpx
+import typer
+
+from gateway.config import ConfigInvalid, Listen, admin_token
+from gateway.terminal import read_config, refused
+
+_ANSWER_S = 120.0
+"""Patience with the gateway, which has 30 s for each shard of the index."""
+_LOOPBACKS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+
+Gateway = Annotated[
+    str | None,
+    typer.Option(
+        "--gateway", help="Base URL of a gateway; default: where the configuration's listens, on this machine."
+    ),
+]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="File with the admin token; default: admin_token_file of the configuration.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the gateway's answer as it is.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The gateway, and the token that it knows us by."""
+
+    url: str
+    token: str
+
+
+def asked(gateway: str | None, token_file: Path | None, path: Path | None) -> Asked:
+    """Whom to ask, by the options of a command, else by the configuration at `path`. Raises what `refused` makes."""
+    config = read_config(path, {} if token_file is None else {"admin_token_file": token_file})
+    try:
+        token = admin_token(config)
+    except ConfigInvalid as error:
+        raise refused(str(error)) from None
+    if token is None:
+        raise refused("no admin token: give --token-file FILE, or admin_token_file in the configuration")
+    return Asked(gateway or here(config.listen), token)
+
+
+def here(listen: Listen) -> str:
+    """Where a gateway of this configuration answers on its own machine."""
+    if not listen.port:
+        raise refused("listen.port is 0, a free one: give --gateway URL")
+    host = _LOOPBACKS.get(listen.host, listen.host)
+    return f"http://[{host}]:{listen.port}" if ":" in host else f"http://{host}:{listen.port}"
+
+
+def ask(method: str, path: str, query: Mapping[str, str], of: Asked) -> dict[str, Any]:
+    """What the gateway answers; raises what `refused` makes where that is a refusal, to end the command."""
+    gateway = of.url
+    url = gateway.rstrip("/") + path
+    try:
+        headers = {"authorization": f"Bearer {of.token}"}
+        answer = httpx.request(method, url, params=dict(query), headers=headers, timeout=_ANSWER_S)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise refused(f"no answer from {gateway}: {str(error) or type(error).__name__}", 1) from None
+    if answer.status_code == 401:
+        raise refused(f"{gateway} has another admin token")
+    try:
+        content = cast("dict[str, Any]", answer.json())
+    except ValueError:
+        content = {}
+    if answer.status_code != 200 or not content:
+        why = content.get("detail") or "there is no admin API: it needs admin_token_file, and a gateway of this version"
+        raise refused(f"{gateway} answers {answer.status_code}: {why}", 1)
+    return content
+
+
+def print_json(report: object) -> None:
+    """An answer of the gateway, as it is."""
+    typer.echo(json.dumps(report, indent=2))

@@ -1,0 +1,136 @@
+"""`prefixgate explain`: why a request went where it went, and what came of it, as a running gateway remembers it.
+
+The terms are printed as the gateway names them, so a gateway with another cost is explained by its own.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gateway.admin_client import AsJson, Gateway, TokenFile, ask, asked, print_json
+from gateway.terminal import ConfigFile, wide_console
+
+_CHOSEN = "->"
+_UNKNOWN = "-"
+
+Data = Mapping[str, Any]
+
+
+def explain(
+    request_id: Annotated[str, typer.Argument(help="The x-request-id of its answer, also in the log and the ledger.")],
+    gateway: Gateway = None,
+    token_file: TokenFile = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why a request went where it went: every endpoint's cost in seconds, term by term, and what came of it.
+
+    Exit 1 where the gateway has no such request among its last ones, or is away; 2 where it cannot be asked.
+    """
+    found = ask("GET", f"/admin/requests/{quote(request_id, safe='')}", {}, asked(gateway, token_file, config))
+    if as_json:
+        print_json(found)
+        return
+    tables = [table for table in (candidates(found), filtered(found), outcome(found)) if table.row_count]
+    console = wide_console(*tables)
+    for line in headline(found):
+        _say(console, line)
+    for table in tables:
+        console.print(table)
+    if found["outcome"] is None:
+        _say(console, "it is not settled yet")
+
+
+def headline(found: Data) -> Iterable[str]:
+    """The request, the choice and the reason, a line each."""
+    prompt = "unknown" if found["prompt_tokens"] is None else f"{found['prompt_tokens']:,}"
+    yield f"request {found['request_id']} of {found['tenant']}, {found['model']}, {found['opened_at']}"
+    yield f"prompt: {prompt} tokens ({found['token_source']}), {found['blocks']:,} blocks"
+    yield f"sent to {found['endpoint']}, {found['reason']}: {found['why']}"
+    if "observed" in found:
+        watched = found["observed"]
+        yield f"the policy that is only watched would have sent it to {watched['endpoint']}, {watched['reason']}"
+
+
+def candidates(found: Data) -> Table:
+    """Who could have been chosen, cheapest first; all in seconds and tokens."""
+    terms, facts = found["terms"], found["candidates"]
+    names = list(dict.fromkeys(name for one in terms.values() for name in one if _is_term(name)))
+    table = Table(
+        *("", "endpoint", "cost, s", *(f"{name.removesuffix('_s').replace('_', ' ')}, s" for name in names)),
+        *("matched, tokens", "survival", "on average", "expected", "queue, tokens", "KV use", "tokens/s"),
+    )
+    for endpoint in sorted(terms, key=lambda name: terms[name]["cost_s"]):
+        one, fact = terms[endpoint], facts[endpoint]
+        is_chosen = endpoint == found["endpoint"]
+        seconds = (one["cost_s"], *(one.get(name) for name in names))
+        cells = (
+            *(_CHOSEN if is_chosen else "", endpoint, *map(_seconds, seconds)),
+            *(_number(fact["matched_tokens"]), _survival(one, fact), _number(fact["cached_tokens"])),
+            *(_number(fact["expected_cached_tokens"]), _number(fact["queued_tokens"]), _percent(fact["kv_use"])),
+            _number(fact["speed"]["prefill_tokens_per_s"]),
+        )
+        table.add_row(*map(escape, cells), style="bold" if is_chosen else None)
+    others = found["others"]
+    if others["count"]:
+        table.caption = f"and {others['count']:,} more, from {others['least_cost_s']:.3f} s on"
+    return table
+
+
+def filtered(found: Data) -> Table:
+    """Who could not have been chosen, and why."""
+    words = found["filtered_why"]
+    table = Table("left out", "because", "")
+    for endpoint, why in found["filtered"].items():
+        table.add_row(*map(escape, (endpoint, why, words.get(why, ""))))
+    for why, count in found["filtered_others"].items():
+        table.add_row(*map(escape, (f"and {count:,} more", why, words.get(why, ""))))
+    return table
+
+
+def outcome(found: Data) -> Table:
+    """What came of it: as thought at the decision, and as it was."""
+    table = Table("what came of it", "thought", "was")
+    ended = found["outcome"]
+    if ended is None:
+        return table
+    table.add_row("state", "", escape(ended["state"]))
+    cached = (found["expected_cached_tokens"], ended["reported_cached_tokens"])
+    table.add_row("cached tokens", *map(_number, cached))
+    table.add_row("first token, s", _seconds(ended["predicted_ttft_s"]), _seconds(ended["ttft_s"]))
+    table.add_row("cost, s", _seconds(ended["predicted_cost_s"]), _seconds(ended["cost_s"]))
+    table.add_row("least cost of another, s", _seconds(ended["least_other_cost_s"]), "")
+    table.add_row("regret, s", "", _seconds(ended["regret_s"]))
+    return table
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _is_term(name: str) -> bool:
+    return name.endswith("_s") and name != "cost_s"
+
+
+def _survival(term: Data, fact: Data) -> str:
+    """How likely what it holds is still there; where nobody looked closer it was taken to be."""
+    if term["at_best"] and fact["matched_tokens"]:
+        return "at best"
+    return _percent(fact["survival"])
+
+
+def _seconds(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.3f}"
+
+
+def _number(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def _percent(share: float | None) -> str:
+    return _UNKNOWN if share is None else f"{100 * share:.0f} %"
