@@ -7,8 +7,9 @@
 Chains that share a prefix are side by side in that order, so neighbours tell all: O(log requests · log blocks).
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gateway.sim.types import SimRequest
@@ -16,17 +17,18 @@ from gateway.sim.types import SimRequest
 
 @dataclass(slots=True)
 class _Active:
+    """`words` are the chains of `chains` once more, as numbers of 8 bytes: quick to compare at any place."""
+
     chains: list[bytes] = field(default_factory=list)
+    words: list[memoryview] = field(default_factory=list)
     blocks: int = 0
 
-    def new_blocks(self, hashes: bytes, at: int) -> int:
+    def new_blocks(self, words: memoryview, at: int) -> int:
         """Blocks of a chain that no neighbour of place `at` shares."""
-        shared = 0
-        if at > 0:
-            shared = _common(self.chains[at - 1], hashes)
-        if at < len(self.chains):
-            shared = max(shared, _common(self.chains[at], hashes))
-        return len(hashes) // 8 - shared
+        shared = _common(self.words[at - 1], words) if at else 0
+        if at < len(self.words):
+            shared = max(shared, _common(self.words[at], words))
+        return len(words) - shared
 
 
 class ActiveBlocks:
@@ -35,11 +37,17 @@ class ActiveBlocks:
     def __init__(self) -> None:
         self._by_endpoint: defaultdict[int, _Active] = defaultdict(_Active)
 
-    def with_request(self, request: SimRequest, endpoint: int) -> int:
-        """Distinct blocks in use there if the request came too."""
-        active = self._by_endpoint[endpoint]
+    def with_request(self, request: SimRequest, endpoints: Iterable[int]) -> list[int]:
+        """Distinct blocks in use at each of these endpoints if the request came there too."""
         hashes = request.chain.hashes
-        return active.blocks + active.new_blocks(hashes, bisect_left(active.chains, hashes))
+        words = memoryview(hashes).cast("Q")
+        projected = []
+        for endpoint in endpoints:
+            active = self._by_endpoint[endpoint]
+            chains = active.chains
+            new = active.new_blocks(words, bisect_left(chains, hashes)) if chains else len(words)
+            projected.append(active.blocks + new)
+        return projected
 
     def blocks(self, endpoint: int) -> int:
         """Distinct blocks in use there."""
@@ -47,9 +55,11 @@ class ActiveBlocks:
 
     def sent(self, request: SimRequest, endpoint: int, now_s: float) -> None:
         """Its prompt is in use from dispatch on."""
-        active = self._by_endpoint[endpoint]
-        active.blocks = self.with_request(request, endpoint)
-        insort(active.chains, request.chain.hashes)
+        active, hashes = self._by_endpoint[endpoint], request.chain.hashes
+        at, words = bisect_left(active.chains, hashes), memoryview(hashes).cast("Q")
+        active.blocks += active.new_blocks(words, at)
+        active.chains.insert(at, hashes)
+        active.words.insert(at, words)
 
     def first_token(self, request: SimRequest, endpoint: int, now_s: float, cached_tokens: int) -> None:
         """Nothing: the answer needs the blocks of the prompt."""
@@ -59,24 +69,23 @@ class ActiveBlocks:
         active = self._by_endpoint[endpoint]
         at = bisect_left(active.chains, request.chain.hashes)
         del active.chains[at]
-        active.blocks -= active.new_blocks(request.chain.hashes, at)
+        active.blocks -= active.new_blocks(active.words.pop(at), at)
 
     def restarted(self, endpoint: int, now_s: float) -> None:
         """Nothing: what was lost is said to have ended, one by one."""
 
 
-def _common(left: bytes, right: bytes) -> int:
+def _common(left: memoryview, right: memoryview) -> int:
     """Leading blocks that two chains share; one hash equal means all before it."""
     high = min(len(left), len(right))
-    if left[:high] == right[:high]:
-        return high // 8
-    if left[:8] != right[:8]:
+    if not high or left[0] != right[0]:
         return 0
-    ours, theirs = memoryview(left).cast("Q"), memoryview(right).cast("Q")
-    low, high = 1, high // 8
+    if left[high - 1] == right[high - 1]:
+        return high
+    low = 1
     while high - low > 1:
         middle = (low + high) // 2
-        if ours[middle - 1] == theirs[middle - 1]:
+        if left[middle - 1] == right[middle - 1]:
             low = middle
         else:
             high = middle

@@ -23,14 +23,13 @@ class _CostInBlocks:
         self._outstanding.grow(len(view.endpoints))
         queues = self._outstanding.uncached_tokens
         chain, prompt, block_size = request.chain, request.prompt_tokens, request.chain.block_size
-        uncached: dict[int, int] = {}
-        costs = []
-        for endpoint in view.endpoints:
-            if endpoint.alive:
-                number = endpoint.number
-                uncached[number] = max(0, prompt - view.cached_blocks(number, chain) * block_size)
-                prefill_blocks = (queues[number] + uncached[number]) / block_size
-                costs.append((prefill_blocks + self._active.with_request(request, number), number))
+        living = [endpoint.number for endpoint in view.endpoints if endpoint.alive]
+        uncached = {n: max(0, prompt - view.cached_blocks(n, chain) * block_size) for n in living}
+        decode_blocks = self._active.with_request(request, living)
+        costs = [
+            ((queues[n] + uncached[n]) / block_size + blocks, n)
+            for n, blocks in zip(living, decode_blocks, strict=True)
+        ]
         chosen = least(costs, self._rng)
         self._outstanding.expect(request, uncached[chosen])
         return chosen

@@ -53,20 +53,16 @@ class _Endpoint:
 
 
 class Window:
-    """Prefill and answers of the last minutes, by endpoint: a memory of the policy."""
+    """Prefill of the last minutes, by endpoint, and `answer_tokens`, the mean of recent answers."""
 
     def __init__(self, perf: PerfModel) -> None:
         self.perf = perf
         self.endpoints: list[_Endpoint] = []
-        self.answers: deque[int] = deque([FIRST_ANSWER_TOKENS], RECENT_ANSWERS)
+        self.answer_tokens = float(FIRST_ANSWER_TOKENS)
+        self._answers: deque[int] = deque([FIRST_ANSWER_TOKENS], RECENT_ANSWERS)
         self._answers_tokens = FIRST_ANSWER_TOKENS
         self._expected: tuple[int, int] = (-1, 0)
         self._first_s: dict[tuple[int, int], float] = {}
-
-    @property
-    def answer_tokens(self) -> float:
-        """Mean of the answers that ended lately."""
-        return self._answers_tokens / len(self.answers)
 
     def grow(self, endpoints: int) -> None:
         """Know of so many endpoints."""
@@ -101,10 +97,11 @@ class Window:
         lately = self.endpoints[endpoint]
         lately.gaps_s.append((now_s - first_s) / (request.output_tokens - 1))
         lately.gap_s = median(lately.gaps_s)
-        if len(self.answers) == RECENT_ANSWERS:
-            self._answers_tokens -= self.answers[0]
-        self.answers.append(request.output_tokens)
+        if len(self._answers) == RECENT_ANSWERS:
+            self._answers_tokens -= self._answers[0]
+        self._answers.append(request.output_tokens)
         self._answers_tokens += request.output_tokens
+        self.answer_tokens = self._answers_tokens / len(self._answers)
 
     def restarted(self, endpoint: int, now_s: float) -> None:
         """Nothing: nobody told."""
@@ -137,10 +134,9 @@ class _ExploitOrExplore:
         window = self._window
         lately = window.endpoints[number]
         lately.slide(now_s)
-        answers_s = self._outstanding.requests[number] * window.answer_tokens * lately.gap_s
+        cost_s = lately.prefill_s + self._outstanding.requests[number] * window.answer_tokens * lately.gap_s
         pushed_out = min(uncached, lately.computed_tokens + uncached - self._capacity_tokens)
-        eviction_s = window.perf.prefill_s(pushed_out, prompt) if pushed_out > 0 else 0.0
-        return lately.prefill_s + answers_s + eviction_s
+        return cost_s + window.perf.prefill_s(pushed_out, prompt) if pushed_out > 0 else cost_s
 
 
 def preble_e2(args: PolicyArgs) -> Composed:

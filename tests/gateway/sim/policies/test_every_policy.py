@@ -86,7 +86,7 @@ class Story:
 def test_it_chooses_somebody_alive_and_the_same_again_for_a_seed(build: Build, seed: int) -> None:
     stories = [Story(build(PolicyArgs(3, seed=seed, capacity_tokens=160)), seed) for _ in range(2)]
     for story in stories:
-        story.run(60)
+        story.run(30)
     assert stories[0].chosen == stories[1].chosen
 
 
@@ -95,7 +95,7 @@ def test_it_chooses_somebody_alive_and_the_same_again_for_a_seed(build: Build, s
 def test_when_all_have_ended_nothing_is_outstanding(build: Build, seed: int) -> None:
     policy = build(PolicyArgs(3, seed=seed, capacity_tokens=160))
     story = Story(policy, seed)
-    story.run(40)
+    story.run(20)
     assert isinstance(policy, Composed)
     for memory in policy.memories:
         if isinstance(memory, Outstanding):

@@ -14,7 +14,7 @@ ARGS = PolicyArgs(endpoints=2)
 def test_bounded_load_keeps_a_key_together_until_it_is_a_quarter_above_the_mean() -> None:
     policy, view = by_name["chwbl"](PolicyArgs(4)), fleet(4)
     homes = [send(policy, request(number, "ab"), view) for number in range(8)]
-    # the k-th goes where load + 1 <= 1.25 · k / 4. Second and third: 0.63 and 0.94, room for nobody, so home takes them;
+    # the k-th goes where load + 1 <= 1.25 · k / 4. Second and third: 0.63 and 0.94, room for nobody, so home's;
     # fourth to sixth: 1.25, 1.56, 1.88, so the idle on the ring; seventh and eighth: 2.19 and 2.5, so those with one
     home, second, third, fourth = dict.fromkeys(homes)
     assert homes == [home, home, home, second, third, fourth, second, third]

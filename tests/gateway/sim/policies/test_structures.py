@@ -58,7 +58,8 @@ def test_distinct_blocks_in_use(texts: list[str], data: st.DataObject) -> None:
     for each in data.draw(st.permutations(on)):
         assert active.blocks(1) == len(_prefixes(in_use.values()))
         wanted = data.draw(names)
-        assert active.with_request(request(99, wanted), 1) == len(_prefixes([*in_use.values(), wanted]))
+        expected = [len(_prefixes([*in_use.values(), wanted])), len(wanted)]
+        assert active.with_request(request(99, wanted), [1, 0]) == expected
         del in_use[each.number]
         active.ended(each, 1, 0.0)
     assert active.blocks(1) == active.blocks(0) == 0
