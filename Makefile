@@ -32,8 +32,9 @@ $(VENV)/installed: pyproject.toml
 demo: $(VENV)/installed ## two real engines, three tenants, the same work twice: round robin, then prefix-aware
 	$(BIN)/prefixgate demo $(DEMO_ARGS)
 
+# Compiled modules are kept, also where the environment would have none: else every process compiles them again.
 test: check ## lint, types, import contracts and the whole suite
-	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-engines: $(VENV)/installed ## vLLM and llama.cpp behind the gateway, on the CPU; installs them (16 minutes, 4 GB)
 	TORCH_INDEX=$(TORCH_INDEX) PYTHON=$(PYTHON) bash tests/engines/install.sh $(ENGINES_DIR) vllm

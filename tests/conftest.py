@@ -4,9 +4,32 @@ HYPOTHESIS_PROFILE=thorough tries ten times as many examples, where a test does 
 """
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+from tokenizers import Tokenizer
+
+from prefix_index import tokens
+from prefix_index.byte_pairs import BytePairs, byte_pairs
 
 settings.register_profile("prefixgate", deadline=None, max_examples=60)
 settings.register_profile("thorough", deadline=None, max_examples=600)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "prefixgate"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _each_tokenizer_is_proved_once() -> Iterator[None]:
+    """What the bytes of a file say is proved once a process, which takes half a second, and not once a gateway."""
+    proved: dict[bytes, BytePairs | None] = {}
+
+    def once(data: bytes, inner: Tokenizer) -> BytePairs | None:
+        if data not in proved:
+            if len(proved) == 8:
+                proved.clear()
+            proved[data] = byte_pairs(data, inner)
+        return proved[data]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "byte_pairs", once)
+        yield
