@@ -2,10 +2,12 @@
 
 from backends.simulated.engine import SimulatedEngine
 from backends.simulated.kv_cache import CacheListener, KvCache
+from backends.simulated.presets import PRESETS
 from backends.simulated.requests import LoadSample, Work
 from backends.simulated.types import Dropped, EngineEvent, EngineSpec, Finished, FirstToken, Job, Role
 
 __all__ = [
+    "PRESETS",
     "CacheListener",
     "Dropped",
     "EngineEvent",

@@ -218,6 +218,8 @@ class SimulatedEngine:
         if self._waiting and not preempted:
             self._admit(chunks, budget, now_s)
         self._stride = self._stride_of(chunks, now_s)
+        if preempted and self._stride is not None and self._stride.steps:
+            self._stride.steps = 1  # who waits gets another chance
 
     def _stride_of(self, chunks: list[Chunk], now_s: float) -> Stride | None:
         perf, decoding = self.spec.perf, self._decoding
@@ -262,14 +264,14 @@ class SimulatedEngine:
         decode_only = self.spec.role is Role.DECODE
         while self._waiting and budget > 0 and len(self._running) < self._max_running:
             one = self._waiting[0]
-            known = one.job.prompt_tokens + one.written - decode_only
-            most = min(len(one.names), (one.job.prompt_tokens + one.written - 1) // self.spec.block_size)
-            held = cache.find(one.names, most)
-            total = self._blocks_for(known)
-            if total - held.device > cache.free_blocks - cache.free_among(one.names, held.device):
+            tokens = one.job.prompt_tokens + one.written
+            known = tokens - decode_only
+            held = cache.find(one.names, min(len(one.names), (tokens - 1) // self.spec.block_size))
+            free = cache.free_blocks - cache.free_among(one.names, held.device)
+            if self._blocks_for(tokens) - held.device > free:
                 return
             self._waiting.popleft()
-            cache.take(one.names, held, total)
+            cache.take(one.names, held, self._blocks_for(known))
             self._admissions += 1
             one.order = self._admissions
             one.known = known

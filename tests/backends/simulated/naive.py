@@ -180,7 +180,7 @@ class NaiveEngine:
             device, host = self.cache.found(one.chain[: (tokens - 1) // size])
             total = self.blocks_for(known)
             free_found = sum(1 for name in one.chain[:device] if not self.cache.pins[name])
-            if total - device > self.cache.free_blocks - free_found:
+            if self.blocks_for(tokens) - device > self.cache.free_blocks - free_found:
                 return
             self.waiting.pop(0)
             self.running.append(one)
