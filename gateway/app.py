@@ -300,7 +300,7 @@ def _pipeline_options(config: Config) -> PipelineOptions:
         deadlines=Deadlines(connect_s=limits.connect_s, first_byte_s=limits.first_byte_s, idle_s=limits.idle_s),
         choose=chooser_for(config.scheduling),
         inject_salt=config.isolation == "salt",
-        chain_tokens=None if config.ledger.keep_chains == "off" else config.ledger.keep_chains,
+        chain_tokens=config.ledger.chain_tokens,
     )
 
 

@@ -191,8 +191,8 @@ class Ledger(_Section):
     sync: Literal["normal", "disk"] = Field(
         "normal", description="`normal` survives the death of the gateway, `disk` also a power loss."
     )
-    keep_chains: Literal["off"] | Annotated[int, Field(ge=16)] = Field(
-        "off", description="Tokens a hash of the chains of prompts kept for replays, such as 256; `off` keeps none."
+    chain_tokens: Annotated[int, Field(ge=16)] | None = Field(
+        None, description="Keep a hash for each so many tokens of a prompt, such as 256, for replays; default: none."
     )
 
 

@@ -49,6 +49,7 @@ def test_lists_and_maps_come_from_the_environment_as_json() -> None:
         ("listen: {prt: 1}", r"listen\.prt"),
         ("listen: {port: 70000}", r"listen\.port"),
         ("scheduling: {policy: luck}", r"scheduling\.policy"),
+        ("ledger: {chain_tokens: 8}", r"^ledger\.chain_tokens: Input should be greater than or equal to 16$"),
         ("backends: [{url: 'http://a'}, {url: 'http://a'}]", "two backends"),
         (
             "backends: [{url: 'http://a', kv_events: {url: 'tcp://e:1'}}, "

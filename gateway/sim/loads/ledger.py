@@ -4,7 +4,7 @@
                   |                                          `--> Recorded, what was measured of those requests
                   `--> LeftOut, what cannot be replayed and why
 
-The ledger keeps a hash for so many tokens of a prompt (`ledger.keep_chains`). Where that was changed within the period,
+The ledger keeps a hash for so many tokens of a prompt (`ledger.chain_tokens`). Where that was changed within the period,
 finer chains are read in the coarser blocks, as long as these are multiples. A pool is of one model, so each model as
 clients name it is a load of its own; so is each adapter.
 """

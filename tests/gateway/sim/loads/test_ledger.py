@@ -102,7 +102,7 @@ async def test_what_was_sent_comes_back_with_its_times_lengths_and_shared_beginn
     rng = random.Random(7)
     sent = [(rng.choice(["acme", "globex"]), ids) for ids in tree_of_prompts(rng, 60)]
     async with scripted_engine(keeps_alive) as one, scripted_engine(keeps_alive) as two:
-        gateway = await start(start_gateway, one.url, two.url, keys_file=keys, ledger__keep_chains=STEP)
+        gateway = await start(start_gateway, one.url, two.url, keys_file=keys, ledger__chain_tokens=STEP)
         for tenant, ids in sent:
             body = {"model": "m", "prompt": ids, "max_tokens": OUTPUT_TOKENS}
             headers = {"authorization": f"Bearer {made[tenant][0]}"}
