@@ -43,12 +43,17 @@ class Server:
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports that nobody uses at present."""
+    """Ports that nobody uses, and that for a minute only who asks for one of them by its number is given.
+
+    Tests run in several processes, so a port that is merely free would soon be another's. A connection to each of these
+    has just ended: until it is forgotten the kernel leaves the port out when it chooses, for a listener or a client.
+    """
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
+        for listener in listeners:
+            with socket.create_connection(listener.getsockname()):
+                listener.accept()[0].close()  # first: the side that does keeps the port in mind
+        return [listener.getsockname()[1] for listener in listeners]
 
 
 @asynccontextmanager
