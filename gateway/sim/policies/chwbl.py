@@ -12,6 +12,7 @@ are two readings: `chwbl` hashes the blocks of the prompt's first 100 characters
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from math import inf
 
 from xxhash import xxh64_intdigest
 
@@ -50,20 +51,11 @@ class _Ring:
         self._owners = [owner for _, owner in places]
         self._known = len(endpoints)
 
-    def first(self, key: int, fits: Callable[[int], bool]) -> int | None:
-        """The first owner after `key` that fits; each is asked once."""
+    def first(self, key: int, fits: Callable[[int], bool]) -> int:
+        """The first owner after `key` that fits; one must. O(places passed)."""
         owners, at = self._owners, bisect_left(self._hashes, key)
-        asked: set[int] = set()
-        for step in range(len(owners)):
-            owner = owners[(at + step) % len(owners)]
-            if owner in asked:
-                continue
-            if fits(owner):
-                return owner
-            asked.add(owner)
-            if len(asked) == self._known:
-                break
-        return None
+        places = len(owners)
+        return next(owner for step in range(places) if fits(owner := owners[(at + step) % places]))
 
 
 class _BoundedLoadRule:
@@ -77,17 +69,14 @@ class _BoundedLoadRule:
         key = self._key(request)
         loads = [endpoint.in_flight for endpoint in endpoints if endpoint.alive]
         total = sum(loads)
-        # With nothing in flight anybody has room.
-        most = LOAD_FACTOR * (total + 1) / len(loads) if total else 1.0
+        most = LOAD_FACTOR * (total + 1) / len(loads)
+        if not total or min(loads) + 1 > most:
+            most = inf  # with nothing in flight anybody has room; where nobody has, the first takes it
 
         def has_room(number: int) -> bool:
             return endpoints[number].alive and endpoints[number].in_flight + 1 <= most
 
-        chosen = self._ring.first(key, has_room) if min(loads) + 1 <= most else None
-        if chosen is None:
-            chosen = self._ring.first(key, lambda number: endpoints[number].alive)
-        assert chosen is not None, "somebody is alive"
-        return chosen
+        return self._ring.first(key, has_room)
 
     def _key(self, request: SimRequest) -> int:
         if self._by_session and request.session:

@@ -62,10 +62,6 @@ class Approximate:
         found = self._index.match(chain).blocks
         return [found.get(number, 0) for number in range(len(view.endpoints))]
 
-    def blocks_of(self, endpoint: int) -> int:
-        """How many blocks the endpoint is believed to have. O(1)."""
-        return self._index.blocks_of(endpoint)
-
     def sent(self, request: SimRequest, endpoint: int, now_s: float) -> None:
         """It will have that prompt."""
         self._index.observe(endpoint, self.looked_at(request.chain))

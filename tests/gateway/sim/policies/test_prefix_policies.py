@@ -6,6 +6,7 @@ import pytest
 
 from backends.perf import PerfModel
 from gateway.sim.policies import PolicyArgs, by_name
+from gateway.sim.policies.preble_e2 import Window
 from tests.gateway.sim.policies.fleet import BLOCK_SIZE, chain, compute, end, fleet, request, send, serve
 
 ARGS = PolicyArgs(endpoints=2)
@@ -246,3 +247,24 @@ def test_preble_spares_what_was_used_lately() -> None:
     assert serve(policy, request(2, "pq"), view) == 1
     # 1.5 more: on 0 load 3 + min(1.5, 0.5) = 3.5; on 1 load 3.5 + min(1.5, 3.5 + 1.5 − 4 = 1) = 4.5
     assert policy.choose(request(3, "r", tail_tokens=8), view) == 0
+
+
+def test_preble_goes_by_the_last_two_hundred_answers() -> None:
+    window = Window(PERF)
+    window.grow(1)
+    lengths = [11] * 100 + [31] * 200
+    for number, output in enumerate(lengths):
+        answered = request(number, output=output)
+        window.first_token(answered, 0, 0.0, 0)
+        window.ended(answered, 0, 3.0)
+    assert window.answer_tokens == 31
+    assert window.endpoints[0].gap_s == pytest.approx(0.1)  # 3 s for 30 gaps
+
+
+def test_preble_learns_nothing_from_a_single_token_or_from_what_never_began() -> None:
+    window = Window(PERF)
+    window.grow(1)
+    window.first_token(request(0, output=1), 0, 0.0, 0)
+    window.ended(request(0, output=1), 0, 9.0)
+    window.ended(request(1, output=100), 0, 9.0)
+    assert (window.answer_tokens, window.endpoints[0].gap_s) == (45, 0.15)

@@ -23,15 +23,9 @@ def test_random_finds_the_one_endpoint_that_lives() -> None:
 
 
 def test_another_seed_throws_otherwise() -> None:
-    view = fleet(8)
-    first, second = (
-        [by_name["random"](PolicyArgs(8, seed)).choose(request(n), view) for n in range(20)] for seed in (1, 2)
-    )
-    assert len(first) == len(second) == 20
-    policies = [by_name["random"](PolicyArgs(8, seed)) for seed in (1, 2)]
-    assert [policies[0].choose(request(n), view) for n in range(20)] != [
-        policies[1].choose(request(n), view) for n in range(20)
-    ]
+    view, policies = fleet(8), [by_name["random"](PolicyArgs(8, seed)) for seed in (1, 2)]
+    first, second = ([policy.choose(request(n), view) for n in range(20)] for policy in policies)
+    assert first != second
 
 
 def test_round_robin_goes_in_turn_past_the_dead_and_on_to_those_that_join() -> None:
