@@ -59,7 +59,7 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
 
     _describe(app)
 
-    @app.get("/admin/requests/{request_id}")
+    @app.get("/admin/requests/{request_id:path}")
     async def decision(request_id: str) -> dict[str, object]:
         """Why a request went where it went, term by term in seconds, and what came of it once it is settled."""
         found = decisions.find(request_id)

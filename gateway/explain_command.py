@@ -36,7 +36,7 @@ def explain(
     if as_json:
         print_json(found)
         return
-    tables = [table for table in (candidates(found), filtered(found), outcome(found)) if table.row_count]
+    tables = [table for table in (costs(found), knowledge(found), filtered(found), outcome(found)) if table.row_count]
     console = wide_console(*tables)
     for line in headline(found):
         _say(console, line)
@@ -57,28 +57,37 @@ def headline(found: Data) -> Iterable[str]:
         yield f"the policy that is only watched would have sent it to {watched['endpoint']}, {watched['reason']}"
 
 
-def candidates(found: Data) -> Table:
-    """Who could have been chosen, cheapest first; all in seconds and tokens."""
-    terms, facts = found["terms"], found["candidates"]
+def costs(found: Data) -> Table:
+    """Who could have been chosen and what it would have cost, term by term; cheapest first."""
+    terms = found["terms"]
     names = list(dict.fromkeys(name for one in terms.values() for name in one if _is_term(name)))
-    table = Table(
-        *("", "endpoint", "cost, s", *(f"{name.removesuffix('_s').replace('_', ' ')}, s" for name in names)),
-        *("matched, tokens", "survival", "on average", "expected", "queue, tokens", "KV use", "tokens/s"),
-    )
-    for endpoint in sorted(terms, key=lambda name: terms[name]["cost_s"]):
-        one, fact = terms[endpoint], facts[endpoint]
-        is_chosen = endpoint == found["endpoint"]
-        seconds = (one["cost_s"], *(one.get(name) for name in names))
-        cells = (
-            *(_CHOSEN if is_chosen else "", endpoint, *map(_seconds, seconds)),
-            *(_number(fact["matched_tokens"]), _survival(one, fact), _number(fact["cached_tokens"])),
-            *(_number(fact["expected_cached_tokens"]), _number(fact["queued_tokens"]), _percent(fact["kv_use"])),
-            _number(fact["speed"]["prefill_tokens_per_s"]),
-        )
-        table.add_row(*map(escape, cells), style="bold" if is_chosen else None)
+    words = (name.removesuffix("_s").replace("_", " ") for name in names)
+    table = Table("", "seconds at", "cost", *words)
+    for endpoint in _cheapest_first(found):
+        one, is_chosen = terms[endpoint], endpoint == found["endpoint"]
+        cells = (_CHOSEN if is_chosen else "", endpoint, _seconds(one["cost_s"]))
+        seconds = (_seconds(one.get(name)) for name in names)
+        table.add_row(*map(escape, cells), *seconds, style="bold" if is_chosen else None)
     others = found["others"]
     if others["count"]:
         table.caption = f"and {others['count']:,} more, from {others['least_cost_s']:.3f} s on"
+    return table
+
+
+def knowledge(found: Data) -> Table:
+    """What the terms were computed from, in tokens."""
+    table = Table(
+        *("tokens at", "matched", "survival", "on average", "expected"),
+        *("queue", "lately", "KV use", "tokens/s"),
+    )
+    for endpoint in _cheapest_first(found):
+        fact = found["candidates"][endpoint]
+        table.add_row(
+            *(escape(endpoint), _number(fact["matched_tokens"]), _survival(found["terms"][endpoint], fact)),
+            *map(_number, (fact["cached_tokens"], fact["expected_cached_tokens"], fact["queued_tokens"])),
+            *(_number(fact["recent_tokens"]), _percent(fact["kv_use"])),
+            _number(fact["speed"]["prefill_tokens_per_s"]),
+        )
     return table
 
 
@@ -111,6 +120,11 @@ def outcome(found: Data) -> Table:
 
 def _say(console: Console, line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _cheapest_first(found: Data) -> list[str]:
+    terms = found["terms"]
+    return sorted(terms, key=lambda name: terms[name]["cost_s"])
 
 
 def _is_term(name: str) -> bool:
