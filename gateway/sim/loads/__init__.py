@@ -35,24 +35,25 @@ def _of_kind(kind: Kind) -> Callable[[int], Workload]:
     return lambda seed: from_catalogue(kind, seed)
 
 
+_BUILT_IN: dict[str, Callable[[int], Workload]] = {
+    "no-sharing": no_sharing,
+    "hot-prefix": hot_prefix,
+    "bursts": bursts,
+    "llm-d-73": llm_d_73,
+    "llm-d-37": llm_d_37,
+    "sglang-shared-prefix": sglang,
+    "sglang-21199": sglang_21199,
+    "sglang-31170": sglang_31170,
+    "multi-round": lambda seed: multi_round(),
+    "mooncake-toolagent": toolagent,
+    "bailian-chat": bailian_chat,
+    "bailian-programs": bailian_programs,
+    "inference-day": inference_day,
+    "coding-study": coding_study,
+}
+
 by_name: Mapping[str, Callable[[int], Workload]] = MappingProxyType(
-    {
-        "no-sharing": no_sharing,
-        "hot-prefix": hot_prefix,
-        "bursts": bursts,
-        "llm-d-73": llm_d_73,
-        "llm-d-37": llm_d_37,
-        "sglang-shared-prefix": sglang,
-        "sglang-21199": sglang_21199,
-        "sglang-31170": sglang_31170,
-        "multi-round": lambda seed: multi_round(),
-        "mooncake-toolagent": toolagent,
-        "bailian-chat": bailian_chat,
-        "bailian-programs": bailian_programs,
-        "inference-day": inference_day,
-        "coding-study": coding_study,
-    }
-    | {kind.name: _of_kind(kind) for kind in CATALOGUE}
+    _BUILT_IN | {kind.name: _of_kind(kind) for kind in CATALOGUE}
 )
 """The generators by the names that a command line takes; each makes its load from a seed."""
 

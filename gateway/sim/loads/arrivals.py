@@ -128,10 +128,12 @@ def _gamma(dice: Random, shape: float, scale_s: float) -> Iterator[float]:
 def _climb(stages: Sequence[Stage], dice: Random | None) -> Iterator[float]:
     begin = 0.0
     for rate_per_s, seconds in stages:
-        at, end = begin, begin + seconds
+        end = begin + seconds
         if rate_per_s > 0:
-            at += 0.0 if dice is None else dice.expovariate(rate_per_s)
-            while at < end:
-                yield at
-                at += 1 / rate_per_s if dice is None else dice.expovariate(rate_per_s)
+            # Evenly: by number, as a sum of gaps would drift and let in one more.
+            gaps = (n / rate_per_s for n in count()) if dice is None else accumulate(_exponential(dice, rate_per_s))
+            for gap in gaps:
+                if begin + gap >= end:
+                    break
+                yield begin + gap
         begin = end

@@ -22,7 +22,6 @@ from gateway.sim.loads.names import Names, require
 from gateway.sim.types import SimRequest, Workload
 from prefix_index import HASH_BYTES, Chain
 
-
 PEOPLE_SYSTEM = by_mean(500, 300)
 PEOPLE_INPUTS = by_mean(500, 700)
 PEOPLE_OUTPUTS = by_mean(350, 300)
@@ -75,13 +74,13 @@ PROGRAMS_OUTPUTS = by_mean(200, 200)
 @dataclass(frozen=True, slots=True)
 class Programs:
     """Lengths in tokens, times in seconds. Client k has a share like 1 / (k + 1) ** `skew`; it sends bursts of `burst`
-    requests on average with gaps of `gap_s`; `head_share` of its prompts is always the same, but for the `headless` ones."""
+    requests on average, `gap_s` apart; `head_share` of its prompts is always the same, not in `headless` ones."""
 
     requests: int = 20_000
     rate_per_s: float = 5.0
     clients: int = 300
     skew: float = 1.0
-    burst: float = 5.0
+    burst: float = 3.0
     gap_s: float = 2.0
     head_share: float = 0.6
     headless: float = 0.08

@@ -18,8 +18,7 @@ from gateway.sim.loads.merging import Conversation, in_order_of_time
 from gateway.sim.loads.names import Names, require
 from gateway.sim.types import SimRequest, Workload
 
-
-CODING_STUDY_FIRST = by_p90(30_000, 300_000, 1, 600_000)
+CODING_STUDY_FIRST = by_p90(15_000, 300_000, 1, 600_000)
 CODING_STUDY_TURNS = by_p90(107, 354, 1, 2_000)
 CODING_STUDY_MORE = by_p90(632, 3_735)
 CODING_STUDY_OUTPUTS = by_p90(317, 1_705, 1, 32_000)

@@ -3,7 +3,7 @@
     [ 32,000 of all ][ 10,000 of one of 100 groups ][ session's own ]  answer  [ more ]  answer  [ more ] ...
 
 A session ends after its turns, or where its context would pass 200,000 tokens. Groups are drawn by Zipf's law (0.6).
-A pause is an agent's (70 %, 5 s on average) or a human's (30 %, 30 s); both are skewed: half of all are below 2 s.
+A pause is an agent's (70 %, 5 s on average) or a human's (30 %, 30 s); both are skewed: half of all are below 2.5 s.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,11 @@ from gateway.sim.loads.merging import Conversation, in_order_of_time
 from gateway.sim.loads.names import Names, require
 from gateway.sim.types import SimRequest, Workload
 
-
 INFERENCE_DAY_OWN = by_median(5_000, 15_000, 1, 98_000)
 INFERENCE_DAY_MORE = by_median(3_883, 5_758)
 INFERENCE_DAY_OUTPUTS = by_median(786, 991)
-INFERENCE_DAY_AGENTIC_MS = by_mean(5_000, 20_600, 1, 90_000)
-INFERENCE_DAY_HUMAN_MS = by_mean(30_000, 123_700, 1, 90_000)
+INFERENCE_DAY_AGENTIC_MS = by_mean(5_000, 11_400, 1, 90_000)
+INFERENCE_DAY_HUMAN_MS = by_mean(30_000, 219_600, 1, 90_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class InferenceDay:
     own: Draw = INFERENCE_DAY_OWN
     more: Draw = INFERENCE_DAY_MORE
     outputs: Draw = INFERENCE_DAY_OUTPUTS
-    turns: float = 13.0
+    turns: float = 12.8
     turn_shape: float = 2.2
     context_tokens: int = 200_000
     agentic_share: float = 0.7
