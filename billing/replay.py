@@ -10,16 +10,21 @@ replayed; the groups count the others. The file is only read. What was settled a
 reading, so that each sees the same, though a gateway writes meanwhile: of the instant of `as_of` itself alone, rows may
 still be missing that are on their way to the disk.
 
-Costs: O(requests in the period) a reading, in SQLite; `past_requests` holds one page of them, `recorded` 8 bytes each.
+Each gateway process has a ledger of its own, so a period is read from any number of files, merged by time.
+
+Costs: O(requests in the period) a reading, in SQLite; `past_requests` holds one page of each file, `recorded` 8 bytes a
+request.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
+from heapq import merge
 from itertools import chain
 from math import ceil
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +44,9 @@ _measured = _prompt_tokens.is_not(None) & _s.output_tokens.is_not(None)
 
 @dataclass(frozen=True, slots=True)
 class LedgerPeriod:
-    """Requests opened in [start, end) as the ledger at `path` knew them at `as_of`, of one tenant or all."""
+    """Requests opened in [start, end) as the ledgers at `paths` knew them at `as_of`, of one tenant or all."""
 
-    path: Path
+    paths: tuple[Path, ...]
     start: datetime
     end: datetime
     as_of: datetime
@@ -109,8 +114,17 @@ class Recorded:
 
 def groups_of(period: LedgerPeriod) -> tuple[Group, ...]:
     """All requests of a period, counted by what can be done with them. Raises `LedgerUnavailable`, `PeriodInvalid`."""
+    found: dict[tuple[object, ...], Group] = {}
+    for group in (group for path in period.paths for group in _groups_in(path, period)):
+        key = (group.model, group.state, group.block_tokens, group.measured, group.currency)
+        found[key] = found[key].plus(group) if key in found else group
+    return tuple(found.values())
+
+
+def _groups_in(path: Path, period: LedgerPeriod) -> list[Group]:
+    """Several may differ in flags alone."""
     chosen = opened_in(period.start, period.end, period.tenant)
-    with snapshot(period.path) as connection:
+    with snapshot(path) as connection:
         source, block_tokens, _ = _source(connection, period)
         keys = (
             requests.c.model,
@@ -122,9 +136,8 @@ def groups_of(period: LedgerPeriod) -> tuple[Group, ...]:
         )
         first = func.min(requests.c.opened_at_us).label("first_us")
         rows = connection.execute(sums(keys, source, chosen).add_columns(first)).mappings().all()
-    found: dict[tuple[object, ...], Group] = {}
-    for row in rows:
-        group = Group(
+    return [
+        Group(
             model=row["model"],
             state=row["state"] or IN_FLIGHT,
             block_tokens=row["block_tokens"],
@@ -133,17 +146,23 @@ def groups_of(period: LedgerPeriod) -> tuple[Group, ...]:
             first_us=row["first_us"],
             tally=tally_of(row),
         )
-        key = (group.model, group.state, group.block_tokens, group.measured, group.currency)
-        found[key] = found[key].plus(group) if key in found else group
-    return tuple(found.values())
+        for row in rows
+    ]
 
 
-def past_requests(period: LedgerPeriod, model: str, block_tokens: Iterable[int]) -> Iterator[PastRequest]:
+def past_requests(period: LedgerPeriod, model: str, block_tokens: Collection[int]) -> Iterator[PastRequest]:
     """Those of a model that can be replayed, by time of opening, whose chain has blocks of one of these sizes.
 
-    Lazy: the file is open, and held on one snapshot, until the iterator ends or is closed.
+    Lazy: the files are open, and held on one snapshot each, until the iterator ends or is closed.
     """
-    with snapshot(period.path) as connection:
+    readings = [_past_requests_in(path, period, model, block_tokens) for path in period.paths]
+    return readings[0] if len(readings) == 1 else merge(*readings, key=attrgetter("opened_at_us"))
+
+
+def _past_requests_in(
+    path: Path, period: LedgerPeriod, model: str, block_tokens: Collection[int]
+) -> Iterator[PastRequest]:
+    with snapshot(path) as connection:
         source, sizes, hashes = _source(connection, period)
         columns = (requests.c.opened_at_us, requests.c.tenant_id, _prompt_tokens, _s.output_tokens, sizes, hashes)
         chosen = _replayable(period, model, sizes, block_tokens)
@@ -161,7 +180,9 @@ def recorded(period: LedgerPeriod, model: str, groups: Iterable[Group]) -> Recor
     total = reduce(Tally.plus, (group.tally for group in groups))
     currencies = {group.currency for group in groups if group.tally.charged_pico is not None}
     currency = currencies.pop() if len(currencies) == 1 else None
-    times_s = _first_token_times(period, model, {group.block_tokens for group in groups if group.block_tokens})
+    sizes = {group.block_tokens for group in groups if group.block_tokens}
+    times_s = array("d", chain.from_iterable(_first_token_times(path, period, model, sizes) for path in period.paths))
+    times_s = array("d", sorted(times_s))
     return Recorded(
         requests=total.requests,
         prompt_tokens=total.prompt_tokens,
@@ -177,13 +198,12 @@ def recorded(period: LedgerPeriod, model: str, groups: Iterable[Group]) -> Recor
     )
 
 
-def _first_token_times(period: LedgerPeriod, model: str, block_tokens: Iterable[int]) -> "array[float]":
-    """In seconds, the shortest first."""
-    with snapshot(period.path) as connection:
+def _first_token_times(path: Path, period: LedgerPeriod, model: str, block_tokens: Collection[int]) -> Iterator[float]:
+    """In seconds, of those that were streamed."""
+    with snapshot(path) as connection:
         source, sizes, _ = _source(connection, period)
         chosen = [*_replayable(period, model, sizes, block_tokens), requests.c.stream, _s.ttft_s.is_not(None)]
-        rows = _streamed(connection, select(_s.ttft_s).select_from(source).where(*chosen))
-        return array("d", sorted(array("d", chain.from_iterable(rows))))
+        yield from chain.from_iterable(_streamed(connection, select(_s.ttft_s).select_from(source).where(*chosen)))
 
 
 def _ranked(times_s: "array[float]", percent: int) -> float | None:
@@ -206,7 +226,7 @@ def _source(connection: Connection, period: LedgerPeriod) -> tuple[Any, ColumnEl
 
 
 def _replayable(
-    period: LedgerPeriod, model: str, sizes: ColumnElement[Any], block_tokens: Iterable[int]
+    period: LedgerPeriod, model: str, sizes: ColumnElement[Any], block_tokens: Collection[int]
 ) -> list[ColumnElement[bool]]:
     return [
         *opened_in(period.start, period.end, period.tenant),

@@ -51,8 +51,8 @@ async def write(path: Path, *records: OpenedRequest | Settlement, prices: PriceB
         )
 
 
-def period(path: Path, as_of: datetime = LATER, tenant: str | None = None) -> LedgerPeriod:
-    return LedgerPeriod(path, *DAY, as_of, tenant)
+def period(*paths: Path, as_of: datetime = LATER, tenant: str | None = None) -> LedgerPeriod:
+    return LedgerPeriod(paths, *DAY, as_of, tenant)
 
 
 def by_state(groups: tuple[Group, ...]) -> dict[tuple[str, int | None, bool], int]:
@@ -165,6 +165,23 @@ async def test_what_is_settled_later_is_in_flight_for_every_reading(ledger_path:
     then = period(ledger_path, as_of=NOON + timedelta(seconds=1))
     assert by_state(groups_of(then)) == {("complete", 256, True): 1, ("in_flight", 256, False): 1}
     assert len(list(past_requests(then, "llama", [256]))) == 1
+
+
+async def test_the_ledgers_of_all_replicas_are_one_period(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{n}.db" for n in range(3)]
+    for n, path in enumerate(paths):
+        names = [f"{n}-{call}" for call in range(4)]
+        requests = [kept(name, n, call, at=NOON + timedelta(seconds=3 * call + n)) for call, name in enumerate(names)]
+        await write(path, *requests, *(replace(settled(name), ttft_s=n + 1.0) for name in names))
+    together = period(*paths)
+    found = list(past_requests(together, "llama", [256]))
+    assert [past.chain.hashes for past in found] == [hashes(n, call) for call in range(4) for n in range(3)]
+    (group,) = groups_of(together)
+    assert (group.tally.requests, group.first_us) == (12, int(NOON.timestamp()) * 1_000_000)
+    measured = recorded(together, "llama", [group])
+    assert measured is not None
+    assert (measured.requests, measured.streamed, measured.ttft_p50_s, measured.ttft_p99_s) == (12, 12, 2.0, 3.0)
+    assert measured.charged_pico == sum(report(path, *DAY).totals["USD"].charged_pico or 0 for path in paths)
 
 
 async def test_groups_that_differ_in_flags_alone_are_one(ledger_path: Path) -> None:

@@ -1,10 +1,10 @@
 """The gateway's own log as a load: what was served in a period, to be served again by other endpoints, another policy.
 
-    ledger --groups_of--> which models, which sizes of chains --> Workload (lazy: a pass over the file each time)
-                  |                                          `--> Recorded, what was measured of those requests
-                  `--> LeftOut, what cannot be replayed and why
+    ledgers --groups_of--> which models, which sizes of chains --> Workload (lazy: a pass over the files each time)
+                   |                                          `--> Recorded, what was measured of those requests
+                   `--> LeftOut, what cannot be replayed and why
 
-The ledger keeps a hash for so many tokens of a prompt (`ledger.chain_tokens`). Where that was changed within the period,
+The ledger keeps a hash for so many tokens of a prompt (`ledger.chain_tokens`). Where that changed within the period,
 finer chains are read in the coarser blocks, as long as these are multiples. A pool is of one model, so each model as
 clients name it is a load of its own; so is each adapter.
 """

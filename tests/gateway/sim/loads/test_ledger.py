@@ -82,7 +82,9 @@ def cached_by_the_prompts_themselves(sent: Iterable[tuple[str, list[int]]]) -> I
 
 
 def period(path: Path) -> LedgerPeriod:
-    return LedgerPeriod(path, NOON - timedelta(days=3650), NOON + timedelta(days=36500), NOON + timedelta(days=36500))
+    return LedgerPeriod(
+        (path,), NOON - timedelta(days=3650), NOON + timedelta(days=36500), NOON + timedelta(days=36500)
+    )
 
 
 def requests_of(load: LedgerLoad) -> list[SimRequest]:
