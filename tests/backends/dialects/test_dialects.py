@@ -337,9 +337,10 @@ def test_a_page_of_vllms_full_size_is_scanned_without_holding_up_the_loop() -> N
 
 
 def _seconds_of_scan(metrics: str) -> float:
-    start = time.perf_counter()
+    """Of the processor: what else runs on the machine is not counted."""
+    start = time.thread_time()
     scan(metrics, names_read(VLLM))
-    return time.perf_counter() - start
+    return time.thread_time() - start
 
 
 @pytest.mark.parametrize(
