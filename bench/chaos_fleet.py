@@ -25,16 +25,15 @@ import yaml
 from backends.dialects.metrics import scan
 from bench.chaos_index import IndexServer, server_command
 from bench.chaos_member import Member
-from gateway.config import ENV_PREFIX, process_environment
 from gateway.demo.engines import BLOCK_SIZE
 from gateway.demo.gateway_process import INDEX_DEADLINE_MS, PRICE, SPEED_PRIORS
+from gateway.demo.processes import clean_environment
 from gateway.demo.types import DemoFailed
 from gateway.demo.workload import SHARE_GROUPS
 from gateway.edge.auth import new_key
 
 HOST: Final = "127.0.0.1"
 WELL_WITHIN_S: Final = 60.0
-_KEPT: Final = ("PREFIXGATE_CACHE_DIR",)
 _ASK_AGAIN_S: Final = 0.05
 _FEED_STATE: Final = "prefixgate_kv_feed_state"
 
@@ -163,7 +162,7 @@ def _is_told(engine: Engine, states: Sequence[Mapping[str, str]]) -> bool:
 
 def _fleet(plan: FleetPlan, home: Path) -> Fleet:
     """All parts, with their files, nothing started."""
-    environment = _environment()
+    environment = clean_environment()
     index = None
     if plan.shared:
         port = free_port()
@@ -249,14 +248,6 @@ def free_port() -> int:
 
 def _write(path: Path, content: object) -> None:
     path.write_text(yaml.safe_dump(content, sort_keys=False))
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment without configuration of another gateway; one thread for the engines' libraries."""
-    kept = {
-        name: value for name, value in process_environment().items() if not name.startswith(ENV_PREFIX) or name in _KEPT
-    }
-    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 async def _awaited(work: Awaitable[None]) -> None:

@@ -15,7 +15,7 @@ import yaml
 
 from gateway.demo.engines import Engine
 from gateway.demo.processes import started_process
-from gateway.demo.types import DemoFailed, Policy
+from gateway.demo.types import DemoFailed
 from gateway.demo.workload import SHARE_GROUPS
 from gateway.edge.auth import new_key
 
@@ -55,7 +55,7 @@ class RunningGateway:
 
 @asynccontextmanager
 async def running_gateway(
-    policy: Policy,
+    policy: str,
     engines: Sequence[Engine],
     *,
     model: str,
@@ -63,7 +63,10 @@ async def running_gateway(
     home: Path,
     environment: Mapping[str, str],
 ) -> AsyncIterator[RunningGateway]:
-    """Start a gateway that has `home` to itself, and wait until it is well. Raises `DemoFailed`."""
+    """Start a gateway of that `scheduling.policy` which has `home` to itself, and wait until it is well.
+
+    Raises `DemoFailed`.
+    """
     keys = {tenant: new_key() for tenant in SHARE_GROUPS}
     _write_files(
         home,
@@ -75,7 +78,7 @@ async def running_gateway(
     )
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(home / "gateway.yaml")]
     async with started_process(
-        f"the gateway ({policy.value})",
+        f"the gateway ({policy})",
         command,
         log=home / "gateway.log",
         environment=environment,
@@ -109,9 +112,7 @@ async def _see_that_it_is_well(url: str) -> None:
             raise DemoFailed(f"the gateway is degraded: {json.dumps(degraded)}") from error
 
 
-def _config(
-    policy: Policy, engines: Sequence[Engine], model: str, model_directory: Path, home: Path
-) -> dict[str, object]:
+def _config(policy: str, engines: Sequence[Engine], model: str, model_directory: Path, home: Path) -> dict[str, object]:
     return {
         "listen": {"host": "127.0.0.1", "port": 0},
         "backends": [{"id": engine.id, "url": engine.url} for engine in engines],
@@ -121,7 +122,7 @@ def _config(
         "prices_file": str(home / "prices.yaml"),
         "ledger": {"path": str(home / "ledger.db")},
         "index": {"deadline_ms": INDEX_DEADLINE_MS},
-        "scheduling": {"policy": policy.value, **SPEED_PRIORS[model]},
+        "scheduling": {"policy": str(policy), **SPEED_PRIORS[model]},
         "poll_interval_s": 1.0,
         "log_level": "warning",
     }

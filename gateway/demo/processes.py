@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gateway.config import ENV_PREFIX, process_environment
 from gateway.demo.types import DemoFailed
 
 STOP_WITHIN_S: Final = 15.0
 _LAST_WORDS_BYTES: Final = 2000
+_KEPT: Final = ("PREFIXGATE_CACHE_DIR",)
 
 # A line on the pipe means that the process has ended already; the end of the pipe means that it is to end.
 _LEASH: Final = 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
@@ -91,3 +93,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.kill()
         process.wait()
     process.stdout.close()
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without configuration of another gateway; one thread for the engines' libraries."""
+    kept = {
+        name: value for name, value in process_environment().items() if not name.startswith(ENV_PREFIX) or name in _KEPT
+    }
+    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

@@ -27,7 +27,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from backends.reference.errors import ModelUnavailable
 from backends.reference.model_files import ensure_model
-from gateway.config import ENV_PREFIX, process_environment
 from gateway.demo.bill import read_bill, read_cached_tokens
 from gateway.demo.drive import drive
 from gateway.demo.engines import (
@@ -41,6 +40,7 @@ from gateway.demo.engines import (
     running_engines,
 )
 from gateway.demo.gateway_process import RunningGateway, running_gateway
+from gateway.demo.processes import clean_environment
 from gateway.demo.table import outcome_json, show_outcome
 from gateway.demo.types import DemoFailed, DemoOutcome, Policy, RunResult, WorkingSet, Workload
 from gateway.demo.workload import load_conversations, plan_workload, working_set
@@ -49,7 +49,6 @@ from prefix_index.prompt import load_model_text
 KV_SHARE: Final = 0.6
 """Size of each engine's KV cache, as a share of the working set."""
 CONCURRENCY: Final = 3
-_KEPT: Final = ("PREFIXGATE_CACHE_DIR",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ async def run_demo(options: DemoOptions, console: Console, on_outcome: Callable[
     sizes = working_set(workload.requests, load_model_text(directory), model=options.model, block_size=BLOCK_SIZE)
     kv_blocks = math.ceil(KV_SHARE * sizes.blocks)
     _introduce(options, workload, sizes, kv_blocks, console)
-    environment = _environment()
+    environment = clean_environment()
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="prefixgate-demo-")))
         with console.status("starting two engines"):
@@ -213,14 +212,6 @@ def _stop_if_told() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment without configuration of another gateway; one thread for the engines' libraries."""
-    kept = {
-        name: value for name, value in process_environment().items() if not name.startswith(ENV_PREFIX) or name in _KEPT
-    }
-    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def _introduce(options: DemoOptions, workload: Workload, sizes: WorkingSet, kv_blocks: int, console: Console) -> None:
