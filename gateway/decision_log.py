@@ -26,6 +26,11 @@ class Outcome:
     evidence: Evidence
     hindsight: Hindsight | None
 
+    @property
+    def regret_s(self) -> float | None:
+        """How much less another endpoint would have cost."""
+        return None if self.hindsight is None else self.hindsight.regret_s
+
     def as_json(self) -> dict[str, object]:
         """Plain data, in seconds and tokens; None is unknown."""
         seen, found = self.evidence, self.hindsight
@@ -37,7 +42,7 @@ class Outcome:
             "predicted_cost_s": None if found is None else found.predicted.cost_s,
             "cost_s": None if found is None else found.actual.cost_s,
             "least_other_cost_s": None if found is None else found.least_other_s,
-            "regret_s": None if found is None else found.regret_s,
+            "regret_s": self.regret_s,
         }
 
 

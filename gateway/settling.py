@@ -224,7 +224,7 @@ class Settler:
             self._worked(sent.endpoint_id, usage.prompt_tokens - reported, self._clocks.monotonic() - sent.sent_s)
 
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
-        self._outcomes.settled(exchange, settlement)
+        outcome = self._outcomes.settled(exchange, settlement)
         telemetry = self._telemetry
         usage = None if UsageFlag.ESTIMATED in settlement.flags else settlement.usage
         telemetry.requests(exchange.request.route_path, settlement.state.value).inc()
@@ -244,7 +244,8 @@ class Settler:
             if usage.cached_tokens is None:
                 telemetry.unreported(endpoint_id).inc()
             self._compare(exchange, endpoint_id, usage)
-        LOGGER.info("request", extra={"fields": _log_fields(exchange, settlement)})
+        fields = {**_log_fields(exchange, settlement), "regret_s": None if outcome is None else outcome.regret_s}
+        LOGGER.info("request", extra={"fields": fields})
 
     def _compare(self, exchange: Exchange, endpoint_id: str, usage: Usage) -> None:
         """Our count of the prompt against the engine's."""
