@@ -157,6 +157,16 @@ class PerfFit:
         self.model = replace(self.model, itl_s=_within(_median([*self._decodes, *prior]), _ITL_S))
         return True
 
+    def doubt(self) -> None:
+        """What is known may have changed unseen: it stays, but counts for as much as one sample. O(samples known)."""
+        kept = 1 / max(self._weight_of(len(self._known)), 1.0)
+        self._known = deque(
+            (replace(known, weight=known.weight * kept) for known in self._known), maxlen=self._known.maxlen
+        )
+        self._latest.clear()
+        self._refit()
+        self._gate = _GATE_AT_START
+
     def _features(self, prompts: float, tokens: float, pairs: float) -> Triple:
         """Seconds of each term by the prior."""
         base_s, token_s, pair_s = self._scales

@@ -50,6 +50,7 @@ from gateway.next_turn import NextTurns
 from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook
 from gateway.passthrough import Passthrough
+from gateway.perf_book import PerfBook
 from gateway.pipeline import Parts, Pipeline, PipelineOptions
 from gateway.planning import Planner
 from gateway.receipts import Receipts
@@ -142,7 +143,9 @@ class Gateway:
         polls = PollSettings(interval_s=config.poll_interval_s)
         registry = await stack.enter_async_context(Registry(endpoints, clocks.monotonic, settings=polls))
         receipts = Receipts(index, telemetry, clocks.monotonic)
-        fleet = Fleet(registry, index, receipts, _fleet_options(config, authenticator))
+        fleet_options = _fleet_options(config, authenticator)
+        fleet = Fleet(registry, index, receipts, fleet_options)
+        perf = PerfBook(fleet_options.speeds, telemetry.speed, clocks.monotonic, fleet.set_speed)
         parity = ParityBook(telemetry)
         feeds = EventFeeds(
             EventFeedParts(fleet, index, client, redis, config.index.pool, replica, _unsalted(config, authenticator)),
@@ -151,6 +154,7 @@ class Gateway:
         fleet.follow_events(feeds.is_followed)
         listeners: tuple[Callable[[EndpointId, int], None], ...] = (
             fleet.new_generation,
+            perf.new_generation,
             feeds.new_generation,
             partial(_trust_again, parity, fleet),
         )
@@ -169,6 +173,7 @@ class Gateway:
                 clocks=clocks,
                 receipts=receipts,
                 outcomes=Outcomes(decisions, telemetry),
+                perf=perf,
                 worked=feeds.worked,
             )
         )
@@ -178,6 +183,7 @@ class Gateway:
                 planner=planner,
                 index=index,
                 fleet=fleet,
+                perf=perf,
                 receipts=receipts,
                 client=client,
                 ledger=ledger,
@@ -282,7 +288,7 @@ def _fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions
             EndpointId(backend.name): PerfModel(
                 base_s=prior.base_s,
                 prefill_tokens_per_s=backend.prefill_tokens_per_s or prior.prefill_tokens_per_s,
-                quad_s_per_token2=0.0,
+                quad_s_per_token2=prior.quad_s_per_token2,
                 itl_s=prior.itl_s,
             )
             for backend in config.backends

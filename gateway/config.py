@@ -221,10 +221,9 @@ class Scheduling(_Section):
     near_tie_s: Annotated[float, Field(ge=0)] = Field(
         0.002, description="Endpoints this close to the best are chosen among at random, seconds."
     )
-    prefill_tokens_per_s: PositiveFloat = Field(
-        8000.0, description="Prior for the prefill speed of an endpoint, tokens a second."
-    )
+    prefill_tokens_per_s: PositiveFloat = Field(8000.0, description="Prior for the prefill speed, tokens a second.")
     base_s: Annotated[float, Field(ge=0)] = Field(0.01, description="Prior for the fixed cost of a prefill, seconds.")
+    quad_s_per_token2: Annotated[float, Field(ge=0)] = Field(1.2e-9, description="Prior for attention's part, seconds.")
     itl_s: Annotated[float, Field(ge=0)] = Field(0.02, description="Prior for the time between two tokens, seconds.")
 
 

@@ -10,6 +10,7 @@ from backends import EndpointSnapshot
 from billing import Attempt, KeptChain, OpenedRequest, SettlementState
 from gateway.edge.upstream import Outgoing, asks_for_usage
 from gateway.fleet import Seat
+from gateway.perf_book import Prefill
 from gateway.receipts import Sent
 from gateway.relay import PlainTee, StreamTee
 from gateway.scheduling import Decision
@@ -60,12 +61,17 @@ class Exchange:
     first_byte_s: float | None = None
     first_token_s: float | None = None
     """When a token was first seen; of an answer that is no stream, when it was whole."""
+    last_token_s: float | None = None
+    """When a part of the answer was last seen; what a stream says after its end is none."""
+    prefill: Prefill | None = None
+    """The prompt on its way at the endpoint, as the speed of that is learned from it."""
     computed: bool = False
     """Whether the endpoint has computed the prompt, going by what it has answered so far."""
     attempts: list[Attempt] = field(default_factory=list)
     counted: bool = False
     """Whether metrics and log have it: a settlement may be handed in again, the ledger keeps the first."""
     _attempt_began_at: datetime | None = None
+    _ended: bool = False
 
     @property
     def endpoint_id(self) -> str:
@@ -84,6 +90,13 @@ class Exchange:
         if self.first_token_s is None or not isinstance(self.tee, StreamTee):
             return None
         return self.first_token_s - self.dispatched_s
+
+    @property
+    def decode_s(self) -> float | None:
+        """Seconds from the first token to the last; None where they were not seen one by one."""
+        if self.first_token_s is None or self.last_token_s is None or not isinstance(self.tee, StreamTee):
+            return None
+        return self.last_token_s - self.first_token_s
 
     @property
     def reports_cached_tokens(self) -> bool:
@@ -153,8 +166,20 @@ class Exchange:
         self.outlet, self.tee = translated, translated.tee
         return translated
 
+    def answer_goes_on(self, now_s: float) -> None:
+        """A part of the answer is here, and it is one: the first of them says that the prompt is computed."""
+        if self.first_token_s is None:
+            self.first_token_s = now_s
+            if self.prefill is not None and isinstance(self.tee, StreamTee):
+                self.prefill.first_token(now_s)
+        if not self._ended:
+            self.last_token_s = now_s
+            self._ended = isinstance(self.tee, StreamTee) and self.tee.complete
+
     def release(self) -> None:
         """Give back the load at the endpoint; idempotent."""
+        if self.prefill is not None:
+            self.prefill.end()
         if self.seat is not None:
             self.seat.release()
             self.seat = None

@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from backends import (
     EndpointConfig,
     EndpointFacts,
@@ -38,6 +40,7 @@ class FleetOptions:
     """What the configuration fixes for all endpoints."""
 
     speeds: Mapping[EndpointId, PerfModel]
+    """What is believed of each endpoint until something is measured."""
     block_size: int | None
     capacity_blocks: int | None
     needs_salt: bool
@@ -81,6 +84,7 @@ class Fleet:
 
     def __init__(self, registry: Registry, index: SharedIndex, receipts: Receipts, options: FleetOptions) -> None:
         self._standings: dict[str, Standing] = {}
+        self._speeds: dict[str, PerfModel] = dict(options.speeds.items())
         self._holders: dict[str, str] = {}
         self._slots = SlotBooks()
         self._registry = registry
@@ -149,6 +153,13 @@ class Fleet:
             for cache in [before] if standing is None else standing.caches:
                 self._index.clear(cache)
             self._receipts.cleared(before)
+
+    def set_speed(self, endpoint_id: str, speed: PerfModel) -> None:
+        """An endpoint is as fast as this, from the next decision on. O(1)."""
+        self._speeds[endpoint_id] = speed
+        standing = self._standings.get(endpoint_id)
+        if standing is not None:
+            self._standings[endpoint_id] = msgspec.structs.replace(standing, speed=speed)
 
     def dispatch(self, endpoint_id: str, holder: str, chain: Chain) -> None:
         """A prompt is sent to an endpoint, whose `holder` has it from now on, as far as is known.
@@ -298,7 +309,7 @@ class Fleet:
             holder=self.holder_of(endpoint_id),
             ranks=max(options.ranks.get(endpoint_id, 1), len(facts.event_sources)),
             facts=facts,
-            speed=options.speeds[EndpointId(endpoint_id)],
+            speed=self._speeds[endpoint_id],
             keeps_apart=facts.supports_cache_salt or not options.needs_salt,
             routes=facts.salted_routes if options.needs_salt else facts.routes,
         )

@@ -36,6 +36,7 @@ from gateway.errors import BadRequest, GatewayError, Internal, NotFound, Unavail
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.next_turn import NextTurns
+from gateway.perf_book import PerfBook
 from gateway.planning import Planner
 from gateway.receipts import Receipts
 from gateway.relay import PlainTee, StreamTee
@@ -75,6 +76,7 @@ class Parts:
     planner: Planner
     index: SharedIndex
     fleet: Fleet
+    perf: PerfBook
     receipts: Receipts
     client: UpstreamClient
     ledger: Ledger
@@ -173,6 +175,7 @@ class Pipeline:
         if decision.observed is not None:
             parts.telemetry.observed_decisions("same" if decision.agrees else "other").inc()
         exchange.dispatched_s = parts.clocks.monotonic()
+        exchange.prefill = parts.perf.dispatched(decision, streams=request.stream)
         parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
@@ -272,9 +275,11 @@ class Pipeline:
         under any status, or a comment that keeps the connection alive."""
         tee, sent = exchange.tee, exchange.sent
         if not exchange.computed and tee is not None and tee.began and (exchange.http_status or 0) < 400:
-            exchange.computed, exchange.first_token_s = True, self._parts.clocks.monotonic()
+            exchange.computed = True
             if sent is not None:
                 self._parts.receipts.first_token(sent)
+        if exchange.computed:
+            exchange.answer_goes_on(self._parts.clocks.monotonic())
 
     async def _fail(self, exchange: Exchange, client: ClientStream, error: GatewayError) -> None:
         """An error before the first byte is raised to the edge; after it, it is told inside the stream, or by a cut."""

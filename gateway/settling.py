@@ -25,6 +25,7 @@ from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook, ParityResult
+from gateway.perf_book import PerfBook
 from gateway.planning import Planner
 from gateway.receipts import Receipt, Receipts
 from gateway.relay import StreamTee
@@ -59,6 +60,7 @@ class SettlerParts:
     clocks: Clocks
     receipts: Receipts
     outcomes: Outcomes
+    perf: PerfBook
     worked: Callable[[str, int, float], None]
     """Told of an endpoint that has computed so many tokens of a prompt, for a request sent so many seconds ago."""
 
@@ -75,6 +77,7 @@ class Settler:
         self._clocks = parts.clocks
         self._receipts = parts.receipts
         self._outcomes = parts.outcomes
+        self._perf = parts.perf
         self._worked = parts.worked
         self._cut: asyncio.Queue[tuple[Exchange, asyncio.Future[None]] | None] = asyncio.Queue()
         self._threads = asyncio.Semaphore(MOST_THREADS)
@@ -198,6 +201,8 @@ class Settler:
             ttft_s=None if exchange.first_byte_s is None else exchange.first_byte_s - started_s,
             duration_s=now - started_s,
             attempts=tuple(exchange.attempts),
+            prefill_s=self._prefill_s(exchange, report),
+            decode_s=exchange.decode_s,
         )
         durable = self._ledger.settle(settlement)  # first of all: nothing below may keep a bill from being written
         self.tell_index(exchange, report)
@@ -222,6 +227,15 @@ class Settler:
             self._fleet.contradicted(sent.endpoint_id, sent.holder)
         if usage is not None and usage.prompt_tokens is not None and reported is not None:
             self._worked(sent.endpoint_id, usage.prompt_tokens - reported, self._clocks.monotonic() - sent.sent_s)
+        if usage is not None and exchange.prefill is not None:
+            self._perf.settled(exchange.prefill, usage, exchange.decode_s)
+
+    def _prefill_s(self, exchange: Exchange, report: UsageReport) -> float | None:
+        """Seconds of what the endpoint says it has computed of the prompt, by its fitted speed; None where unknown."""
+        usage = report.usage
+        if usage is None or UsageFlag.ESTIMATED in report.flags or not exchange.computed:
+            return None
+        return self._perf.prefill_s(exchange.endpoint_id, usage)
 
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
         outcome = self._outcomes.settled(exchange, settlement)

@@ -145,6 +145,7 @@ class Telemetry:
             _PREDICTION_BUCKETS_S,
         )
         self.in_flight = Gauge("prefixgate_in_flight_requests", "Requests being served.", registry=registry)
+        self.speed = SpeedMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry
         )
@@ -201,9 +202,44 @@ class Telemetry:
         return generate_latest(self.registry)
 
 
+class SpeedMetrics:
+    """The fitted speed of each endpoint, by its name."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.base_s = _gauge(
+            registry, "prefixgate_perf_base_seconds", "Fixed seconds of a prefill, as fitted.", ["endpoint"]
+        )
+        self.prefill_tokens_per_s = _gauge(
+            registry,
+            "prefixgate_perf_prefill_tokens_per_second",
+            "Prefill rate without attention's part, as fitted.",
+            ["endpoint"],
+        )
+        self.quad_s = _gauge(
+            registry,
+            "prefixgate_perf_quadratic_seconds",
+            "Seconds of a prefill for each pair of an uncached and a prompt token, as fitted.",
+            ["endpoint"],
+        )
+        self.itl_s = _gauge(
+            registry, "prefixgate_perf_itl_seconds", "Seconds between tokens of an answer, as fitted.", ["endpoint"]
+        )
+        self.samples = _counter(
+            registry,
+            "prefixgate_perf_samples",
+            "Measurements of an endpoint's speed: alone, summed, clamped, refused, decode.",
+            ["endpoint", "kind"],
+        )
+
+
 def _counter(registry: CollectorRegistry, name: str, what: str, labels: list[str]) -> Callable[..., Counter]:
     """The look-up of a counter's children, each of them kept."""
     return lru_cache(maxsize=8192)(Counter(name, what, labels, registry=registry).labels)
+
+
+def _gauge(registry: CollectorRegistry, name: str, what: str, labels: list[str]) -> Callable[..., Gauge]:
+    """The same of a gauge's."""
+    return lru_cache(maxsize=8192)(Gauge(name, what, labels, registry=registry).labels)
 
 
 def _histogram(

@@ -16,6 +16,7 @@ from gateway.decision_log import DecisionLog
 from gateway.exchange import Clocks, Exchange
 from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook
+from gateway.perf_book import PerfBook
 from gateway.receipts import Receipts, Sent
 from gateway.relay import PlainTee, StreamTee
 from gateway.scheduling import Candidate, Decision
@@ -64,6 +65,11 @@ def sent(plan: Plan, request_id: str = "r") -> Exchange:
     return exchange
 
 
+def a_perf_book(telemetry: Telemetry) -> PerfBook:
+    """Speeds of e0 alone, which nobody asks for."""
+    return PerfBook({EndpointId("e0"): PerfModel()}, telemetry.speed, Clocks().monotonic, lambda *_: None)
+
+
 def answered(plan: Plan, cached_tokens: int) -> Exchange:
     """One whose answer reports `cached_tokens`."""
     usage = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
@@ -99,6 +105,7 @@ async def test_a_receipt_below_what_was_expected_is_believed_only_where_the_toke
             clocks,
             receipts,
             Outcomes(DecisionLog(), telemetry),
+            a_perf_book(telemetry),
             lambda *_: None,
         )
     )
@@ -141,6 +148,7 @@ class Desk:
         index = SharedIndex(None, pool="p", replica="r")
         parts.receipts = Receipts(index, parts.telemetry, parts.clocks.monotonic)
         parts.outcomes = Outcomes(DecisionLog(), parts.telemetry)
+        parts.perf = a_perf_book(parts.telemetry)
         parts.parity = ParityBook(parts.telemetry)
         self.settler = Settler(parts)
 
