@@ -139,6 +139,11 @@ class Run:
             self.at(next_s, lambda now_s: self._hear(number, now_s))
 
     def _hear(self, number: int, now_s: float) -> None:
+        if now_s != self._news[number]:
+            return  # earlier news had been promised since, and have been heard
+        self._advance(number, now_s)
+
+    def _advance(self, number: int, now_s: float) -> None:
         self._news[number] = float("inf")
         for event in self.engines[number].advance(now_s):
             self._tell(event)
@@ -183,7 +188,7 @@ class Run:
             view.live(number, False)
         if what is not What.JOIN:
             engine.restart(now_s)
-            self._hear(number, now_s)  # what it dropped goes elsewhere
+            self._advance(number, now_s)  # what it dropped goes elsewhere
         if alive:
             self.at(now_s + self.plan.specs[number].start_s, lambda at_s: self._comes(number, at_s))
 
