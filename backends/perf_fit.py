@@ -46,6 +46,7 @@ JUMP: Final = 0.2
 _JUMP_SAMPLES: Final = 9
 _JUMPS = (-9.0, 9.0)
 _KEPT_WEIGHT: Final = 10.0
+_DOUBTED_WEIGHT: Final = 0.5
 REFIT_EVERY: Final = 16
 _EARLY_REFITS: Final = (4, 8, 12)
 _MOST_KNOWN: Final = 128
@@ -158,8 +159,8 @@ class PerfFit:
         return True
 
     def doubt(self) -> None:
-        """What is known may have changed unseen: it stays, but counts for as much as one sample. O(samples known)."""
-        kept = 1 / max(self._weight_of(len(self._known)), 1.0)
+        """What is known may have changed unseen: it stays, but counts for half a sample. O(samples known)."""
+        kept = min(_DOUBTED_WEIGHT / self._weight_of(len(self._known)), 1.0)
         self._known = deque(
             (replace(known, weight=known.weight * kept) for known in self._known), maxlen=self._known.maxlen
         )

@@ -170,8 +170,9 @@ class Exchange:
         """A part of the answer is here, and it is one: the first of them says that the prompt is computed."""
         if self.first_token_s is None:
             self.first_token_s = now_s
-            if self.prefill is not None and isinstance(self.tee, StreamTee):
-                self.prefill.first_token(now_s)
+            if self.prefill is not None:
+                seen = isinstance(self.tee, StreamTee)
+                (self.prefill.first_token if seen else self.prefill.answered_whole)(now_s)
         if not self._ended:
             self.last_token_s = now_s
             self._ended = isinstance(self.tee, StreamTee) and self.tee.complete

@@ -62,7 +62,7 @@ class _Sum:
 class Prefill:
     """A prompt on its way at an endpoint. Told of its first token, or of its end, it is in nobody's way any more."""
 
-    __slots__ = ("_alone", "_others", "_sent_s", "_tokens", "_waits", "line", "seconds")
+    __slots__ = ("_alone", "_others", "_sent_s", "_tokens", "_waits", "line", "seconds", "unseen")
 
     def __init__(self, line: "_Line", sent_s: float, tokens: int, others_tokens: float) -> None:
         self.line = line
@@ -71,6 +71,8 @@ class Prefill:
         self._others = _Sum(tokens=others_tokens)
         self._alone = line.waiting == 0 and not others_tokens
         self._waits = True
+        self.unseen: _Unseen | None = None
+        """Where it is known that nobody will see its first token."""
         self.seconds: float | None = None
         """What its computing took, once it is known."""
         line.waiting += 1
@@ -92,6 +94,12 @@ class Prefill:
                 self._others.prompts += 1
         line.unseen.clear()
         self._alone = self._alone and not line.waiting and not self._others.prompts and began_s == self._sent_s
+
+    def answered_whole(self, now_s: float) -> None:
+        """Its answer is here, but was no stream: its first token came some time before."""
+        self.end()
+        if self.unseen is not None:
+            self.unseen.until_s = min(self.unseen.until_s, now_s)
 
     def end(self) -> None:
         """It makes nobody wait any more; harmless when repeated."""
@@ -121,9 +129,9 @@ class Prefill:
         return line.learn(sample, now_s, "summed")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Unseen:
-    """A prompt whose first token nobody sees; expected to be computed by then."""
+    """A prompt whose first token nobody sees; it is expected to be computed by then."""
 
     until_s: float
     tokens: int
@@ -208,7 +216,8 @@ class PerfBook:
         if not streams:
             prefill.end()
             until_s = now_s + ahead_s + line.told.prefill_s(tokens, decision.prompt_tokens)
-            line.unseen.append(_Unseen(until_s, tokens, tokens * decision.prompt_tokens))
+            prefill.unseen = _Unseen(until_s, tokens, tokens * decision.prompt_tokens)
+            line.unseen.append(prefill.unseen)
         return prefill
 
     def settled(self, prefill: Prefill, usage: Usage, decode_s: float | None) -> None:
