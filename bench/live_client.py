@@ -35,7 +35,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """A load that was served to its end, in `wall_s` from the first request to the last byte."""
+    """A load that was served to its end, in `wall_s` from its beginning to the last byte."""
 
     served: Sequence[Served]
     wall_s: float
@@ -56,25 +56,25 @@ class LiveClient:
             await asyncio.sleep(at_s - self._clock())
             return [await self._ask(http, request, at_s)]
 
-        waits = accumulate(request.wait / rate_per_s for request in requests)
         begun_s = self._clock()
+        moments_s = accumulate((request.wait / rate_per_s for request in requests), initial=begun_s)
+        next(moments_s)
         async with self._session() as http:
-            moments = zip(requests, waits, strict=True)
-            return await self._driven(come(http, request, begun_s + wait_s) for request, wait_s in moments)
+            works = (come(http, request, at_s) for request, at_s in zip(requests, moments_s, strict=True))
+            return await self._driven(works, begun_s)
 
     async def closed(self, requests: Sequence[LiveRequest], clients: int) -> Driven:
         """`clients` at a time, each asking again once it is answered."""
-        upcoming = iter(requests)
+        begun_s, upcoming = self._clock(), iter(requests)
 
         async def ask_again(http: aiohttp.ClientSession) -> list[Served]:
             return [await self._ask(http, request, self._clock()) for request in upcoming]
 
         async with self._session() as http:
-            return await self._driven(ask_again(http) for _ in range(clients))
+            return await self._driven((ask_again(http) for _ in range(clients)), begun_s)
 
-    async def _driven(self, works: Iterable[Coroutine[None, None, list[Served]]]) -> Driven:
+    async def _driven(self, works: Iterable[Coroutine[None, None, list[Served]]], begun_s: float) -> Driven:
         """All of it at once, to its end. The first failure ends the others and is raised as `DemoFailed`."""
-        begun_s = self._clock()
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(work) for work in works]

@@ -109,11 +109,12 @@ def goals_of(runs: Sequence[LiveRun]) -> list[Goal]:
 
 
 def table_of(runs: Sequence[LiveRun]) -> Table:
-    """For people: seconds, and in brackets the spread of a policy's own rounds."""
-    table = Table(title="bench-routing-live; seconds", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
+    """For people: seconds, and behind ± half the spread of a policy's own rounds."""
+    title = "bench-routing-live; TTFT in seconds, requests and output tokens a second"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for head in ("load", "policy"):
         table.add_column(head, no_wrap=True)
-    for head in ("TTFT p50", "p90", "p99", "requests/s", "tokens/s", "hit"):
+    for head in ("p50", "p90", "p99", "asked/s", "tokens/s", "hit"):
         table.add_column(head, justify="right", no_wrap=True)
     for load, policy, chosen in _grouped(runs):
         ttft_s = [one.ttft_s for run in chosen for one in run.driven.served]
@@ -122,7 +123,7 @@ def table_of(runs: Sequence[LiveRun]) -> Table:
             load,
             policy,
             *(f"{percentile(ttft_s, percent):.3f}" for percent in PERCENTS),
-            f"{median(per_s):.2f} (±{_spread(per_s) / 2:.0%})",
+            f"{median(per_s):.2f} ±{_spread(per_s) / 2:.0%}",
             f"{median(_output_per_s(run) for run in chosen):.1f}",
             f"{hit_share([one for run in chosen for one in run.driven.served]):.1%}",
             end_section=policy == POLICIES[-1],
@@ -144,12 +145,20 @@ def _row(load: str, policy: str, runs: Sequence[LiveRun]) -> dict[str, object]:
         "hit_share": hit_share(served),
         "prompt_tokens": sum(one.prompt_tokens for one in served),
         "computed_tokens": sum(one.prompt_tokens - one.cached_tokens for one in served),
-        "by_endpoint": dict(sorted(Counter(one.endpoint for one in served).items())),
+        "requests_by_endpoint": dict(sorted(Counter(one.endpoint for one in served).items())),
+        "computed_tokens_by_endpoint": _computed_by_endpoint(served),
         "ttft_p90_s_by_round": p90_s,
         "requests_per_s_by_round": per_s,
         "noise_ttft_p90": _spread(p90_s),
         "noise_requests_per_s": _spread(per_s),
     }
+
+
+def _computed_by_endpoint(served: Sequence[Served]) -> dict[str, int]:
+    computed: Counter[str] = Counter()
+    for one in served:
+        computed[one.endpoint] += one.prompt_tokens - one.cached_tokens
+    return dict(sorted(computed.items()))
 
 
 def _output_per_s(run: LiveRun) -> float:

@@ -79,7 +79,8 @@ def test_a_row_pools_all_rounds_and_tells_how_far_they_are_apart() -> None:
     assert (row["requests"], row["hit_share"], row["computed_tokens"]) == (30, 0.75, 750)
     assert (row["requests_per_s"], row["output_tokens_per_s"]) == (1.0, 8.0)
     assert (row["noise_ttft_p90"], row["noise_requests_per_s"]) == (1.0, 0.5)
-    assert row["by_endpoint"] == {"engine-0": 30}
+    assert row["requests_by_endpoint"] == {"engine-0": 30}
+    assert row["computed_tokens_by_endpoint"] == {"engine-0": 750}
 
 
 def test_ours_must_win_where_prefixes_are_shared_and_may_lose_a_twentieth_where_they_are_not() -> None:
