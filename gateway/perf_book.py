@@ -282,7 +282,10 @@ class PerfBook:
             quad_s_per_token2=prior.quad_s_per_token2 * slower,
         )
         if hoped.prefill_s(tokens, tokens) < line.told.prefill_s(tokens, tokens):
-            line.fit.doubt()
+            if line.fit.samples:
+                line.fit.doubt()
+            else:
+                line.fit = PerfFit(hoped)
             line.told = hoped
             self._changed(line.endpoint_id, hoped)
             self._show(line)

@@ -264,6 +264,29 @@ def test_who_looks_slow_and_is_never_asked_is_doubted_and_one_request_says_what_
     assert book.book.speed_of("b").prefill_s(1000, 1000) < 0.6
 
 
+def test_who_was_never_asked_since_its_prior_is_slow_is_hoped_to_be_like_the_others() -> None:
+    book = Book(names=("a", "b"))
+    while book.book.speed_of("b") == PRIOR:
+        book.serve(1000, 0.0135, to="a")
+        assert book.now_s < 110.0 + DOUBTED_AFTER_S
+        book.now_s += 1.0
+    hoped_s = book.book.speed_of("b").prefill_s(1000, 1000)
+    assert hoped_s == pytest.approx(0.0135, rel=0.1)
+    book.serve(1000, 0.0135, to="b")
+    assert book.book.speed_of("b").prefill_s(1000, 1000) == pytest.approx(hoped_s, rel=0.1)
+
+
+def test_an_endpoint_as_fast_as_it_looks_is_left_alone() -> None:
+    book = Book(names=("a", "b"))
+    for _ in range(30):
+        book.serve(1000, 2.0, to="a")
+        book.serve(1000, 0.2, to="b")
+    told = book.book.speed_of("b")
+    for _ in range(150):
+        book.serve(1000, 2.0, to="a")
+    assert book.book.speed_of("b") == told
+
+
 def test_the_time_between_tokens_is_learned_from_answers_long_enough_to_have_one() -> None:
     book = Book()
     prefill = book.send(100)
