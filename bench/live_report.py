@@ -109,12 +109,12 @@ def goals_of(runs: Sequence[LiveRun]) -> list[Goal]:
 
 
 def table_of(runs: Sequence[LiveRun]) -> Table:
-    """For people: seconds, and behind ± half the spread of a policy's own rounds."""
+    """For people: seconds, and under ± half the spread of a policy's own rounds."""
     title = "bench-routing-live; TTFT in seconds, requests and output tokens a second"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for head in ("load", "policy"):
         table.add_column(head, no_wrap=True)
-    for head in ("p50", "p90", "p99", "asked/s", "tokens/s", "hit"):
+    for head in ("p50", "p90", "p99", "asked/s", "±", "tokens/s", "hit"):
         table.add_column(head, justify="right", no_wrap=True)
     for load, policy, chosen in _grouped(runs):
         ttft_s = [one.ttft_s for run in chosen for one in run.driven.served]
@@ -122,10 +122,11 @@ def table_of(runs: Sequence[LiveRun]) -> Table:
         table.add_row(
             load,
             policy,
-            *(f"{percentile(ttft_s, percent):.3f}" for percent in PERCENTS),
-            f"{median(per_s):.2f} ±{_spread(per_s) / 2:.0%}",
+            *(f"{percentile(ttft_s, percent):.2f}" for percent in PERCENTS),
+            f"{median(per_s):.2f}",
+            f"{_spread(per_s) / 2:.0%}",
             f"{median(_output_per_s(run) for run in chosen):.1f}",
-            f"{hit_share([one for run in chosen for one in run.driven.served]):.1%}",
+            f"{hit_share([one for run in chosen for one in run.driven.served]):.0%}",
             end_section=policy == POLICIES[-1],
         )
     return table
