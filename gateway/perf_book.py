@@ -176,7 +176,7 @@ class _Line:
 class PerfBook:
     """One fit for each endpoint; `changed` is told of those that moved. Plain calls, no I/O.
 
-    `priors` are the configured speeds. An update takes 20 µs on average, a dispatch 2.
+    `priors` are the configured speeds. All of it costs a request about 40 µs, the gauges of a fit that moved included.
     """
 
     def __init__(
