@@ -9,20 +9,21 @@ import pytest
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
-from tests.gateway.conftest import RunningGateway, StartGateway
+from tests.gateway.conftest import MODEL, RunningGateway, StartGateway
 
-MODEL = "smollm2"
 STORIES = [f"Report {number}. " + "A caravan crosses the desert by night. " * 12 for number in range(6)]
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[RunningEngine]:
-    with run_engine(EngineConfig(model=MODEL, kv_blocks=600, threads=1)) as running:
+def speaking() -> Iterator[RunningEngine]:
+    """A model that learned to speak: it samples what its tokenizer would have made of the text; and whose chats begin
+    with one system prompt."""
+    with run_engine(EngineConfig(model="smollm2", served_model_name=MODEL, kv_blocks=600, threads=1)) as running:
         yield running
 
 
-def start(start_gateway: StartGateway, engine: RunningEngine) -> RunningGateway:
-    return start_gateway(engine.url, **{f"models__{MODEL}__tokenizer": ensure_model(MODEL)})
+def start(start_gateway: StartGateway, engine: RunningEngine, model: str = MODEL) -> RunningGateway:
+    return start_gateway(engine.url, models={MODEL: {"tokenizer": ensure_model(model)}})
 
 
 async def ask(gateway: RunningGateway, *said: str, max_tokens: int = 1) -> httpx.Response:
@@ -57,12 +58,12 @@ async def test_backend_restart_fence_a_wiped_cache_is_noticed_from_what_is_missi
 
 
 async def test_a_lost_system_prompt_takes_along_all_that_began_with_it(
-    engine: RunningEngine, start_gateway: StartGateway
+    speaking: RunningEngine, start_gateway: StartGateway
 ) -> None:
-    gateway = await asyncio.to_thread(start, start_gateway, engine)
+    gateway = await asyncio.to_thread(start, start_gateway, speaking, "smollm2")
     for story in STORIES[:3]:
         await ask(gateway, story)
-    assert httpx.post(f"{engine.url}/reset_prefix_cache").status_code == 200
+    assert httpx.post(f"{speaking.url}/reset_prefix_cache").status_code == 200
     after = [await ask(gateway, story) for story in STORIES[:3]]
     expected = [int(answer.headers["x-prefixgate-cached-tokens"]) for answer in after]
     reported = [answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in after]
@@ -71,9 +72,9 @@ async def test_a_lost_system_prompt_takes_along_all_that_began_with_it(
 
 
 async def test_the_next_turn_is_expected_with_the_answer_that_it_begins_with(
-    engine: RunningEngine, start_gateway: StartGateway
+    speaking: RunningEngine, start_gateway: StartGateway
 ) -> None:
-    gateway = await asyncio.to_thread(start, start_gateway, engine)
+    gateway = await asyncio.to_thread(start, start_gateway, speaking, "smollm2")
     question = "Tell me in a few sentences about the sea and its tides."
     first = await ask(gateway, question, max_tokens=48)
     said = first.json()["choices"][0]["message"]["content"]
