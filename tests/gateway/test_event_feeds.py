@@ -56,7 +56,7 @@ async def ask(gateway: RunningGateway, *said: str, max_tokens: int = 4) -> httpx
     messages = [{"role": roles[turn % 2], "content": text} for turn, text in enumerate(said)]
     body = {"model": MODEL, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
     answer = await asyncio.to_thread(gateway.http.post, "/v1/chat/completions", json=body)
-    assert answer.status_code == 200
+    assert answer.status_code == 200, answer.text
     return answer
 
 
