@@ -1,6 +1,6 @@
 """`make bench-perf`: the fitted speed of two real engines against what they take when asked directly.
 
-    gateway ──in turn──> engine-0, engine-1      mixed lengths, a third with a prefix that is cached, three at a time
+    gateway ──in turn──> engine-0, engine-1      mixed lengths, a third with a prefix that is cached
     we ────────────────> engine-0, engine-1      between rounds, alone: three lengths, nothing cached; their medians
                                                  are the truth
 
@@ -39,7 +39,6 @@ MODEL: Final = "tiny"
 LENGTHS: Final = (100, 400, 1000)
 """Words of the prompts that are asked for directly."""
 ROUND: Final = 12
-AT_ONCE: Final = 3
 REQUESTS: Final = 400
 RUNS_S, RESTS_S = 0.01, 0.02
 WITHIN: Final = 0.1
@@ -113,9 +112,10 @@ class Moment:
 class Bench:
     """Traffic through a gateway, and direct questions between."""
 
-    def __init__(self, http: httpx.AsyncClient, gateway: str, engines: Mapping[str, str]) -> None:
+    def __init__(self, http: httpx.AsyncClient, gateway: str, engines: Mapping[str, str], at_once: int) -> None:
         self._http = http
         self._gateway = gateway
+        self._at_once = at_once
         self._engines = engines
         self._rng = random.Random(11)
         self._earlier: list[str] = []
@@ -127,7 +127,7 @@ class Bench:
         for done in range(ROUND, requests + 1, ROUND):
             left = [self._prompt() for _ in range(ROUND)]
             async with asyncio.TaskGroup() as group:
-                for _ in range(AT_ONCE):
+                for _ in range(self._at_once):
                     group.create_task(self._one_after_the_other(left))
             moments.append(Moment(time.monotonic() - begun_s, done, await self._fits()))
             async with asyncio.TaskGroup() as group:
@@ -247,7 +247,7 @@ def row_of(phase: str, name: str, truth: Truth, moments: Sequence[Moment]) -> di
     }
 
 
-async def measured(home: Path, requests: int) -> list[dict[str, object]]:
+async def measured(home: Path, requests: int, at_once: int) -> list[dict[str, object]]:
     """Start engines and a gateway, run both phases. Raises `DemoFailed` where something does not start."""
     environment, directory = clean_environment(), ensure_model(MODEL)
     async with AsyncExitStack() as stack:
@@ -279,7 +279,7 @@ async def measured(home: Path, requests: int) -> list[dict[str, object]]:
             started_process("the gateway", serve, log=home / "gateway.log", environment=environment, ready_within_s=60)
         )
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=120))
-        bench = Bench(http, await gateway.url(), urls)
+        bench = Bench(http, await gateway.url(), urls, at_once)
         rows = [
             row_of("as it is", name, truth, moments)
             for truths, moments in [await bench.phase(requests)]
@@ -307,9 +307,12 @@ def main() -> None:
     """Measure, print, and write `bench/results/perf_fit.json`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=REQUESTS)
+    parser.add_argument(
+        "--at-once", type=int, default=1, help="more: as served beside others, which is slower than alone"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        rows = asyncio.run(measured(Path(home), options.requests))
+        rows = asyncio.run(measured(Path(home), options.requests, options.at_once))
     for row in rows:
         print("\n".join(f"{key:>22}  {value}" for key, value in row.items()), end="\n\n")
     goals = goals_of(rows)
