@@ -49,5 +49,5 @@ def _prediction(decision: Decision) -> bytes:
     Of the fleet no more than that, and to a hundredth of a second: the time to the first token tells a tenant as much.
     Who else could have been chosen, and how full the caches are, is for the operator (`/admin/requests`).
     """
-    terms = terms_of(decision.chosen, decision.prompt_tokens, decision.expected_output_tokens)
+    terms = terms_of(decision.chosen, decision.demand)
     return b"wait=%.2f prefill=%.2f" % (terms.wait_s, terms.prefill_s)

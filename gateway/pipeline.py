@@ -41,7 +41,7 @@ from gateway.planning import Planner
 from gateway.receipts import Receipts
 from gateway.relay import PlainTee, StreamTee
 from gateway.response_owners import ResponseOwners
-from gateway.scheduling import Chooser, Decision, Filtered, Question
+from gateway.scheduling import Chooser, Decision, Demand, Filtered, Question, behind
 from gateway.settling import Settler
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import InferenceRequest, Route
@@ -204,8 +204,11 @@ class Pipeline:
         asked = Question(
             candidates,
             filtered,
-            prompt_tokens=plan.chain.prompt_tokens,
-            expected_output_tokens=request.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
+            Demand(
+                prompt_tokens=plan.chain.prompt_tokens,
+                expected_output_tokens=request.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
+                behind=behind(candidates, parts.receipts.recent_work.usual_tokens),
+            ),
             chance=parts.rng.random,
             refine=lambda candidate: parts.fleet.refined(candidate, plan, exchange.match),
             no_affinity=plan.no_affinity,

@@ -252,7 +252,7 @@ class Receipts:
         """An attempt has ended, however: once for each `Sent`. Writes to the index, learns, counts."""
         sent = receipt.sent
         if receipt.expected_tokens is not None and receipt.reported_tokens is not None:
-            self.recent_work.note(sent.endpoint_id, receipt.expected_tokens - receipt.reported_tokens)
+            self.recent_work.correct(sent.endpoint_id, receipt.expected_tokens - receipt.reported_tokens)
         verdict = judge(receipt, habit_tokens=self.habit_tokens(sent.endpoint_id, sent.engine_block))
         if verdict.compared_tokens:
             verdict = self._compare(receipt, verdict)

@@ -1,7 +1,7 @@
 """Which endpoint gets the request: pure functions over a snapshot, one unit (seconds), every reason kept."""
 
 from gateway.scheduling.choosers import Chooser, Question, chooser_of, observing
-from gateway.scheduling.cost import costs_s, expected_cached_tokens, terms_of
+from gateway.scheduling.cost import behind, costs_s, expected_cached_tokens, terms_of
 from gateway.scheduling.decide import decide_by_cost
 from gateway.scheduling.expectation import Coverage, expectation
 from gateway.scheduling.explain import Shortened, shortened
@@ -9,13 +9,14 @@ from gateway.scheduling.explain import as_json as decision_as_json
 from gateway.scheduling.hindsight import Evidence, Hindsight, hindsight, with_costs
 from gateway.scheduling.plain import at_random, in_turn, least_requests
 from gateway.scheduling.recent_work import RecentWork
-from gateway.scheduling.types import Candidate, Decision, Filtered, Terms
+from gateway.scheduling.types import Candidate, Decision, Demand, Filtered, Terms
 
 __all__ = [
     "Candidate",
     "Chooser",
     "Coverage",
     "Decision",
+    "Demand",
     "Evidence",
     "Filtered",
     "Hindsight",
@@ -24,6 +25,7 @@ __all__ = [
     "Shortened",
     "Terms",
     "at_random",
+    "behind",
     "chooser_of",
     "costs_s",
     "decide_by_cost",

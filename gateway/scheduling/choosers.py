@@ -15,7 +15,7 @@ from itertools import count
 
 from gateway.scheduling.decide import decide_by_cost
 from gateway.scheduling.plain import at_random, in_turn, least_requests
-from gateway.scheduling.types import Candidate, Decision, Filtered
+from gateway.scheduling.types import Candidate, Decision, Demand, Filtered
 from gateway.types import Reason
 
 
@@ -30,8 +30,7 @@ class Question:
 
     candidates: Sequence[Candidate]
     filtered: Mapping[str, Filtered]
-    prompt_tokens: int
-    expected_output_tokens: int
+    demand: Demand
     chance: Callable[[], float]
     refine: Callable[[Candidate], Candidate]
     no_affinity: Reason | None = None
@@ -68,8 +67,7 @@ def _by_cost(near_tie_s: float) -> Chooser:
         return decide_by_cost(
             asked.candidates,
             asked.filtered,
-            prompt_tokens=asked.prompt_tokens,
-            expected_output_tokens=asked.expected_output_tokens,
+            demand=asked.demand,
             near_tie_s=near_tie_s,
             chance=asked.chance(),
             no_affinity=asked.no_affinity,
@@ -86,7 +84,6 @@ def _plain(pick: Callable[[Question], Candidate]) -> Chooser:
         picked = pick(asked)
         chosen = asked.refine(picked)
         looked_at = [chosen if candidate is picked else candidate for candidate in asked.candidates]
-        tokens = asked.prompt_tokens, asked.expected_output_tokens
-        return Decision(chosen, Reason.POLICY, looked_at, asked.filtered, *tokens)
+        return Decision(chosen, Reason.POLICY, looked_at, asked.filtered, asked.demand)
 
     return choose

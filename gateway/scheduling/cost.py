@@ -1,58 +1,78 @@
 """What it costs to send a prompt to an endpoint, in seconds. Pure.
 
-    cost = wait + prefill + decode pressure + crowding
+    cost = wait + prefill + delays + decode pressure + crowding
 
     wait             = queued uncached tokens / prefill rate            what must be computed before ours
-    prefill          = base + u / prefill rate + quad * u * n           u = n - cached, n = prompt tokens
-    decode pressure  = itl * k / (1 - k) * expected output              k = share of the KV cache in use
-    crowding         = recent uncached tokens / 40 / prefill rate       what evicts the prefixes of others
+    prefill          = base + work; work = u / rate + quad * u * n      u = n - cached, n = prompt tokens
+    delays           = work * behind                                    what those who come behind wait for ours
+    decode pressure  = itl * k / (1 - k) * expected output / 50         k = share of the KV cache in use
+    crowding         = recent uncached tokens / 20 / prefill rate       what evicts the prefixes of others
 
 One unit, so that nothing is weighed by a taste: a thousand cached tokens are worth exactly the seconds their
-computation would take, on this endpoint, and a queue costs what it makes us wait. `k/(1-k)` is the shape of a queue
-near saturation: nothing while there is room, a wall when there is none. Crowding keeps a fleet even where nobody waits
-(`recent_work` says why).
+computation would take, on this endpoint, and a queue costs what it makes us wait.
+
+Who computes what another endpoint has cached delays not itself alone: all that come behind wait for it too. By Little's
+law as many come during a wait as wait at a time, so `behind` is the number of requests that wait at an average
+endpoint: nothing while the fleet is idle, when the nearest to an answer is best; in a full one prefixes count for more,
+where a cost without it would compute the most just when it can least.
+
+`k/(1-k)` is the shape of a queue near saturation: nothing while there is room, a wall when there is none. Crowding
+keeps a fleet even where nobody waits (`recent_work` says why).
 """
 
 from collections.abc import Sequence
 
-from gateway.scheduling.types import Candidate, Terms
+from gateway.scheduling.types import Candidate, Demand, Terms
 
 _FULLEST = 0.98
 """KV use is taken as at most this: the barrier stays finite and comparable when every endpoint is full."""
+PRESSURE = 1 / 50
+"""How much slower an answer is written where k / (1 - k) is 1, half of the cache in use; at 0.98 it takes twice as
+long. Five times as much drives requests from the prefixes that would have kept the cache small: in llm-d's ladder with
+answers of 1,000 tokens 4 points of hits are lost and a quarter of the TTFT; nothing at all is as good there, and is
+blind to a cache that overflows."""
+CROWDING = 1 / 20
+"""Share of the recent work that an endpoint is dearer by. Over traces of chat and coding agents 1/40 to 1/10 reach the
+same: below, the largest share of the work grows; above, prefixes are left for evenness (at 1/2 a tenth of the hits)."""
 
-CROWDING = 1 / 40
-"""Share of the recent work that an endpoint is dearer by. Over traces of chat and coding agents 1/50 to 1/20 reach the
-same: below, the largest share of the work grows; above, prefixes are left for evenness (at 1/5 a tenth of the hits)."""
 
-
-def terms_of(candidate: Candidate, prompt_tokens: int, expected_output_tokens: int) -> Terms:
+def terms_of(candidate: Candidate, demand: Demand) -> Terms:
     """The summands for one endpoint. O(1)."""
     speed = candidate.speed
-    uncached = max(prompt_tokens - candidate.cached_tokens, 0)
+    prefill_s = speed.prefill_s(max(demand.prompt_tokens - candidate.cached_tokens, 0), demand.prompt_tokens)
     full = min(candidate.kv_use or 0.0, _FULLEST)
     return Terms(
         wait_s=speed.wait_s(candidate.queued_tokens),
-        prefill_s=speed.prefill_s(uncached, prompt_tokens),
-        decode_pressure_s=speed.itl_s * full / (1 - full) * expected_output_tokens,
+        prefill_s=prefill_s,
+        delays_s=(prefill_s - speed.base_s) * demand.behind,
+        decode_pressure_s=PRESSURE * speed.itl_s * full / (1 - full) * demand.expected_output_tokens,
         crowding_s=CROWDING * candidate.recent_tokens / speed.prefill_tokens_per_s,
     )
 
 
-def costs_s(candidates: Sequence[Candidate], prompt_tokens: int, expected_output_tokens: int) -> list[float]:
+def costs_s(candidates: Sequence[Candidate], demand: Demand) -> list[float]:
     """The sums of `terms_of`, without the terms: a third of its time, which counts among hundreds. O(candidates)."""
     costs = []
+    prompt_tokens, weight = demand.prompt_tokens, 1 + demand.behind
+    answer = PRESSURE * demand.expected_output_tokens
     for candidate in candidates:
         speed = candidate.speed
         rate = speed.prefill_tokens_per_s
         uncached = max(prompt_tokens - candidate.cached_tokens, 0)
-        quad_s = speed.quad_s_per_token2 * uncached * prompt_tokens
-        tokens = candidate.queued_tokens + uncached + CROWDING * candidate.recent_tokens
-        cost_s = speed.base_s + tokens / rate + quad_s
+        work_s = uncached / rate + speed.quad_s_per_token2 * uncached * prompt_tokens
+        cost_s = speed.base_s + (candidate.queued_tokens + CROWDING * candidate.recent_tokens) / rate + work_s * weight
         if candidate.kv_use:
             full = min(candidate.kv_use, _FULLEST)
-            cost_s += speed.itl_s * full / (1 - full) * expected_output_tokens
+            cost_s += speed.itl_s * full / (1 - full) * answer
         costs.append(cost_s)
     return costs
+
+
+def behind(candidates: Sequence[Candidate], usual_tokens: float) -> float:
+    """How many requests wait at an average endpoint, where one usually has `usual_tokens` to compute. O(candidates)."""
+    if usual_tokens <= 0:
+        return 0.0
+    return sum(candidate.queued_tokens for candidate in candidates) / len(candidates) / usual_tokens
 
 
 def expected_cached_tokens(matched_tokens: int, prompt_tokens: int, block_size: int) -> int:

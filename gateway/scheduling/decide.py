@@ -15,7 +15,7 @@ The chance is an argument: the same arguments give the same decision.
 from collections.abc import Callable, Mapping, Sequence
 
 from gateway.scheduling.cost import costs_s
-from gateway.scheduling.types import Candidate, Decision, Filtered
+from gateway.scheduling.types import Candidate, Decision, Demand, Filtered
 from gateway.types import Reason
 
 MOST_REFINED = 32
@@ -25,8 +25,7 @@ def decide_by_cost(  # noqa: PLR0913 - the candidates, and what a decision rests
     candidates: Sequence[Candidate],
     filtered: Mapping[str, Filtered],
     *,
-    prompt_tokens: int,
-    expected_output_tokens: int,
+    demand: Demand,
     near_tie_s: float,
     chance: float,
     no_affinity: Reason | None = None,
@@ -36,16 +35,16 @@ def decide_by_cost(  # noqa: PLR0913 - the candidates, and what a decision rests
 
     `candidates` must not be empty; `refine` gives one as it is rather than at its best. O(candidates log candidates).
     """
-    all_costs = costs_s(candidates, prompt_tokens, expected_output_tokens)
+    all_costs = costs_s(candidates, demand)
     best = _best(candidates, all_costs, chance)
     refined = [refine(candidates[at]) for at in best]
-    costs = costs_s(refined, prompt_tokens, expected_output_tokens)
+    costs = costs_s(refined, demand)
     chosen = _near_best(refined, costs, near_tie_s, chance)
     looked_at = list(candidates)
     for at, candidate, cost in zip(best, refined, costs, strict=True):
         looked_at[at], all_costs[at] = candidate, cost
     reason = no_affinity or _reason(chosen, refined)
-    return Decision(chosen, reason, looked_at, filtered, prompt_tokens, expected_output_tokens, all_costs)
+    return Decision(chosen, reason, looked_at, filtered, demand, all_costs)
 
 
 def _best(candidates: Sequence[Candidate], costs: Sequence[float], chance: float) -> list[int]:

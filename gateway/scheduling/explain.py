@@ -89,7 +89,8 @@ def as_json(short: Shortened) -> dict[str, object]:
         "why": in_words(short),
         "expected_cached_tokens": decision.expected_cached_tokens,
         "uncached_tokens": decision.uncached_tokens,
-        "expected_output_tokens": decision.expected_output_tokens,
+        "expected_output_tokens": decision.demand.expected_output_tokens,
+        "behind": decision.demand.behind,
         "terms": {candidate.endpoint_id: _terms(candidate, decision) for candidate in decision.candidates},
         "candidates": {candidate.endpoint_id: _facts(candidate) for candidate in decision.candidates},
         **_observed(decision),
@@ -132,11 +133,11 @@ def _observed(decision: Decision) -> dict[str, object]:
 
 
 def _cost_s(candidate: Candidate, decision: Decision) -> float:
-    return terms_of(candidate, decision.prompt_tokens, decision.expected_output_tokens).cost_s
+    return terms_of(candidate, decision.demand).cost_s
 
 
 def _terms(candidate: Candidate, decision: Decision) -> dict[str, float | bool]:
-    terms = terms_of(candidate, decision.prompt_tokens, decision.expected_output_tokens)
+    terms = terms_of(candidate, decision.demand)
     return {**asdict(terms), "cost_s": terms.cost_s, "at_best": candidate.at_best}
 
 

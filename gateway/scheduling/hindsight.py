@@ -63,7 +63,7 @@ class Hindsight:
 def hindsight(decision: Decision, evidence: Evidence) -> Hindsight:
     """Look back at a decision. O(candidates), mostly in C where the decision has its costs (`with_costs`)."""
     chosen, prompt_tokens = decision.chosen, decision.prompt_tokens
-    predicted = terms_of(chosen, prompt_tokens, decision.expected_output_tokens)
+    predicted = terms_of(chosen, decision.demand)
     cached_tokens: float | None = evidence.reported_cached_tokens
     if cached_tokens is None:
         cached_tokens = chosen.cached_tokens
@@ -80,7 +80,7 @@ def with_costs(decision: Decision) -> Decision:
     """The decision with the costs of all candidates: those that it went by, else computed now (0.4 us each)."""
     if decision.costs_s:
         return decision
-    costs = costs_s(decision.candidates, decision.prompt_tokens, decision.expected_output_tokens)
+    costs = costs_s(decision.candidates, decision.demand)
     return replace(decision, costs_s=costs)
 
 

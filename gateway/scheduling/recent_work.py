@@ -18,12 +18,14 @@ Costs: three floats an endpoint; `note` and `tokens_of` O(1). Sums are kept mult
 import math
 from typing import Final
 
-WINDOW_TURNOVERS: Final = 3.0
+WINDOW_TURNOVERS: Final = 5.0
 """How many times an average cache is filled before what was computed then has faded to 1/e. Over traces of chat and of
-coding agents, 1 to 3 make no difference to the hit share; at 0.3 the largest part of the work is 10 % larger."""
+coding agents, 3 to 8 make no difference to the hit share; at 0.3 the largest part of the work is 10 % larger."""
 UNKNOWN_CAPACITY_TOKENS: Final = 1_000_000
 """The cache of an endpoint that does not tell its size: 70 billion parameters leave about that on four GPUs of
 80 GB."""
+USUAL_REQUESTS: Final = 256
+"""Over how many requests the usual one is averaged."""
 _LARGEST_EXPONENT: Final = 60.0
 
 
@@ -35,6 +37,13 @@ class RecentWork:
         self._capacities: dict[str, int] = {}
         self._capacity_sum = 0.0
         self._exponent = 0.0
+        self._requests = 0
+        self._usual_tokens = 0.0
+
+    @property
+    def usual_tokens(self) -> float:
+        """What a request has to compute, on average over about the last `USUAL_REQUESTS`; 0 before the first."""
+        return self._usual_tokens
 
     def set_capacity(self, endpoint_id: str, tokens: int | None) -> None:
         """An endpoint is there, with a cache of so many tokens (None: unknown)."""
@@ -45,7 +54,13 @@ class RecentWork:
             self._raised[endpoint_id] = sum(others) / len(others) if others else 0.0
 
     def note(self, endpoint_id: str, tokens: float) -> None:
-        """So many uncached tokens are computed there; negative where fewer were than had been noted."""
+        """A request is sent there that has so many uncached tokens."""
+        self._requests = min(self._requests + 1, USUAL_REQUESTS)
+        self._usual_tokens += (tokens - self._usual_tokens) / self._requests
+        self.correct(endpoint_id, tokens)
+
+    def correct(self, endpoint_id: str, tokens: float) -> None:
+        """So many more are computed there than had been noted; negative where it was less."""
         if endpoint_id not in self._capacities:
             self.set_capacity(endpoint_id, None)
         self._exponent += max(tokens, 0.0) / (WINDOW_TURNOVERS * self._capacity_sum)

@@ -56,25 +56,36 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
+class Demand:
+    """What a request asks of whoever takes it. `behind`: how many requests on average come while this one is computed
+    and wait for it, wherever it goes."""
+
+    prompt_tokens: int
+    expected_output_tokens: int
+    behind: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """The summands of one endpoint's cost, in seconds."""
 
     wait_s: float
     prefill_s: float
+    delays_s: float
     decode_pressure_s: float
     crowding_s: float
 
     @property
     def cost_s(self) -> float:
         """Seconds until this endpoint would have computed the prompt, and what others then suffer."""
-        return self.wait_s + self.prefill_s + self.decode_pressure_s + self.crowding_s
+        return self.wait_s + self.prefill_s + self.delays_s + self.decode_pressure_s + self.crowding_s
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The chosen endpoint with every reason: all that were considered, and why the others were not.
 
-    The terms of each are a function of `candidates`, `prompt_tokens` and `expected_output_tokens` (`terms_of`).
+    The terms of each are a function of its candidate and the demand (`terms_of`).
     `costs_s` are their sums, in the order of the candidates, where the decision has computed them; else empty.
     `observed` is what another policy would have decided, where one is only watched; `candidates` and costs are as that
     one saw them, and not kept twice.
@@ -84,10 +95,14 @@ class Decision:
     reason: Reason
     candidates: Sequence[Candidate]
     filtered: Mapping[str, Filtered]
-    prompt_tokens: int
-    expected_output_tokens: int
+    demand: Demand
     costs_s: Sequence[float] = ()
     observed: "Decision | None" = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt that it is about."""
+        return self.demand.prompt_tokens
 
     @property
     def endpoint_id(self) -> str:

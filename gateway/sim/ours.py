@@ -19,7 +19,7 @@ from backends.reservations import InFlightCounter
 from backends.simulated import EngineSpec
 from gateway.candidates import Candidates, Standing
 from gateway.receipts import Receipt, Receipts, Sent
-from gateway.scheduling import Candidate, Chooser, Decision, Question
+from gateway.scheduling import Candidate, Chooser, Decision, Demand, Question, behind
 from gateway.sim.shared_view import ReplicaIndex
 from gateway.sim.types import SimRequest, View
 from gateway.telemetry import Telemetry
@@ -98,8 +98,11 @@ class OurPolicy:
             Question(
                 candidates=able,
                 filtered=filtered,
-                prompt_tokens=request.prompt_tokens,
-                expected_output_tokens=EXPECTED_OUTPUT_TOKENS,
+                demand=Demand(
+                    request.prompt_tokens,
+                    EXPECTED_OUTPUT_TOKENS,
+                    behind(able, self._receipts.recent_work.usual_tokens),
+                ),
                 chance=self._rng.random,
                 refine=lambda candidate: self._refined(candidate, plan, match),
             )

@@ -10,7 +10,7 @@ import pytest
 
 from backends import PerfModel
 from gateway.decision_log import DecisionLog, Outcome
-from gateway.scheduling import Candidate, Decision, Evidence, Filtered, Shortened, decide_by_cost, hindsight
+from gateway.scheduling import Candidate, Decision, Demand, Evidence, Filtered, Shortened, decide_by_cost, hindsight
 from gateway.scheduling.explain import MOST_SHOWN
 from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, KeyId, Plan, RequestId, Route, Tenant, TenantId, TokenSource
@@ -44,9 +44,7 @@ def decision(number: int, endpoints: int = ENDPOINTS) -> Decision:
     """A decision about objects of its own, as each request has them."""
     candidates = [Candidate(f"e{at}", at + 0.5, at, number + at, SPEED, 0.3, at + 0.1) for at in range(endpoints)]
     filtered = {f"f{at}": Filtered.DRAINING for at in range(endpoints)}
-    return decide_by_cost(
-        candidates, filtered, prompt_tokens=4000, expected_output_tokens=256, near_tie_s=0.0, chance=0.5
-    )
+    return decide_by_cost(candidates, filtered, demand=Demand(4000, 256), near_tie_s=0.0, chance=0.5)
 
 
 def settle(log: DecisionLog, name: str, made: Decision, evidence: Evidence) -> None:

@@ -13,7 +13,7 @@ from backends import EndpointId, PerfModel
 from backends.reference.embedded import RunningEngine
 from billing import Usage
 from gateway.perf_book import DOUBTED_AFTER_S, SUMMED_PROMPTS, PerfBook, Prefill
-from gateway.scheduling import Candidate, Decision
+from gateway.scheduling import Candidate, Decision, Demand
 from gateway.telemetry import Telemetry
 from gateway.types import Reason
 from tests.gateway.conftest import MODEL, STORY, StartGateway, settled, start
@@ -38,7 +38,7 @@ class Book:
     def send(self, tokens: int, *, to: str = "a", queued: int = 0, streams: bool = True) -> Prefill:
         candidates = [Candidate(name, 0, 0, queued, self.book.speed_of(name)) for name in self.names]
         chosen = next(candidate for candidate in candidates if candidate.endpoint_id == to)
-        decision = Decision(chosen, Reason.NO_PREFIX, candidates, {}, tokens, 1)
+        decision = Decision(chosen, Reason.NO_PREFIX, candidates, {}, Demand(tokens, 1))
         return self.book.dispatched(decision, streams=streams)
 
     def settle(self, prefill: Prefill, tokens: int, cached: int | None = 0) -> None:

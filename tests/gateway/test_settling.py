@@ -19,7 +19,7 @@ from gateway.parity import ParityBook
 from gateway.perf_book import PerfBook
 from gateway.receipts import Receipts, Sent
 from gateway.relay import PlainTee, StreamTee
-from gateway.scheduling import Candidate, Decision
+from gateway.scheduling import Candidate, Decision, Demand
 from gateway.settling import MOST_AT_ONCE, Settler, SettlerParts
 from gateway.stream_format import ChatFormat
 from gateway.telemetry import Telemetry
@@ -57,7 +57,7 @@ def sent(plan: Plan, request_id: str = "r") -> Exchange:
     )
     exchange = Exchange(request, plan, match=None, endpoints=[])  # type: ignore[arg-type]  # neither is looked at
     chosen = Candidate("e0", 32, 32, 0, PerfModel(0.0, 1.0, 0.0, 0.0))
-    exchange.decision = Decision(chosen, Reason.PREFIX_HIT, [chosen], {}, plan.chain.prompt_tokens, 1)
+    exchange.decision = Decision(chosen, Reason.PREFIX_HIT, [chosen], {}, Demand(plan.chain.prompt_tokens, 1))
     exchange.holder = HOLDER
     is_exact = plan.prompt_tokens is not None
     exchange.sent = Sent("e0", HOLDER, plan.chain, sent_s=0.0, confirmed_blocks=2, exact=is_exact)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends import PerfModel
-from gateway.scheduling import Candidate, Question, chooser_of, observing
+from gateway.scheduling import Candidate, Demand, Question, chooser_of, observing
 from gateway.types import Reason
 
 SPEED = PerfModel(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s_per_token2=0.0, itl_s=0.02)
@@ -30,8 +30,7 @@ def asked(
     return Question(
         candidates,
         {},
-        prompt_tokens=1000,
-        expected_output_tokens=10,
+        demand=Demand(1000, 10),
         chance=chance,
         refine=refine,
     )

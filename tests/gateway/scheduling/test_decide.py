@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends import PerfModel
-from gateway.scheduling import (
-    Candidate,
-    costs_s,
-    decide_by_cost,
-    expected_cached_tokens,
-    terms_of,
-)
+from gateway.scheduling import Candidate, Demand, behind, costs_s, decide_by_cost, expected_cached_tokens, terms_of
 from gateway.scheduling.decide import MOST_REFINED
 from gateway.types import Reason
 
@@ -29,8 +23,7 @@ def choose(*candidates: Candidate, prompt_tokens: int = 1000, chance: float = 0.
     return decide_by_cost(
         candidates,
         {},
-        prompt_tokens=prompt_tokens,
-        expected_output_tokens=100,
+        demand=Demand(prompt_tokens, 100),
         near_tie_s=near_tie_s,
         chance=chance,
     ).endpoint_id
@@ -38,11 +31,13 @@ def choose(*candidates: Candidate, prompt_tokens: int = 1000, chance: float = 0.
 
 def test_the_terms_are_the_seconds_of_the_formula() -> None:
     speed = PerfModel(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s_per_token2=1e-6, itl_s=0.02)
-    terms = terms_of(Candidate("a", 400, 400, 500, speed, 0.5), 1000, 100)
+    terms = terms_of(Candidate("a", 400, 400, 500, speed, 0.5, recent_tokens=2000), Demand(1000, 100, behind=2.5))
     assert terms.wait_s == pytest.approx(0.5)
     assert terms.prefill_s == pytest.approx(0.01 + 0.6 + 1e-6 * 600 * 1000)
-    assert terms.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100)
-    assert terms.cost_s == pytest.approx(0.5 + 1.21 + 2.0)
+    assert terms.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100 / 50)
+    assert terms.delays_s == pytest.approx(1.2 * 2.5)
+    assert terms.crowding_s == pytest.approx(2000 / 20 / 1000)
+    assert terms.cost_s == pytest.approx(0.5 + 1.21 + 0.04 + 3.0 + 0.1)
 
 
 def test_a_prompt_goes_where_its_prefix_is() -> None:
@@ -61,6 +56,19 @@ def test_thirty_percent_of_a_long_prompt_outweighs_ninety_of_a_short_one() -> No
 
 def test_a_full_kv_cache_pushes_requests_away_however_much_it_holds() -> None:
     assert choose(candidate("full", cached=900, kv_use=1.0), candidate("free", kv_use=0.1)) == "free"
+
+
+def test_the_fuller_the_fleet_the_more_a_prefix_is_worth() -> None:
+    pair = [candidate("warm, waits", cached=800, queued=1000), candidate("cold", queued=100)]
+    decide = partial(decide_by_cost, pair, {}, near_tie_s=0.0, chance=0.0)
+    assert decide(demand=Demand(1000, 1)).endpoint_id == "cold"
+    assert decide(demand=Demand(1000, 1, behind=1.0)).endpoint_id == "warm, waits"
+
+
+def test_as_many_come_behind_as_wait_at_an_average_endpoint() -> None:
+    pair = [candidate("a", queued=3000), candidate("b", queued=1000)]
+    assert behind(pair, usual_tokens=500) == pytest.approx(4.0)
+    assert behind(pair, usual_tokens=0.0) == 0.0
 
 
 def test_near_ties_are_shared_out_by_chance_and_clear_wins_are_not() -> None:
@@ -84,8 +92,7 @@ def test_the_reason_says_what_the_prefix_did(cached: tuple[int, int], chosen_rea
     decision = decide_by_cost(
         [candidate("a", cached=cached[0]), candidate("b", cached=cached[1])],
         {},
-        prompt_tokens=1000,
-        expected_output_tokens=1,
+        demand=Demand(1000, 1),
         near_tie_s=0.0,
         chance=0.0,
     )
@@ -96,8 +103,7 @@ def test_a_better_prefix_elsewhere_is_named_when_it_is_passed_by() -> None:
     decision = decide_by_cost(
         [candidate("a"), candidate("b", cached=800, queued=5000)],
         {},
-        prompt_tokens=1000,
-        expected_output_tokens=1,
+        demand=Demand(1000, 1),
         near_tie_s=0.0,
         chance=0.0,
     )
@@ -138,18 +144,17 @@ candidates_lists = st.lists(
 def test_the_chosen_endpoint_is_within_the_near_tie_of_the_best(
     candidates: list[Candidate], chance: float, near_tie_s: float
 ) -> None:
-    decision = decide_by_cost(
-        candidates, {}, prompt_tokens=5000, expected_output_tokens=10, near_tie_s=near_tie_s, chance=chance
-    )
-    terms = {c.endpoint_id: terms_of(c, 5000, 10).cost_s for c in decision.candidates}
+    decision = decide_by_cost(candidates, {}, demand=Demand(5000, 10), near_tie_s=near_tie_s, chance=chance)
+    terms = {c.endpoint_id: terms_of(c, Demand(5000, 10)).cost_s for c in decision.candidates}
     assert terms[decision.endpoint_id] <= min(terms.values()) + near_tie_s + 1e-9
     assert set(terms) == {c.endpoint_id for c in candidates}
 
 
 @given(candidates_lists, st.integers(0, 10_000), st.integers(0, 1000))
 def test_costs_are_the_sums_of_their_terms(candidates: list[Candidate], prompt: int, output: int) -> None:
-    sums = [terms_of(candidate, prompt, output).cost_s for candidate in candidates]
-    assert costs_s(candidates, prompt, output) == pytest.approx(sums)
+    demand = Demand(prompt, output, behind=prompt / 1000)
+    sums = [terms_of(candidate, demand).cost_s for candidate in candidates]
+    assert costs_s(candidates, demand) == pytest.approx(sums)
 
 
 def gone(candidate: Candidate) -> Candidate:
@@ -159,7 +164,7 @@ def gone(candidate: Candidate) -> Candidate:
 
 def test_a_prefix_that_is_probably_gone_does_not_draw_a_prompt() -> None:
     pair = [candidate("was here", cached=900, queued=100), candidate("is here", cached=300)]
-    decide = partial(decide_by_cost, pair, {}, prompt_tokens=1000, expected_output_tokens=1, near_tie_s=0.0, chance=0.0)
+    decide = partial(decide_by_cost, pair, {}, demand=Demand(1000, 1), near_tie_s=0.0, chance=0.0)
     assert decide().endpoint_id == "was here"
     doubted = decide(refine=lambda one: gone(one) if one.endpoint_id == "was here" else one)
     assert doubted.endpoint_id == "is here"
@@ -183,8 +188,7 @@ def test_500_backends_latency_only_so_many_are_looked_at_closer_however_large_th
         decision = decide_by_cost(
             everyone,
             {},
-            prompt_tokens=1000,
-            expected_output_tokens=1,
+            demand=Demand(1000, 1),
             near_tie_s=0.002,
             chance=chance,
             refine=look,
@@ -199,5 +203,5 @@ def test_500_backends_latency_only_so_many_are_looked_at_closer_however_large_th
 @given(st.lists(st.integers(0, 3000), min_size=MOST_REFINED + 1, max_size=100), st.floats(0, 1, exclude_max=True))
 def test_the_cheapest_is_found_however_many_there_are(queued: list[int], chance: float) -> None:
     everyone = [candidate(f"e{number}", queued=tokens) for number, tokens in enumerate(queued)]
-    decision = decide_by_cost(everyone, {}, prompt_tokens=1000, expected_output_tokens=1, near_tie_s=0.0, chance=chance)
+    decision = decide_by_cost(everyone, {}, demand=Demand(1000, 1), near_tie_s=0.0, chance=chance)
     assert decision.chosen.queued_tokens == min(queued)

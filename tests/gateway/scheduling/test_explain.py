@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from backends import PerfModel
-from gateway.scheduling import Candidate, Decision, Filtered, Terms, decision_as_json, shortened
+from gateway.scheduling import Candidate, Decision, Demand, Filtered, Terms, decision_as_json, shortened
 from gateway.scheduling.explain import FILTERED_WORDS, MOST_SHOWN, REASON_WORDS, in_words
 from gateway.types import Reason
 
@@ -19,7 +19,7 @@ def fleet(count: int) -> list[Candidate]:
 
 def decision(candidates: list[Candidate], chosen: str, filtered: dict[str, Filtered] | None = None) -> Decision:
     (taken,) = (one for one in candidates if one.endpoint_id == chosen)
-    return Decision(taken, Reason.NO_PREFIX, candidates, filtered or {}, 1000, 100)
+    return Decision(taken, Reason.NO_PREFIX, candidates, filtered or {}, Demand(1000, 100))
 
 
 def test_every_reason_has_words() -> None:
@@ -37,8 +37,8 @@ def test_the_cheapest_are_kept_in_order_and_the_others_counted() -> None:
 def test_the_chosen_one_and_the_one_that_is_only_watched_are_kept_however_dear() -> None:
     candidates = fleet(500)
     made = decision(candidates, "e400")
-    watched = Decision(candidates[0], Reason.POLICY, (), {}, 1000, 100)
-    short = shortened(Decision(made.chosen, made.reason, candidates, {}, 1000, 100, observed=watched))
+    watched = Decision(candidates[0], Reason.POLICY, (), {}, Demand(1000, 100))
+    short = shortened(Decision(made.chosen, made.reason, candidates, {}, Demand(1000, 100), observed=watched))
     kept = [one.endpoint_id for one in short.decision.candidates]
     assert kept[MOST_SHOWN:] == ["e400", "e499"]
     assert short.left_out == 500 - MOST_SHOWN - 2

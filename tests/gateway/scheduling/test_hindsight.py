@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends import PerfModel
-from gateway.scheduling import Candidate, Decision, Evidence, decide_by_cost, hindsight, terms_of
+from gateway.scheduling import Candidate, Decision, Demand, Evidence, decide_by_cost, hindsight, terms_of
 from gateway.types import Reason
 
 SPEED = PerfModel(base_s=0.1, prefill_tokens_per_s=1000.0, quad_s_per_token2=0.0, itl_s=0.02)
@@ -18,7 +18,7 @@ def candidate(name: str, cached: float = 0, queued: int = 0, kv_use: float | Non
 
 def decision(*candidates: Candidate, prompt_tokens: int = 1000, output_tokens: int = 100) -> Decision:
     """One for the first of them."""
-    return Decision(candidates[0], Reason.PREFIX_HIT, candidates, {}, prompt_tokens, output_tokens)
+    return Decision(candidates[0], Reason.PREFIX_HIT, candidates, {}, Demand(prompt_tokens, output_tokens))
 
 
 WARM = candidate("warm", cached=800, queued=300)
@@ -65,8 +65,8 @@ def test_where_nothing_is_known_the_decision_is_held_against_itself() -> None:
 def test_terms_that_nothing_was_learned_of_stay_as_decided() -> None:
     full = candidate("full", kv_use=0.5)
     found = hindsight(decision(full, COLD), Evidence(reported_cached_tokens=0, ttft_s=1.1))
-    assert found.actual.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100)
-    assert found.regret_s == pytest.approx(2.0)
+    assert found.actual.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100 / 50)
+    assert found.regret_s == pytest.approx(0.04)
 
 
 def test_who_had_no_choice_regrets_nothing() -> None:
@@ -76,7 +76,7 @@ def test_who_had_no_choice_regrets_nothing() -> None:
 
 def test_the_chosen_one_is_no_other_even_where_it_was_looked_at_anew() -> None:
     at_its_best = candidate("warm", cached=1000)
-    found = hindsight(Decision(WARM, Reason.POLICY, [at_its_best, COLD], {}, 1000, 100), Evidence())
+    found = hindsight(Decision(WARM, Reason.POLICY, [at_its_best, COLD], {}, Demand(1000, 100)), Evidence())
     assert found.least_other_s == pytest.approx(1.1)
 
 
@@ -104,9 +104,7 @@ evidence = st.builds(Evidence, st.none() | st.integers(0, 5000), st.none() | st.
 
 def decided(fleet: list[Candidate], chance: float, near_tie_s: float = 0.002) -> Decision:
     named = [Candidate(f"e{at}", *(getattr(one, name) for name in FIELDS)) for at, one in enumerate(fleet)]
-    return decide_by_cost(
-        named, {}, prompt_tokens=5000, expected_output_tokens=256, near_tie_s=near_tie_s, chance=chance
-    )
+    return decide_by_cost(named, {}, demand=Demand(5000, 256), near_tie_s=near_tie_s, chance=chance)
 
 
 FIELDS = ("cached_tokens", "expected_cached_tokens", "queued_tokens", "speed", "kv_use", "recent_tokens")
@@ -118,7 +116,7 @@ def test_regret_is_what_the_terms_of_all_say_and_never_negative(
 ) -> None:
     made = decided(fleet, chance)
     found = hindsight(made, seen)
-    others = [terms_of(one, 5000, 256).cost_s for one in made.candidates if one.endpoint_id != made.endpoint_id]
+    others = [terms_of(one, Demand(5000, 256)).cost_s for one in made.candidates if one.endpoint_id != made.endpoint_id]
     least_s = min([found.actual.cost_s, *others])
     assert found.regret_s == pytest.approx(found.actual.cost_s - least_s, rel=1e-9, abs=1e-9)
     assert found.regret_s >= 0

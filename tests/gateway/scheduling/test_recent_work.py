@@ -58,8 +58,17 @@ def test_a_restart_changes_nothing_and_a_new_size_does_not_begin_anew() -> None:
 def test_what_was_noted_too_much_is_taken_back_and_never_less_than_nothing() -> None:
     book = book_of(a=1000)
     book.note("a", 300)
-    book.note("a", -500)
+    book.correct("a", -500)
     assert book.tokens_of("a") == 0.0
+
+
+def test_the_usual_request_is_the_average_of_late_ones() -> None:
+    book = book_of(a=1000)
+    assert book.usual_tokens == 0.0
+    for tokens in (10, 20, 60):
+        book.note("a", tokens)
+    book.correct("a", -60)
+    assert book.usual_tokens == pytest.approx(30)
 
 
 def test_an_endpoint_of_unknown_size_counts_as_one_of_the_usual() -> None:
