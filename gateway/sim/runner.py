@@ -128,7 +128,8 @@ class Run:
         view.counts(number, 1)
         self.records.sent(flying.row, number)
         engine = self.engines[number]
-        engine.submit(Job(request.number, request.chain.hashes, request.prompt_tokens, request.output_tokens), now_s)
+        answer = max(request.output_tokens, 1)  # recorded answers may be empty; an engine writes a token at least
+        engine.submit(Job(request.number, request.chain.hashes, request.prompt_tokens, answer), now_s)
         self._look_again(number)
 
     def _look_again(self, number: int) -> None:
