@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing-live chaos
+.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live chaos
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -69,6 +69,12 @@ bench-accuracy: $(VENV)/installed ## expected against reported cached tokens, by
 
 bench-perf: $(VENV)/installed ## the fitted speed of two real engines against what they take when asked directly, 5 minutes: bench/results/perf_fit.json
 	$(BIN)/python -m bench.perf_fit
+
+bench-routing: $(VENV)/installed ## routing policies over traces and published loads, simulated, 10 minutes: bench/results/routing_short.json
+	$(BIN)/python -m bench.routing $(ROUTING_ARGS)
+
+bench-routing-full: $(VENV)/installed ## every policy, five seeds, 90 minutes: bench/results/routing.json and docs/routing.md
+	$(BIN)/python -m bench.routing --full $(ROUTING_ARGS)
 
 bench-routing-live: $(VENV)/installed ## policies on two real engines, 6 minutes: bench/results/routing_live.json
 	$(BIN)/python bench/routing_live.py

@@ -54,10 +54,19 @@ def play(
     """Play it. Raises `KeyError` for a policy that there is not. `skip_s`: a warm-up that is
     left out of shares and times.
     """
-    policies, expects = _ours(plan, seed, replicas) if policy == OURS else (_theirs(policy, plan, seed, replicas), None)
-    run = Run(workload, plan, policies, seed, expects or (lambda _: None))
+    policies, expects = policies_of(plan, policy, seed, replicas)
+    run = Run(workload, plan, policies, seed, expects)
     records = run.play()
     return Played(records.figures(skip_s), records, run.engines, policies)
+
+
+def policies_of(
+    plan: FleetPlan, policy: str, seed: int = 0, replicas: Replicas = Replicas()
+) -> tuple[list[Policy], Expects]:
+    """A policy for each replica, and what they expect to be cached of a request. Raises `KeyError` as `play` does."""
+    if policy == OURS:
+        return _ours(plan, seed, replicas)
+    return _theirs(policy, plan, seed, replicas), lambda _: None
 
 
 def _theirs(policy: str, plan: FleetPlan, seed: int, replicas: Replicas) -> list[Policy]:

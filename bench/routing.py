@@ -1,0 +1,112 @@
+"""Routing policies over recorded and published loads, in simulation: the tables of docs/routing.md.
+
+make bench-routing           a selection of policies, two seeds, 10 minutes on two idle cores
+make bench-routing-full      everything, five seeds, 90 minutes: bench/results/routing.json and the page
+.venv/bin/python -m bench.routing --tables E,F --seeds 1 --policies prefixgate,rr      a look at it
+
+Runs are kept in bench/.cache: a command that was interrupted goes on where it was, and what did not change since is not
+run again. Without --full nothing is written but bench/results/routing_short.json; a part (--tables, --policies) is only
+printed.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+
+from bench.result import Goal, write_result
+from bench.routing_report import rich_tables, rows_of
+from bench.routing_runs import Job, jobs_of, run_jobs
+from bench.routing_tables import TABLES
+from bench.routing_types import CEILING, Outcomes, Table
+
+SEEDS: Final = {True: 5, False: 2}
+PACKAGES: Final = ("prefixgate",)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is run."""
+
+    full: bool
+    keys: Sequence[str]
+    policies: frozenset[str]
+    seeds: int
+    processes: int
+
+    @property
+    def whole(self) -> bool:
+        """Every table, policy and seed of this run."""
+        return len(self.keys) == len(TABLES) and not self.policies and self.seeds == SEEDS[self.full]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, write; the exit status says nothing of the goals."""
+    options = _options(arguments)
+    console = Console()
+    tables = {key: TABLES[key](options.full) for key in options.keys}
+    results = _run(tables, options, console)
+    goals: list[Goal] = []
+    for key, table in tables.items():
+        console.print(*rich_tables(table, results[key]), sep="\n")
+        goals += (goals_of_table := _goals(table, results[key], options))
+        for goal in goals_of_table:
+            console.print(goal.text(), markup=False)
+    if options.whole:
+        rows = [row for key, table in tables.items() for row in rows_of(table, results[key])]
+        name = "routing" if options.full else "routing_short"
+        console.print(f"written to {write_result(name, rows, goals, PACKAGES)}", soft_wrap=True)
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> Options:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--full", action="store_true", help="every policy and scenario")
+    parser.add_argument("--tables", default="", help="letters, with commas: A,E")
+    parser.add_argument("--policies", default="", help="names, with commas")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args(arguments)
+    keys = [key for key in given.tables.split(",") if key] or list(TABLES)
+    unknown = [key for key in keys if key not in TABLES]
+    if unknown:
+        parser.error(f"there is no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
+    policies = frozenset(name for name in given.policies.split(",") if name)
+    return Options(given.full, keys, policies, given.seeds or SEEDS[given.full], given.processes)
+
+
+def _run(tables: Mapping[str, Table], options: Options, console: Console) -> dict[str, Outcomes]:
+    """Every outcome by table."""
+    results = {key: Outcomes() for key in tables}
+    jobs = list(_jobs(tables, options))
+    began_s, computed_s = time.monotonic(), 0.0
+    for number, done in enumerate(run_jobs(TABLES, jobs, processes=options.processes), 1):
+        results[done.job.table].add(done.outcome)
+        computed_s += done.seconds
+        if done.seconds:
+            job = done.job
+            text = f"{number}/{len(jobs)}  {job.table}  {job.scenario}  {job.policy}  seed {job.seed}"
+            console.print(f"{text}  {done.seconds:.1f} s", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{time.monotonic() - began_s:.0f} s, {computed_s:.0f} s of processor", highlight=False)
+    return results
+
+
+def _jobs(tables: Mapping[str, Table], options: Options) -> Iterator[Job]:
+    for table in tables.values():
+        for job in jobs_of(table, options.full, options.seeds):
+            if not options.policies or job.policy in options.policies or job.policy == CEILING:
+                yield job
+
+
+def _goals(table: Table, outcomes: Outcomes, options: Options) -> list[Goal]:
+    """A part of the policies may lack what a goal is about."""
+    goals = list(table.goals(outcomes))
+    return [goal for goal in goals if goal.value == goal.value] if options.policies else goals
+
+
+if __name__ == "__main__":
+    sys.exit(main())
