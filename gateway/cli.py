@@ -14,7 +14,7 @@ from rich.table import Table
 
 from billing import BillingError, parse_when, render_csv, render_json, render_table
 from billing import report as ledger_report
-from gateway import explain_command, index_commands
+from gateway import explain_command, index_commands, simulate_command
 from gateway.app import STARTUP_ERRORS, endpoint_of
 from gateway.checking import ask_backends, check_files, check_index, effective_yaml
 from gateway.config import Config, is_name, process_environment
@@ -37,6 +37,7 @@ keys = typer.Typer(help="API keys.", no_args_is_help=True)
 cli.add_typer(keys, name="keys")
 cli.add_typer(index_commands.index, name="index")
 cli.command("explain")(explain_command.explain)
+cli.command("simulate")(simulate_command.simulate)
 
 
 class ReportFormat(StrEnum):

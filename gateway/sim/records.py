@@ -36,6 +36,8 @@ class Figures:
     expected_minus_reported: float
     expected_off: float
     span_s: float
+    too_long: int = 0
+    """Of the failed ones, those that no engine could ever hold."""
 
 
 class Records:
@@ -52,6 +54,7 @@ class Records:
         self.uncached_of = [0] * endpoints
         """Uncached prompt tokens by endpoint."""
         self.failed = 0
+        self.too_long = 0
         self._expected = self._expected_off = self._expected_of = 0
 
     def __len__(self) -> int:
@@ -115,6 +118,7 @@ class Records:
             expected_minus_reported=self._expected / self._expected_of if self._expected_of else math.nan,
             expected_off=self._expected_off / self._expected_of if self._expected_of else math.nan,
             span_s=span_s,
+            too_long=self.too_long,
         )
 
 

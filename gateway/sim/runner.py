@@ -8,7 +8,8 @@ Time is where the heap says; nothing waits for anything else. Equal times go in 
 so that the same seeds give the same run.
 
 An engine that restarts drops what it had: a request that had no token yet is sent once more, elsewhere, as the gateway
-would; one that had is cut, and counts as failed.
+would; one that had is cut, and counts as failed. So does one that comes while no endpoint is there to take it, and one
+that is too long for the engine it was sent to.
 """
 
 import heapq
@@ -24,10 +25,6 @@ from gateway.sim.records import Records
 from gateway.sim.types import Policy, SimRequest, Workload
 
 Expects = Callable[[int], int | None]
-
-
-class NobodyAlive(Exception):
-    """A request came while no endpoint was there to take it."""
 
 
 @dataclass(slots=True)
@@ -122,7 +119,9 @@ class Run:
         request, view, policy = flying.request, self._views[flying.replica], self.policies[flying.replica]
         view.now_s = now_s
         if not any(endpoint.alive for endpoint in view.endpoints):
-            raise NobodyAlive(f"request {request.number} at {now_s:.3f} s")
+            # Not at once: whoever waits for its end would be sent, and fail, within this call.
+            self.at(now_s, lambda at_s: self._over(flying, Dropped(request.number, at_s)))
+            return
         flying.endpoint = number = policy.choose(request, view)
         policy.sent(request, number, now_s)
         view.counts(number, 1)
@@ -176,6 +175,7 @@ class Run:
             self.records.ended(flying.row, now_s)
         else:
             self.records.failed += 1
+            self.records.too_long += event.too_long
         del self._flying[number]
         for follower in self._followers.pop(number, ()):
             self.at(now_s + follower.think_s, lambda at_s, request=follower: self._arrives(request, at_s))  # type: ignore[misc]

@@ -1,0 +1,57 @@
+"""What a run would have cost the tenants: the server's prices and the server's arithmetic.
+
+    answered requests -> fresh, cached, output tokens -> billing.charge -> full, charged, saved
+
+A charge is linear in tokens and nothing is rounded, so the charge of the sums is the sum of the charges, to the last
+pico-unit. Only whole answers are billed; of one that was cut, nobody reported tokens.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from billing import Buckets, Price, PriceBook, charge
+from gateway.sim.records import Records
+
+
+class PriceUnclear(Exception):
+    """The price book has several models, and none was named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Amounts in pico-units of the currency; None where there is no price: unknown is never zero."""
+
+    currency: str | None
+    full_pico: int | None
+    charged_pico: int | None
+
+    @property
+    def saved_pico(self) -> int | None:
+        """What caching took off."""
+        return None if self.full_pico is None or self.charged_pico is None else self.full_pico - self.charged_pico
+
+
+def price_of(book: PriceBook, model: str | None, when: datetime) -> Price | None:
+    """The price of a model at that time, of the only one in the book where none is named; None where there is none.
+
+    Raises `PriceUnclear`.
+    """
+    if model is None:
+        models = sorted({price.model for price in book.prices})
+        if len(models) != 1:
+            raise PriceUnclear(f"the price book has the models {', '.join(models) or 'of nobody'}: name one of them")
+        model = models[0]
+    return book.price_at(model, when)
+
+
+def bill_of(records: Records, price: Price | None) -> Bill:
+    """The bill of all requests that were answered. O(requests)."""
+    prompt = cached = output = 0
+    for row, ended_s in enumerate(records.ended_s):
+        if not math.isnan(ended_s):
+            prompt += records.prompt_tokens[row]
+            cached += records.cached_tokens[row]
+            output += records.output_tokens[row]
+    charged = charge(Buckets(prompt - cached, cached, 0, output), price)
+    return Bill(None if price is None else price.currency, charged.full_pico, charged.charged_pico)

@@ -1,0 +1,139 @@
+"""`prefixgate simulate`: what a fleet would do with a load, under this gateway's decisions and under those of others.
+
+The simulator is imported when the command runs, so that `prefixgate serve` starts without it.
+"""
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.admin_client import print_json
+from gateway.terminal import ConfigFile, read_config, refused, wide_console
+
+_PROGRESS_EVERY_S = 1.0
+
+Load = Annotated[str | None, typer.Option("--load", help="A built-in load; a wrong name lists them.")]
+Trace = Annotated[Path | None, typer.Option(help="A file of requests; docs/simulate.md lists the forms.")]
+FromLedger = Annotated[
+    str | None, typer.Option(help="Replay what was served: 2026-11, 2026-11-15 or FROM/TO; needs ledger.chain_tokens.")
+]
+
+
+class Arrivals(StrEnum):
+    """When requests arrive."""
+
+    RECORDED = "recorded"
+    POISSON = "poisson"
+    BURSTY = "bursty"
+
+
+def simulate(
+    load: Load = None,
+    trace: Trace = None,
+    from_ledger: FromLedger = None,
+    ledger: Annotated[list[Path] | None, typer.Option(help="Ledger to replay; repeat for each replica's.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model to replay and to price.")] = None,
+    endpoints: Annotated[int, typer.Option(min=1, help="So many equal engines.")] = 4,
+    engine: Annotated[str, typer.Option(help="Their preset; a wrong name lists them.")] = "qwen3_32b_2xh100",
+    fleet: Annotated[
+        list[str] | None, typer.Option(help="Instead: '4x NAME, 2x NAME'; NAME:prefill and NAME:decode split the work.")
+    ] = None,
+    capacity_tokens: Annotated[int | None, typer.Option(min=1, help="KV cache of each engine.")] = None,
+    prefill_tokens_per_s: Annotated[float | None, typer.Option(help="Prefill rate of each engine.")] = None,
+    host_tokens: Annotated[int | None, typer.Option(min=0, help="KV cache in the host memory of each engine.")] = None,
+    block_size: Annotated[int | None, typer.Option(min=1, help="Tokens of a block; default: the load's.")] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Repeat for each; default: prefixgate, rr, least-req.")
+    ] = None,
+    arrivals: Annotated[Arrivals, typer.Option(help="When requests arrive.")] = Arrivals.RECORDED,
+    rate: Annotated[float | None, typer.Option(help="Requests per second, poisson or bursty.")] = None,
+    cv: Annotated[float, typer.Option(help="Variation of the gaps of bursty arrivals; 1 is poisson.")] = 3.0,
+    speed: Annotated[float, typer.Option(help="Recorded arrivals so many times as fast.")] = 1.0,
+    closed_loop: Annotated[
+        bool, typer.Option("--closed-loop", help="Send a turn when the answer before it has ended.")
+    ] = False,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Instead of times: so many in flight, always.")] = None,
+    limit_requests: Annotated[int | None, typer.Option(min=1, help="The first so many requests.")] = None,
+    limit_seconds: Annotated[float | None, typer.Option(help="Requests of the first so many seconds.")] = None,
+    skip_seconds: Annotated[float, typer.Option(help="Warm-up, left out of shares and times.")] = 0.0,
+    replicas: Annotated[int, typer.Option(min=1, help="Gateway replicas.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each policy; the table has their means.")] = 1,
+    restart: Annotated[list[str] | None, typer.Option(help="ENDPOINT@SECONDS: it loses all; repeat.")] = None,
+    prices: Annotated[Path | None, typer.Option(help="The server's price book: a bill for each policy.")] = None,
+    config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every seed.")] = False,
+) -> None:
+    """What a fleet would do with a load: hit share, time to first token, throughput and bill, policy by policy.
+
+    Exit 1 where nothing can be simulated or no request is answered, 2 where the arguments or files cannot be used.
+    """
+    from gateway.sim import asked as ask  # noqa: PLC0415 - what it needs is not needed to serve
+    from gateway.sim import command  # noqa: PLC0415 - likewise
+    from gateway.sim.summary import as_json as json_of  # noqa: PLC0415 - likewise
+    from gateway.sim.summary import table_of  # noqa: PLC0415 - likewise
+
+    ledgers = list(ledger or []) if from_ledger is None or ledger else [read_config(config, {}).ledger.path]
+    asked = command.Asked(
+        load=ask.LoadAsked(
+            name=load,
+            trace=trace,
+            arrivals=arrivals.value,
+            rate_per_s=rate,
+            cv=cv,
+            speed=speed,
+            closed_loop=closed_loop,
+            concurrency=concurrency,
+            limit_requests=limit_requests,
+            limit_seconds=limit_seconds,
+            block_size=block_size,
+        ),
+        fleet=ask.FleetAsked(
+            fleet=tuple(fleet or ()),
+            endpoints=endpoints,
+            engine=engine,
+            capacity_tokens=capacity_tokens,
+            prefill_tokens_per_s=prefill_tokens_per_s,
+            host_tokens=host_tokens,
+            restarts=tuple(restart or ()),
+        ),
+        policies=tuple(dict.fromkeys(policy or command.DEFAULT_POLICIES)),
+        seeds=seeds,
+        replicas=replicas,
+        skip_s=skip_seconds,
+        prices=prices,
+        model=model,
+        period=from_ledger,
+        ledgers=ledgers,
+    )
+    try:
+        summary = command.simulated(asked, _Progress())
+    except command.CANNOT_BE_ASKED as error:
+        raise refused(str(error)) from None
+    except command.CANNOT_BE_DONE as error:
+        raise refused(str(error), 1) from None
+    if as_json:
+        print_json(json_of(summary))
+    else:
+        table = table_of(summary)
+        console = wide_console(table)
+        for line in command.headline(summary):
+            console.print(line, markup=False, highlight=False)
+        console.print(table)
+    if not any(line.figures.answered for lines in summary.runs.values() for line in lines):
+        raise refused("no request was answered", 1)
+
+
+class _Progress:
+    """Says on standard error how far a run is, at most once a second."""
+
+    def __init__(self) -> None:
+        self._said_s = time.monotonic()
+
+    def __call__(self, policy: str, seed: int, arrived: int) -> None:
+        now_s = time.monotonic()
+        if now_s - self._said_s >= _PROGRESS_EVERY_S:
+            self._said_s = now_s
+            typer.echo(f"{policy}, seed {seed}: {arrived:,} requests", err=True)
