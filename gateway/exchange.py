@@ -111,6 +111,11 @@ class Exchange:
             return None
         return self.decision.expected_cached_tokens
 
+    @property
+    def noted_tokens(self) -> int | None:
+        """What loads count of the prompt; None where its tokens are not the engine's."""
+        return None if self.decision is None or self.plan.prompt_tokens is None else self.decision.work_tokens
+
     def opening(self, chain_tokens: int | None = None) -> OpenedRequest:
         """The ledger row of a request that is about to be sent, with a hash for each `chain_tokens` of its prompt."""
         request = self.request

@@ -148,6 +148,7 @@ class Fleet:
         before = self._holders.get(endpoint_id)
         self._holders[endpoint_id] = f"{endpoint_id}@{generation}"
         standing = self._standings.pop(endpoint_id, None)
+        self._receipts.recent_work.came_back(endpoint_id)
         if before is not None:
             LOGGER.warning("endpoint restarted", extra={"fields": {"endpoint": endpoint_id, "generation": generation}})
             for cache in [before] if standing is None else standing.caches:

@@ -204,7 +204,7 @@ class PerfBook:
 
     def dispatched(self, decision: Decision, *, streams: bool) -> Prefill:
         """A prompt is being sent to the endpoint chosen; `streams`: its first token will be seen."""
-        now_s, tokens = self._clock(), decision.uncached_tokens
+        now_s, tokens = self._clock(), decision.work_tokens
         self._look_at_idle_ones(decision, now_s)
         line = self._lines[decision.endpoint_id]
         others_tokens = max(decision.chosen.queued_tokens - line.waiting_tokens, 0)

@@ -87,14 +87,15 @@ class Sent:
 class Receipt:
     """How an attempt ended. `began`: a first token came, so the prompt was computed.
 
-    `expected_tokens` is what the records say was expected, `reported_tokens` what the engine says was cached; None is
-    unknown.
+    `expected_tokens` is what the records say was expected, `reported_tokens` what the engine says was cached,
+    `noted_tokens` what `Receipts.dispatched` was told would be computed; None is unknown.
     """
 
     sent: Sent
     began: bool
     expected_tokens: int | None = None
     reported_tokens: int | None = None
+    noted_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +252,9 @@ class Receipts:
     def ended(self, receipt: Receipt) -> Verdict:
         """An attempt has ended, however: once for each `Sent`. Writes to the index, learns, counts."""
         sent = receipt.sent
-        if receipt.expected_tokens is not None and receipt.reported_tokens is not None:
-            self.recent_work.correct(sent.endpoint_id, receipt.expected_tokens - receipt.reported_tokens)
+        if receipt.noted_tokens is not None and receipt.reported_tokens is not None:
+            computed = sent.chain.prompt_tokens - receipt.reported_tokens
+            self.recent_work.correct(sent.endpoint_id, computed - receipt.noted_tokens)
         verdict = judge(receipt, habit_tokens=self.habit_tokens(sent.endpoint_id, sent.engine_block))
         if verdict.compared_tokens:
             verdict = self._compare(receipt, verdict)

@@ -222,7 +222,8 @@ class Settler:
             return
         usage = None if report is None or UsageFlag.ESTIMATED in report.flags else report.usage
         reported = usage.cached_tokens if usage is not None else None
-        verdict = self._receipts.ended(Receipt(sent, exchange.computed, exchange.expected_cached_tokens, reported))
+        expected, noted = exchange.expected_cached_tokens, exchange.noted_tokens
+        verdict = self._receipts.ended(Receipt(sent, exchange.computed, expected, reported, noted))
         if verdict.contradicts:
             self._fleet.contradicted(sent.endpoint_id, sent.holder)
         if usage is not None and usage.prompt_tokens is not None and reported is not None:

@@ -9,7 +9,8 @@ began with the long ones evicts what the others would have kept. So the cost of 
 it computed lately. Work is the clock, not time: a night without requests neither forgets who has the long conversations
 nor makes all endpoints look alike, and a replica that sees a tenth of the traffic weighs what it sees as all do.
 
-A newcomer that started at nothing would look cheaper than every endpoint that holds a prefix until it had caught up.
+A newcomer that started at nothing, or one that comes back after its work has faded, would look cheaper than every
+endpoint that holds a prefix until it had caught up: four times its share of the work goes to it then.
 
 Costs: three floats an endpoint; `note` and `tokens_of` O(1). Sums are kept multiplied by a common factor that grows
 (forward decay), so fading touches nobody; before the factor grows too large, all are written anew.
@@ -50,8 +51,12 @@ class RecentWork:
         self._capacity_sum += (tokens or UNKNOWN_CAPACITY_TOKENS) - self._capacities.get(endpoint_id, 0)
         self._capacities[endpoint_id] = tokens or UNKNOWN_CAPACITY_TOKENS
         if endpoint_id not in self._raised:
-            others = self._raised.values()
-            self._raised[endpoint_id] = sum(others) / len(others) if others else 0.0
+            self._raised[endpoint_id] = self._average_raised()
+
+    def came_back(self, endpoint_id: str) -> None:
+        """It has started anew: at the average of the others at least, as its own has faded meanwhile. O(n)."""
+        if endpoint_id in self._raised:
+            self._raised[endpoint_id] = max(self._raised[endpoint_id], self._average_raised(but=endpoint_id))
 
     def note(self, endpoint_id: str, tokens: float) -> None:
         """A request is sent there that has so many uncached tokens."""
@@ -76,6 +81,10 @@ class RecentWork:
         """The endpoint is none of the fleet any more."""
         self._capacity_sum -= self._capacities.pop(endpoint_id, 0)
         self._raised.pop(endpoint_id, None)
+
+    def _average_raised(self, but: str | None = None) -> float:
+        others = [raised for name, raised in self._raised.items() if name != but]
+        return sum(others) / len(others) if others else 0.0
 
     def _write_anew(self) -> None:
         fading = math.exp(-self._exponent)

@@ -123,3 +123,12 @@ class Decision:
     def uncached_tokens(self) -> int:
         """What the chosen endpoint will most likely have to compute of the prompt."""
         return max(self.prompt_tokens - self.chosen.expected_cached_tokens, 0)
+
+    @property
+    def work_tokens(self) -> int:
+        """What it adds to the work of the chosen endpoint, on average.
+
+        Loads are sums of these: of prompts that are computed there right now nothing is computed twice, though none of
+        it may be expected of the endpoint's report yet.
+        """
+        return max(self.prompt_tokens - int(self.chosen.cached_tokens), 0)

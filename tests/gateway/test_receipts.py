@@ -382,3 +382,13 @@ async def test_speculation_that_attempts_share_goes_with_the_last_of_them() -> N
     assert (await desk.index.match(prompt)).speculative == {HOLDER: 3}
     desk.receipts.ended(Receipt(second, began=False))
     assert (await desk.index.match(prompt)).speculative == {}
+
+
+async def test_recent_work_is_set_right_by_what_the_engine_reports() -> None:
+    desk = Desk()
+    to = await desk.send(TEN)
+    noted = to.chain.prompt_tokens - 64
+    desk.receipts.dispatched(to, noted)
+    assert desk.receipts.recent_work.tokens_of("e0") == pytest.approx(noted, rel=0.01)
+    desk.receipts.ended(Receipt(to, True, 0, 32, noted))
+    assert desk.receipts.recent_work.tokens_of("e0") == pytest.approx(to.chain.prompt_tokens - 32, rel=0.01)

@@ -47,6 +47,19 @@ def test_a_newcomer_starts_at_the_average_of_the_others() -> None:
     assert book.tokens_of("c") == pytest.approx((book.tokens_of("a") + book.tokens_of("b")) / 2)
 
 
+def test_who_comes_back_starts_at_the_average_of_the_others_but_keeps_what_it_has_beyond() -> None:
+    book = book_of(a=1000, b=1000, c=1000)
+    book.note("a", 300)
+    book.note("b", 100)
+    book.came_back("c")
+    assert book.tokens_of("c") == pytest.approx((book.tokens_of("a") + book.tokens_of("b")) / 2)
+    before = book.tokens_of("a")
+    book.came_back("a")
+    book.came_back("nobody")
+    assert book.tokens_of("a") == before
+    assert book.tokens_of("nobody") == 0.0
+
+
 def test_a_restart_changes_nothing_and_a_new_size_does_not_begin_anew() -> None:
     book = book_of(a=1000)
     book.note("a", 300)
