@@ -4,6 +4,7 @@
     sent         reservation, Receipts.dispatched, observe speculative  as step 8
     first_token  reservation, Receipts.first_token                      as step 9
     ended        release, Receipts.ended: what the engine reported goes to the index    as step 10
+                 PerfBook.settled: how fast it is goes to the decisions
 
 One of these is one gateway replica. Replicas share a `SharedView`, the index and the loads as Redis would give them:
 what one writes the others see `delay_s` later, and its loads every `load_interval_s`.
@@ -14,10 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import msgspec
+
 from backends import EndpointFacts, EndpointId, EndpointSnapshot, LoadSample, PerfModel, Reservation
 from backends.reservations import InFlightCounter
 from backends.simulated import EngineSpec
+from billing import Usage
 from gateway.candidates import Candidates, Standing
+from gateway.perf_book import PerfBook, Prefill
 from gateway.receipts import Receipt, Receipts, Sent
 from gateway.scheduling import Candidate, Chooser, Decision, Demand, Question, behind
 from gateway.sim.shared_view import ReplicaIndex
@@ -49,7 +54,9 @@ class _Flight:
     decision: Decision
     sent: Sent
     reservation: Reservation
+    prefill: Prefill
     reported_tokens: int | None = None
+    first_token_s: float = 0.0
 
 
 class OurPolicy:
@@ -58,7 +65,8 @@ class OurPolicy:
     def __init__(self, options: OurOptions, index: ReplicaIndex, seed: int) -> None:
         self._options = options
         self._index = index
-        self._receipts = Receipts(index, Telemetry(), lambda: index.now_s)
+        telemetry = Telemetry()
+        self._receipts = Receipts(index, telemetry, lambda: index.now_s)
         self._candidates = Candidates(self._receipts, lambda _: False)
         self._rng = random.Random(seed)  # noqa: S311 - spreads near-ties
         self._standings: list[Standing] = []
@@ -68,6 +76,11 @@ class OurPolicy:
         self._polled_s = float("-inf")
         self._decided: tuple[SimRequest, Decision, Match[str], Plan] | None = None
         self._flights: dict[int, _Flight] = {}
+        priors = {
+            EndpointId(f"e{number}"): options.speeds[min(number, len(options.speeds) - 1)]
+            for number in range(len(options.specs))
+        }
+        self._perf = PerfBook(priors, telemetry.speed, lambda: index.now_s, self._is_as_fast)
         for number in range(len(options.specs)):
             self._add(number)
 
@@ -116,16 +129,19 @@ class OurPolicy:
         self._index.now_s = now_s
         _, decision, match, plan = self._decided
         sent = self._candidates.sent(self._standings[endpoint], plan, match, now_s)
-        reservation = Reservation(self._counters[endpoint], decision.uncached_tokens, EXPECTED_OUTPUT_TOKENS)
-        self._receipts.dispatched(sent, decision.uncached_tokens)
+        reservation = Reservation(self._counters[endpoint], decision.work_tokens, EXPECTED_OUTPUT_TOKENS)
+        self._receipts.dispatched(sent, decision.work_tokens)
         self._index.observe(sent.holder, request.chain, Claim.SPECULATIVE)
-        self._flights[request.number] = _Flight(decision, sent, reservation)
+        prefill = self._perf.dispatched(decision, streams=True)
+        self._flights[request.number] = _Flight(decision, sent, reservation, prefill)
 
     def first_token(self, request: SimRequest, endpoint: int, now_s: float, cached_tokens: int) -> None:
         """The prompt is computed."""
         self._index.now_s = now_s
         flight = self._flights[request.number]
         flight.reported_tokens = cached_tokens
+        flight.first_token_s = now_s
+        flight.prefill.first_token(now_s)
         flight.reservation.first_token()
         self._receipts.first_token(flight.sent)
 
@@ -133,10 +149,14 @@ class OurPolicy:
         """The receipt."""
         self._index.now_s = now_s
         flight = self._flights.pop(request.number)
+        flight.prefill.end()
         flight.reservation.release()
         began = flight.reported_tokens is not None
-        expected = flight.decision.expected_cached_tokens
-        self._receipts.ended(Receipt(flight.sent, began, expected, flight.reported_tokens))
+        expected, noted = flight.decision.expected_cached_tokens, flight.decision.work_tokens
+        self._receipts.ended(Receipt(flight.sent, began, expected, flight.reported_tokens, noted))
+        if flight.reported_tokens is not None:
+            usage = Usage(request.prompt_tokens, flight.reported_tokens, request.output_tokens)
+            self._perf.settled(flight.prefill, usage, now_s - flight.first_token_s)
 
     def restarted(self, endpoint: int, now_s: float) -> None:
         """Another generation: what was known of the old one no longer matches."""
@@ -145,10 +165,16 @@ class OurPolicy:
         self._generations[endpoint] += 1
         self._index.clear(holder)
         self._receipts.cleared(holder)
+        self._receipts.recent_work.came_back(f"e{endpoint}")
+        self._perf.new_generation(f"e{endpoint}", self._generations[endpoint])
         self._standings[endpoint] = self._standing(endpoint)
 
     def _refined(self, candidate: Candidate, plan: Plan, match: Match[str]) -> Candidate:
         return self._candidates.refined(candidate, self._standings[int(candidate.endpoint_id[1:])], plan, match)
+
+    def _is_as_fast(self, endpoint_id: str, speed: PerfModel) -> None:
+        number = int(endpoint_id[1:])
+        self._standings[number] = msgspec.structs.replace(self._standings[number], speed=speed)
 
     def _add(self, number: int) -> None:
         name = EndpointId(f"e{number}")
@@ -158,7 +184,7 @@ class OurPolicy:
         self._snapshots.append(EndpointSnapshot(name, healthy=True, generation=0, facts=self._standings[number].facts))
 
     def _standing(self, number: int) -> Standing:
-        spec, speeds = self._options.specs[number], self._options.speeds
+        spec = self._options.specs[number]
         facts = EndpointFacts(
             engine="simulated",
             block_size=spec.block_size,
@@ -170,7 +196,7 @@ class OurPolicy:
         holder = f"e{number}@{self._generations[number]}"
         self._index.set_capacity(holder, spec.capacity_blocks)
         self._receipts.recent_work.set_capacity(f"e{number}", facts.capacity_tokens)
-        speed = speeds[min(number, len(speeds) - 1)]
+        speed = self._perf.speed_of(f"e{number}")
         return Standing(f"e{number}", holder, 1, facts, speed, keeps_apart=True, routes=facts.routes)
 
     def _publish(self, number: int) -> None:
