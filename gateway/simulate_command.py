@@ -3,6 +3,8 @@
 The simulator is imported when the command runs, so that `prefixgate serve` starts without it.
 """
 
+import logging
+import sys
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -11,9 +13,11 @@ from typing import Annotated
 import typer
 
 from gateway.admin_client import print_json
+from gateway.telemetry import LOGGER
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
-_PROGRESS_EVERY_S = 1.0
+_SEEN_EVERY_S = 0.2
+_KEPT_EVERY_S = 10.0
 
 Load = Annotated[str | None, typer.Option("--load", help="A built-in load; a wrong name lists them.")]
 Trace = Annotated[Path | None, typer.Option(help="A file of requests; docs/simulate.md lists the forms.")]
@@ -108,12 +112,16 @@ def simulate(
         period=from_ledger,
         ledgers=ledgers,
     )
+    LOGGER.addHandler(logging.NullHandler())  # of what happens to simulated engines nobody needs a warning
+    progress = _Progress()
     try:
-        summary = command.simulated(asked, _Progress())
+        summary = command.simulated(asked, progress)
     except command.CANNOT_BE_ASKED as error:
         raise refused(str(error)) from None
     except command.CANNOT_BE_DONE as error:
         raise refused(str(error), 1) from None
+    finally:
+        progress.end()
     if as_json:
         print_json(json_of(summary))
     else:
@@ -127,13 +135,20 @@ def simulate(
 
 
 class _Progress:
-    """Says on standard error how far a run is, at most once a second."""
+    """Says on standard error how far a run is: often in one line of a terminal, now and then where lines are kept."""
 
     def __init__(self) -> None:
+        self._is_seen = sys.stderr.isatty()
         self._said_s = time.monotonic()
 
     def __call__(self, policy: str, seed: int, arrived: int) -> None:
         now_s = time.monotonic()
-        if now_s - self._said_s >= _PROGRESS_EVERY_S:
+        if now_s - self._said_s >= (_SEEN_EVERY_S if self._is_seen else _KEPT_EVERY_S):
             self._said_s = now_s
-            typer.echo(f"{policy}, seed {seed}: {arrived:,} requests", err=True)
+            line = f"{policy}, seed {seed}: {arrived:,} requests"
+            typer.echo(f"\r{line}\033[K" if self._is_seen else line, nl=not self._is_seen, err=True)
+
+    def end(self) -> None:
+        """The line is wiped away."""
+        if self._is_seen:
+            typer.echo("\r\033[K", nl=False, err=True)

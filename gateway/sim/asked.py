@@ -95,10 +95,9 @@ def plan_of(asked: FleetAsked, block_size: int) -> FleetPlan:
             raise AskedWrong("--endpoints: a fleet has at least one engine")
         named = [_preset(asked.engine)] * asked.endpoints
     specs = [_changed(spec, asked, block_size) for spec in named]
-    if not any(spec.role is not Role.DECODE for spec in specs):
-        raise AskedWrong("a fleet of decode engines alone computes no prompt: add prefill engines, or those of both")
-    if all(spec.role is Role.PREFILL for spec in specs):
-        raise AskedWrong("a fleet of prefill engines alone writes no answer: add decode engines, or those of both")
+    roles = {spec.role for spec in specs}
+    if (Role.PREFILL in roles) != (Role.DECODE in roles):
+        raise AskedWrong("prefill engines need decode engines to write the answers, and decode engines prefill engines")
     return FleetPlan(specs, [_restart(text, len(specs)) for text in asked.restarts])
 
 

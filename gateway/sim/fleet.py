@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from backends.simulated import EngineSpec, SimulatedEngine
+from backends.simulated import EngineSpec, Role, SimulatedEngine
 from gateway.sim.types import EndpointView
 from prefix_index import Chain
 
@@ -84,11 +84,13 @@ class FleetView:
 
 
 def view_of(engines: Sequence[SimulatedEngine], plan: FleetPlan) -> FleetView:
-    """A replica's view of a fleet before anything happened; endpoints that join later are not alive yet."""
-    joining = {happening.endpoint for happening in plan.happenings if happening.what is What.JOIN}
+    """A replica's view of a fleet before anything happened; endpoints that join later are not alive yet, and decode
+    engines, which no policy chooses, never."""
+    absent = {happening.endpoint for happening in plan.happenings if happening.what is What.JOIN}
+    absent |= {number for number, spec in enumerate(plan.specs) if spec.role is Role.DECODE}
     endpoints = [
         EndpointView(
-            number, f"e{number}", spec.capacity_blocks * spec.block_size, spec.block_size, number not in joining
+            number, f"e{number}", spec.capacity_blocks * spec.block_size, spec.block_size, number not in absent
         )
         for number, spec in enumerate(plan.specs)
     ]

@@ -17,9 +17,9 @@ class Figures:
     """One run in numbers. Times in seconds, shares from 0 to 1; what no request came to is NaN.
 
     `hit_share`: reported cached tokens of prompt tokens, over the requests whose prompt was computed. `imbalance` is
-    the largest endpoint's uncached tokens over the mean. `output_tokens_per_s` is over the time from the first arrival
-    to the last end. `expected_minus_reported`: of what the policy said to expect, the sum of differences as a share of
-    the prompt tokens (NaN: it says nothing); `expected_off` the sum of their sizes.
+    the largest endpoint's uncached tokens over the mean of those that compute prompts. `output_tokens_per_s` is over
+    the time from the first arrival to the last end. `expected_minus_reported`: of what the policy said to expect, the
+    sum of differences as a share of the prompt tokens (NaN: it says nothing); `expected_off` the sum of their sizes.
     """
 
     requests: int
@@ -41,9 +41,10 @@ class Figures:
 
 
 class Records:
-    """Columns that grow with each request; rows by request number."""
+    """Columns that grow with each request; rows by request number. Of the endpoints, so many are `decode_only`."""
 
-    def __init__(self, endpoints: int) -> None:
+    def __init__(self, endpoints: int, decode_only: int = 0) -> None:
+        self._decode_only = decode_only
         self.at_s = array("d")
         self.endpoint = array("q")
         self.prompt_tokens = array("q")
@@ -113,7 +114,7 @@ class Records:
             ttft_p90_s=quantile(ttfts, 0.9),
             ttft_p99_s=quantile(ttfts, 0.99),
             output_tokens_per_s=sum(self.output_tokens[row] for row in ended) / span_s if span_s > 0 else math.nan,
-            imbalance=busiest * len(self.uncached_of) / total if total else math.nan,
+            imbalance=busiest * (len(self.uncached_of) - self._decode_only) / total if total else math.nan,
             uncached_tokens=total,
             expected_minus_reported=self._expected / self._expected_of if self._expected_of else math.nan,
             expected_off=self._expected_off / self._expected_of if self._expected_of else math.nan,

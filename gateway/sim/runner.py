@@ -19,9 +19,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from backends.simulated import Dropped, EngineEvent, Finished, FirstToken, Job, SimulatedEngine
+from backends.simulated import Dropped, EngineEvent, Finished, FirstToken, Job, Role, SimulatedEngine
 from gateway.sim.fleet import FleetPlan, FleetView, What, view_of
 from gateway.sim.records import Records
+from gateway.sim.split import DecodePool
 from gateway.sim.types import Policy, SimRequest, Workload
 
 Expects = Callable[[int], int | None]
@@ -36,6 +37,10 @@ class _Flying:
     replica: int
     endpoint: int = -1
     began: bool = False
+    decoder: int | None = None
+    """Where the answer is written, once the prompt was computed elsewhere."""
+    computed: tuple[int, int | None] = 0, None
+    """Cached tokens that were reported there, and expected."""
 
 
 @dataclass(slots=True)
@@ -60,11 +65,13 @@ class Run:
     _waiting: deque[SimRequest] = field(default_factory=deque)
     _followers: dict[int, list[SimRequest]] = field(default_factory=dict)
     _news: list[float] = field(init=False)
+    _decoders: DecodePool = field(init=False)
     _rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
         self.engines = [SimulatedEngine(spec, f"e{number}") for number, spec in enumerate(self.plan.specs)]
-        self.records = Records(len(self.engines))
+        self._decoders = DecodePool.of(self.plan.specs)
+        self.records = Records(len(self.engines), len(self._decoders.in_flight))
         self._views = [view_of(self.engines, self.plan) for _ in self.policies]
         self._news = [float("inf")] * len(self.engines)
         self._rng = random.Random(self.seed)  # noqa: S311 - simulation
@@ -126,10 +133,21 @@ class Run:
         policy.sent(request, number, now_s)
         view.counts(number, 1)
         self.records.sent(flying.row, number)
-        engine = self.engines[number]
+        self._submit(request, number, now_s)
+
+    def _submit(self, request: SimRequest, number: int, now_s: float) -> None:
         answer = max(request.output_tokens, 1)  # recorded answers may be empty; an engine writes a token at least
-        engine.submit(Job(request.number, request.chain.hashes, request.prompt_tokens, answer), now_s)
+        job = Job(request.number, request.chain.hashes, request.prompt_tokens, answer)
+        self.engines[number].submit(job, now_s)
         self._look_again(number)
+
+    def _decode(self, flying: _Flying, now_s: float) -> None:
+        """The prompt is computed: somebody writes the answer."""
+        flying.decoder = self._decoders.take()
+        if flying.decoder is None:
+            self._over(flying, Dropped(flying.request.number, now_s))
+        else:
+            self._submit(flying.request, flying.decoder, now_s)
 
     def _look_again(self, number: int) -> None:
         """Put an engine's next news on the heap, if they are earlier than what is there."""
@@ -153,21 +171,43 @@ class Run:
         flying = self._flying.get(event.number)
         if flying is None:
             return
+        if flying.decoder is not None:
+            self._tell_decoding(flying, flying.decoder, event)
+            return
         policy, view = self.policies[flying.replica], self._views[flying.replica]
         view.now_s = event.at_s
+        is_split = self.plan.specs[flying.endpoint].role is Role.PREFILL
         if isinstance(event, FirstToken):
             if not flying.began:
-                flying.began = True
-                expected = self.expects(event.number)
-                self.records.first_token(flying.row, event.at_s, event.cached_tokens, expected)
+                flying.computed = event.cached_tokens, self.expects(event.number)
+                if not is_split:
+                    self._begins(flying, event.at_s)
                 policy.first_token(flying.request, flying.endpoint, event.at_s, event.cached_tokens)
             return
         policy.ended(flying.request, flying.endpoint, event.at_s)
         view.counts(flying.endpoint, -1)
         if isinstance(event, Dropped) and not flying.began and not event.too_long:
             self._send(flying, event.at_s)
+        elif isinstance(event, Finished) and is_split:
+            self._decode(flying, event.at_s)
+        else:
+            self._over(flying, event)
+
+    def _tell_decoding(self, flying: _Flying, decoder: int, event: EngineEvent) -> None:
+        if isinstance(event, FirstToken):
+            if not flying.began:
+                self._begins(flying, event.at_s)
             return
-        self._over(flying, event)
+        self._decoders.ended(decoder)
+        if isinstance(event, Dropped) and not flying.began and not event.too_long:
+            self._decode(flying, event.at_s)
+        else:
+            self._over(flying, event)
+
+    def _begins(self, flying: _Flying, now_s: float) -> None:
+        """The client sees its first token."""
+        flying.began = True
+        self.records.first_token(flying.row, now_s, *flying.computed)
 
     def _over(self, flying: _Flying, event: Finished | Dropped) -> None:
         number, now_s = flying.request.number, event.at_s
@@ -185,8 +225,7 @@ class Run:
     def _happens(self, number: int, what: What, now_s: float) -> None:
         engine = self.engines[number]
         alive = what is not What.LEAVE
-        for view in self._views:
-            view.live(number, False)
+        self._live(number, False)
         if what is not What.JOIN:
             engine.restart(now_s)
             self._advance(number, now_s)  # what it dropped goes elsewhere
@@ -194,6 +233,15 @@ class Run:
             self.at(now_s + self.plan.specs[number].start_s, lambda at_s: self._comes(number, at_s))
 
     def _comes(self, number: int, now_s: float) -> None:
-        for view, policy in zip(self._views, self.policies, strict=True):
-            view.live(number, True)
-            policy.restarted(number, now_s)
+        self._live(number, True)
+        if number not in self._decoders:
+            for policy in self.policies:
+                policy.restarted(number, now_s)
+
+    def _live(self, number: int, alive: bool) -> None:
+        """Those who choose know at once: decode engines are nothing that a policy chooses."""
+        if number in self._decoders:
+            self._decoders.live(number, alive)
+            return
+        for view in self._views:
+            view.live(number, alive)

@@ -62,7 +62,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "ceiling_hit_share": summary.ceiling.hit_share,
         "recorded": None if recorded is None else asdict(recorded),
         "policies": {
-            policy: {"mean": _object(mean_of(lines)), "seeds": [_object(line) for line in lines]}
+            policy: {"mean": _object(mean_of(lines)), "seeds": [{"seed": line.seed, **_object(line)} for line in lines]}
             for policy, lines in summary.runs.items()
         },
         "notes": list(summary.notes),
@@ -132,7 +132,7 @@ def _number(number: float, places: int) -> str:
 def _object(line: Line) -> dict[str, Any]:
     figures = {name: None if _is_nan(value) else value for name, value in asdict(line.figures).items()}
     bill = {**asdict(line.bill), "saved_pico": line.bill.saved_pico}
-    return {"seed": line.seed, **figures, "bill": bill, "took_s": round(line.took_s, 3)}
+    return {**figures, "bill": bill, "took_s": round(line.took_s, 3)}
 
 
 def _is_nan(value: float) -> bool:
