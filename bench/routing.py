@@ -19,7 +19,7 @@ from typing import Final
 from rich.console import Console
 
 from bench.result import Goal, write_result
-from bench.routing_report import rich_tables, rows_of
+from bench.routing_report import printed, rows_of
 from bench.routing_runs import Job, jobs_of, run_jobs
 from bench.routing_tables import TABLES
 from bench.routing_types import CEILING, Outcomes, Table
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = _run(tables, options, console)
     goals: list[Goal] = []
     for key, table in tables.items():
-        console.print(*rich_tables(table, results[key]), sep="\n")
+        console.print(*printed(table, results[key]), sep="\n")
         goals += (goals_of_table := _goals(table, results[key], options))
         for goal in goals_of_table:
             console.print(goal.text(), markup=False)

@@ -6,6 +6,7 @@ row   {"table", "scenario", "policy", "seeds", figure: mean, figure + "_error": 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Printed
@@ -91,25 +92,47 @@ def by_scenario(table: Table, rows: Sequence[Row]) -> Iterator[tuple[str, list[R
         yield scenario, [row for row in mine if row["scenario"] == scenario]
 
 
-def rich_tables(table: Table, outcomes: Outcomes) -> Iterator[Printed]:
-    """For a terminal: one table a scenario, and one a series."""
-    for scenario, rows in by_scenario(table, rows_of(table, outcomes)):
-        title = f"{table.key}  {table.title}: {scenario}\n{ceiling_text(rows)}"
-        policies = [row for row in rows if row["policy"] != CEILING]
-        columns = shown(table, policies)
-        yield _printed(title, [column.head for column in columns], [(row, columns) for row in policies])
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table as text: `heads` and as many cells in each line; `caption` under its title, "" for none."""
+
+    title: str
+    caption: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+
+def grids(table: Table, rows: Sequence[Row]) -> Iterator[Grid]:
+    """A table of the benchmark as grids: one a scenario and one a series, or one of all where it is flat."""
+    if table.flat:
+        mine = [row for row in rows if row["table"] == table.key and row["policy"] != CEILING]
+        columns = shown(table, mine)
+        heads = ["load", "policy", *(column.head for column in columns)]
+        lines = [[str(r["scenario"]), str(r["policy"]), *(cell(r, column) for column in columns)] for r in mine]
+        yield Grid("", "", heads, lines)
+        return
+    for scenario, found in by_scenario(table, rows):
+        policies = [row for row in found if row["policy"] != CEILING]
+        yield _grid(scenario, ceiling_text(found), policies, shown(table, policies))
         for series in table.series:
             at = points(series, policies)
-            heads = [Column(point, series.figure + AT + point, series.digits, series.factor) for point in at]
-            if heads:
-                yield _printed(series.title, at, [(row, heads) for row in policies])
+            if at:
+                columns = [Column(point, series.figure + AT + point, series.digits, series.factor) for point in at]
+                yield _grid(series.title, "", policies, columns)
 
 
-def _printed(title: str, heads: Sequence[str], lines: Sequence[tuple[Row, Sequence[Column]]]) -> Printed:
-    printed = Printed(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    printed.add_column("policy", no_wrap=True)
-    for head in heads:
-        printed.add_column(head, justify="right")
-    for row, columns in lines:
-        printed.add_row(str(row["policy"]), *(cell(row, column) for column in columns))
-    return printed
+def _grid(title: str, caption: str, rows: Sequence[Row], columns: Sequence[Column]) -> Grid:
+    lines = [[str(row["policy"]), *(cell(row, column) for column in columns)] for row in rows]
+    return Grid(title, caption, ["policy", *(column.head for column in columns)], lines)
+
+
+def printed(table: Table, outcomes: Outcomes) -> Iterator[Printed]:
+    """For a terminal."""
+    for grid in grids(table, rows_of(table, outcomes)):
+        title = "\n".join(part for part in (f"{table.key}  {table.title}", grid.title, grid.caption) if part)
+        made = Printed(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        for number, head in enumerate(grid.heads):
+            made.add_column(head, justify="left" if head in ("load", "policy") else "right", no_wrap=not number)
+        for line in grid.lines:
+            made.add_row(*line)
+        yield made

@@ -89,6 +89,8 @@ def run_jobs(
 
 def run(scenario: Scenario, policy: str, seed: int) -> dict[Figure, float]:
     """One run in numbers, those without a meaning left out. Raises `KeyError` for a policy that there is not."""
+    if scenario.player is not None:
+        return dict(scenario.player(scenario, policy, seed))
     load = scenario.load(seed)
     if policy == CEILING:
         blocks = sum(spec.capacity_blocks for spec in scenario.plan.specs)
@@ -108,7 +110,11 @@ def key_of(makers: Mapping[str, TableMaker], job: Job) -> str:
     scenario = _table(makers[job.table], job.full).scenario(job.scenario)
     sources = OUR_SOURCES if job.policy == OURS else ()
     parts = [
-        digest_of(sorted({*SIMULATOR, *sources, *_modules_of(makers[job.table], scenario.load, scenario.extra)})),
+        digest_of(
+            sorted(
+                {*SIMULATOR, *sources, *_modules_of(makers[job.table], scenario.load, scenario.extra, scenario.player)}
+            )
+        ),
         *(job.table, job.scenario, job.policy, str(job.seed), str(scenario.timed), str(scenario.skip_s)),
         *(repr(scenario.plan), repr(scenario.replicas)),
     ]

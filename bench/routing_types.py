@@ -34,6 +34,7 @@ class Scenario:
 
     Without `timed` requests are answered at once, one after the other, and only caches count. `skip_s`: a warm-up.
     `extra` makes further figures of a run that is over. `ceilings`: whether to ask what a single cache gives.
+    `player`: what plays it instead of the simulator.
     """
 
     name: str
@@ -45,6 +46,11 @@ class Scenario:
     skip_s: float = 0.0
     extra: Callable[[Played], Mapping[Figure, float]] | None = None
     ceilings: bool = True
+    player: "Player | None" = None
+
+
+Player: TypeAlias = Callable[[Scenario, str, int], Mapping[Figure, float]]
+"""Plays a scenario under a policy with a seed in a way of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +75,14 @@ class Sample:
         return mean(self.values) if self.values else math.nan
 
     @property
+    def deviation(self) -> float:
+        """The standard deviation; 0 of a single value."""
+        return stdev(self.values) if len(self.values) > 1 else 0.0
+
+    @property
     def error(self) -> float:
         """The standard error of the mean; 0 of a single value."""
-        return stdev(self.values) / math.sqrt(len(self.values)) if len(self.values) > 1 else 0.0
+        return self.deviation / math.sqrt(len(self.values)) if self.values else 0.0
 
 
 @dataclass(slots=True)
@@ -83,6 +94,10 @@ class Outcomes:
     def add(self, outcome: Outcome) -> None:
         """One more."""
         self._figures.setdefault((outcome.scenario, outcome.policy), {})[outcome.seed] = outcome.figures
+
+    def runs(self) -> list[tuple[str, str]]:
+        """Scenario and policy of all that was run."""
+        return list(self._figures)
 
     def names(self, scenario: str, policy: str) -> list[Figure]:
         """The figures there are, as the first seed gave them."""
@@ -168,7 +183,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`text`: what the load and the fleet are, and where the numbers come from, for the page. `goals` of its runs."""
+    """`text`: what the load and the fleet are, and where the numbers come from, for the page. `goals` of its runs.
+    `flat`: its scenarios are shown as one, with a line for each scenario and policy.
+    """
 
     key: str
     title: str
@@ -177,6 +194,7 @@ class Table:
     goals: Callable[[Outcomes], Sequence[Goal]] = lambda _: ()
     columns: Sequence[Column] = TIMED
     series: Sequence[Series] = ()
+    flat: bool = False
 
     def scenario(self, name: str) -> Scenario:
         """By name. Raises `KeyError`."""
