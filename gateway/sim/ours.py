@@ -99,6 +99,10 @@ class OurPolicy:
         """Requests that were sent and have not ended."""
         return len(self._flights)
 
+    def speed_of(self, endpoint: int) -> PerfModel:
+        """How fast it has found an endpoint to be."""
+        return self._perf.speed_of(f"e{endpoint}")
+
     def choose(self, request: SimRequest, view: View) -> int:
         """Match, decide."""
         self._index.now_s = view.now_s
@@ -129,8 +133,8 @@ class OurPolicy:
         self._index.now_s = now_s
         _, decision, match, plan = self._decided
         sent = self._candidates.sent(self._standings[endpoint], plan, match, now_s)
-        reservation = Reservation(self._counters[endpoint], decision.work_tokens, EXPECTED_OUTPUT_TOKENS)
-        self._receipts.dispatched(sent, decision.work_tokens)
+        reservation = Reservation(self._counters[endpoint], decision.queue_tokens, EXPECTED_OUTPUT_TOKENS)
+        self._receipts.dispatched(sent, decision.work_tokens, decision.queue_tokens)
         self._index.observe(sent.holder, request.chain, Claim.SPECULATIVE)
         prefill = self._perf.dispatched(decision, streams=True)
         self._flights[request.number] = _Flight(decision, sent, reservation, prefill)
