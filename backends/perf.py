@@ -46,9 +46,15 @@ class PerfModel:
             + self.quad_s_per_token2 * uncached_tokens * prompt_tokens
         )
 
-    def wait_s(self, outstanding_uncached_tokens: float) -> float:
+    def queue_tokens(self, uncached_tokens: float, prompt_tokens: int) -> float:
+        """What a prefill is to those who wait for it, in tokens of a short prompt: attention over a long one takes its
+        share of the time, so that 100,000 tokens may be worth several times as many. `wait_s` of it is the prefill
+        without its base."""
+        return uncached_tokens * (1 + self.quad_s_per_token2 * self.prefill_tokens_per_s * prompt_tokens)
+
+    def wait_s(self, outstanding_queue_tokens: float) -> float:
         """Seconds until the prefills ahead are done."""
-        return outstanding_uncached_tokens / self.prefill_tokens_per_s
+        return outstanding_queue_tokens / self.prefill_tokens_per_s
 
     def decode_s(self, output_tokens: float) -> float:
         """Seconds of an answer on an endpoint that is not crowded."""

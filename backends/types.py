@@ -190,7 +190,8 @@ class LoadSample:
 class InFlight:
     """Work this gateway has sent to an endpoint and that has not ended.
 
-    `uncached_tokens` wait for or are in prefill, `decode_tokens` are expected answers. Counted from dispatch.
+    `uncached_tokens` wait for or are in prefill, by the time they take (`PerfModel.queue_tokens`); `decode_tokens` are
+    expected answers. Counted from dispatch.
     """
 
     requests: int = 0

@@ -64,10 +64,10 @@ class Prefill:
 
     __slots__ = ("_alone", "_others", "_sent_s", "_tokens", "_waits", "line", "seconds", "unseen")
 
-    def __init__(self, line: "_Line", sent_s: float, tokens: int, others_tokens: float) -> None:
+    def __init__(self, line: "_Line", sent_s: float, queue_tokens: int, others_tokens: float) -> None:
         self.line = line
         self._sent_s = sent_s
-        self._tokens = tokens
+        self._tokens = queue_tokens
         self._others = _Sum(tokens=others_tokens)
         self._alone = line.waiting == 0 and not others_tokens
         self._waits = True
@@ -76,7 +76,7 @@ class Prefill:
         self.seconds: float | None = None
         """What its computing took, once it is known."""
         line.waiting += 1
-        line.waiting_tokens += tokens
+        line.waiting_tokens += queue_tokens
 
     def first_token(self, now_s: float) -> None:
         """Its first token is here; what follows changes nothing."""
@@ -120,7 +120,7 @@ class Prefill:
         summed = line.summed
         summed.seconds += seconds
         summed.tokens += tokens + others.tokens
-        summed.pairs += pairs + (others.pairs or others.tokens * prompt_tokens)
+        summed.pairs += pairs + others.pairs
         summed.prompts += 1 + others.prompts
         if summed.prompts < SUMMED_PROMPTS:
             return False
@@ -212,7 +212,7 @@ class PerfBook:
         if not line.waiting:
             while line.unseen and line.unseen[0].until_s <= now_s:
                 line.unseen.popleft()
-        prefill = Prefill(line, now_s, tokens, others_tokens)
+        prefill = Prefill(line, now_s, decision.queue_tokens, others_tokens)
         if not streams:
             prefill.end()
             until_s = now_s + ahead_s + line.told.prefill_s(tokens, decision.prompt_tokens)

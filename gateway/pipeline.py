@@ -163,14 +163,14 @@ class Pipeline:
     async def _attempt(self, exchange: Exchange, decision: Decision) -> tuple[UpstreamResponse, bytes]:
         parts, request = self._parts, exchange.request
         output_tokens = request.max_output_tokens or DEFAULT_OUTPUT_TOKENS
-        exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.work_tokens, output_tokens)
+        exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.queue_tokens, output_tokens)
         exchange.decision = decision
         parts.decisions.keep(request, exchange.plan, decision)
         exchange.attempt_begins(parts.clocks.wall())
         exchange.sent = parts.fleet.sent(decision.endpoint_id, exchange.plan, exchange.match, exchange.matched_s)
         exchange.holder = parts.fleet.holder_of(decision.endpoint_id)
         exchange.seat.take(exchange.sent.holder, exchange.plan.chain)
-        parts.receipts.dispatched(exchange.sent, decision.work_tokens)
+        parts.receipts.dispatched(exchange.sent, decision.work_tokens, decision.queue_tokens)
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
         if decision.observed is not None:
             parts.telemetry.observed_decisions("same" if decision.agrees else "other").inc()

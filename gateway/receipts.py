@@ -239,10 +239,13 @@ class Receipts:
         """What the endpoint always reports less than it has: a block of its own, or nothing."""
         return engine_block if self._short_runs.get(endpoint_id, 0) >= HABIT_RUN else 0
 
-    def dispatched(self, sent: Sent, uncached_tokens: float) -> None:
-        """A prompt is on its way; so many of its tokens are about to be computed there, and will fill its cache."""
+    def dispatched(self, sent: Sent, uncached_tokens: float, queue_tokens: float | None = None) -> None:
+        """A prompt is on its way; so many of its tokens are about to be computed there, and will fill its cache.
+
+        `queue_tokens` is what they are to those who wait for them; None: as many.
+        """
         self._fills.note(sent.endpoint_id, uncached_tokens, self._clock())
-        self.recent_work.note(sent.endpoint_id, uncached_tokens)
+        self.recent_work.note(sent.endpoint_id, uncached_tokens, queue_tokens)
         self._under_way[sent.prompt] = self._under_way.get(sent.prompt, 0) + 1
 
     def first_token(self, sent: Sent) -> None:

@@ -43,7 +43,7 @@ class RecentWork:
 
     @property
     def usual_tokens(self) -> float:
-        """What a request has to compute, on average over about the last `USUAL_REQUESTS`; 0 before the first."""
+        """Tokens that a request queues as, on average over about the last `USUAL_REQUESTS`; 0 before the first."""
         return self._usual_tokens
 
     def set_capacity(self, endpoint_id: str, tokens: int | None) -> None:
@@ -58,10 +58,11 @@ class RecentWork:
         if endpoint_id in self._raised:
             self._raised[endpoint_id] = max(self._raised[endpoint_id], self._average_raised(but=endpoint_id))
 
-    def note(self, endpoint_id: str, tokens: float) -> None:
-        """A request is sent there that has so many uncached tokens."""
+    def note(self, endpoint_id: str, tokens: float, queue_tokens: float | None = None) -> None:
+        """A request is sent there that has so many uncached tokens, which queue as so many (None: as they are)."""
+        usual = tokens if queue_tokens is None else queue_tokens
         self._requests = min(self._requests + 1, USUAL_REQUESTS)
-        self._usual_tokens += (tokens - self._usual_tokens) / self._requests
+        self._usual_tokens += (usual - self._usual_tokens) / self._requests
         self.correct(endpoint_id, tokens)
 
     def correct(self, endpoint_id: str, tokens: float) -> None:

@@ -30,11 +30,11 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
     `cached_tokens` is what it will reuse of this prompt on average: what is known to lie there, times the probability
     that it still does. `expected_cached_tokens` is what it will most likely report. `queued_tokens` are the uncached
-    prompt tokens that all replicas have sent there and that are not computed yet, `queued_requests` all requests that
-    have not ended; `kv_use` a share from 0 to 1, None where unknown; `recent_tokens` the uncached tokens that it
-    computed lately (`RecentWork`). `at_best`: both figures of cached tokens are what it reuses if all is there that is
-    known of; nobody looked closer. Else `matched_tokens` is that figure, and `survival` the probability that what was
-    confirmed is still there.
+    prompt tokens that all replicas have sent there and that are not computed yet, by the time they take;
+    `queued_requests` all requests that have not ended; `kv_use` a share from 0 to 1, None where unknown;
+    `recent_tokens` the uncached tokens that it computed lately (`RecentWork`). `at_best`: both figures of cached tokens
+    are what it reuses if all is there that is known of; nobody looked closer. Else `matched_tokens` is that figure, and
+    `survival` the probability that what was confirmed is still there.
     """
 
     endpoint_id: str
@@ -126,9 +126,14 @@ class Decision:
 
     @property
     def work_tokens(self) -> int:
-        """What it adds to the work of the chosen endpoint, on average.
+        """Tokens that it adds to the work of the chosen endpoint, on average.
 
-        Loads are sums of these: of prompts that are computed there right now nothing is computed twice, though none of
-        it may be expected of the endpoint's report yet.
+        Of prompts that are computed there right now nothing is computed twice, though none of it may be expected of the
+        endpoint's report yet.
         """
         return max(self.prompt_tokens - int(self.chosen.cached_tokens), 0)
+
+    @property
+    def queue_tokens(self) -> int:
+        """The same as those see it who come behind: loads are sums of these (`PerfModel.queue_tokens`)."""
+        return int(self.chosen.speed.queue_tokens(self.work_tokens, self.prompt_tokens))
