@@ -16,6 +16,7 @@ from gateway.admin_client import print_json
 from gateway.telemetry import LOGGER
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
+_WIDEST = 10_000
 _SEEN_EVERY_S = 0.2
 _KEPT_EVERY_S = 10.0
 
@@ -127,6 +128,9 @@ def simulate(
     else:
         table = table_of(summary)
         console = wide_console(table)
+        console.width = max(
+            console.width, console.measure(table, options=console.options.update(width=_WIDEST)).maximum
+        )
         for line in command.headline(summary):
             console.print(line, markup=False, highlight=False)
         console.print(table)

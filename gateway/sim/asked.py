@@ -90,10 +90,10 @@ def arriving(asked: LoadAsked, load: Workload, seed: int) -> Workload:
 def plan_of(asked: FleetAsked, block_size: int) -> FleetPlan:
     """The engines, all with blocks of the load's size, and their restarts. Raises `AskedWrong`."""
     named = [spec for text in asked.fleet for spec in _engines(text)]
-    if not named:
-        if asked.endpoints < 1:
-            raise AskedWrong("--endpoints: a fleet has at least one engine")
+    if not asked.fleet:
         named = [_preset(asked.engine)] * asked.endpoints
+    if not named:
+        raise AskedWrong("a fleet has at least one engine")
     specs = [_changed(spec, asked, block_size) for spec in named]
     roles = {spec.role for spec in specs}
     if (Role.PREFILL in roles) != (Role.DECODE in roles):

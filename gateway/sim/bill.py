@@ -15,7 +15,7 @@ from gateway.sim.records import Records
 
 
 class PriceUnclear(Exception):
-    """The price book has several models, and none was named."""
+    """No model was named, and the price book has several, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,10 @@ def price_of(book: PriceBook, model: str | None, when: datetime) -> Price | None
     """
     if model is None:
         models = sorted({price.model for price in book.prices})
-        if len(models) != 1:
-            raise PriceUnclear(f"the price book has the models {', '.join(models) or 'of nobody'}: name one of them")
+        if not models:
+            raise PriceUnclear("the price book has no model")
+        if len(models) > 1:
+            raise PriceUnclear(f"the price book has the models {', '.join(models)}: name one with --model")
         model = models[0]
     return book.price_at(model, when)
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from billing import Recorded
 from gateway.sim.bill import Bill
@@ -45,7 +45,7 @@ class Summary:
 
 def table_of(summary: Summary) -> Table:
     """A row a policy; above them the recorded figures and the ceiling, where they are known."""
-    table = Table(*_COLUMNS, caption=_CAPTION)
+    table = Table(*(Column(name, no_wrap=True) for name in _COLUMNS), caption=_CAPTION)
     table.add_row(_CEILING, percent(summary.ceiling.hit_share), *[_UNKNOWN] * (len(_COLUMNS) - 2), style="dim")
     if summary.recorded is not None:
         table.add_row(*_recorded(summary.recorded), style="dim")
