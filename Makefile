@@ -70,10 +70,10 @@ bench-accuracy: $(VENV)/installed ## expected against reported cached tokens, by
 bench-perf: $(VENV)/installed ## the fitted speed of two real engines against what they take when asked directly, 5 minutes: bench/results/perf_fit.json
 	$(BIN)/python -m bench.perf_fit
 
-bench-routing: $(VENV)/installed ## routing policies over traces and published loads, simulated, 10 minutes: bench/results/routing_short.json
+bench-routing: $(VENV)/installed ## routing policies over traces and published loads, simulated, 10 minutes; bench-routing-full is the whole
 	$(BIN)/python -m bench.routing $(ROUTING_ARGS)
 
-bench-routing-full: $(VENV)/installed ## every policy, five seeds, 90 minutes: bench/results/routing.json and docs/routing.md
+bench-routing-full: $(VENV)/installed ## every policy, five seeds, 90 minutes: bench/results/routing.json, docs/routing.md
 	$(BIN)/python -m bench.routing --full $(ROUTING_ARGS)
 
 bench-routing-live: $(VENV)/installed ## policies on two real engines, 6 minutes: bench/results/routing_live.json

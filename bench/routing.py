@@ -5,8 +5,8 @@ make bench-routing-full      everything, five seeds, 90 minutes: bench/results/r
 .venv/bin/python -m bench.routing --tables E,F --seeds 1 --policies prefixgate,rr      a look at it
 
 Runs are kept in bench/.cache: a command that was interrupted goes on where it was, and what did not change since is not
-run again. Without --full nothing is written but bench/results/routing_short.json; a part (--tables, --policies) is only
-printed.
+run again. Only the full run of a commit writes its result, the page and its pictures; other whole runs leave a result
+in bench/.cache, and a part of one (--tables, --policies, --seeds) is only printed.
 """
 
 import argparse
@@ -14,18 +14,24 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
-from bench.result import Goal, write_result
-from bench.routing_report import printed, rows_of
+from bench.result import RESULTS, ROOT, Goal, commit, write_result
+from bench.routing_page import PAGE, page_part, read_result, with_part
+from bench.routing_plots import write_plots
+from bench.routing_report import Row, printed, rows_of
 from bench.routing_runs import Job, jobs_of, run_jobs
 from bench.routing_tables import TABLES
 from bench.routing_types import CEILING, Outcomes, Table
 
 SEEDS: Final = {True: 5, False: 2}
 PACKAGES: Final = ("prefixgate",)
+UNCOMMITTED: Final = ROOT / "bench" / ".cache" / "results"
+LEAST_WIDTH: Final = 150
+"""Columns of a terminal: a ladder has many stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, write; the exit status says nothing of the goals."""
     options = _options(arguments)
     console = Console()
+    console = Console(width=max(console.width, LEAST_WIDTH))
     tables = {key: TABLES[key](options.full) for key in options.keys}
     results = _run(tables, options, console)
     goals: list[Goal] = []
@@ -58,9 +65,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             console.print(goal.text(), markup=False)
     if options.whole:
         rows = [row for key, table in tables.items() for row in rows_of(table, results[key])]
-        name = "routing" if options.full else "routing_short"
-        console.print(f"written to {write_result(name, rows, goals, PACKAGES)}", soft_wrap=True)
+        for path in _written(options.full, rows, goals):
+            console.print(f"written: {path.relative_to(ROOT)}", soft_wrap=True)
     return 0
+
+
+def _written(full: bool, rows: Sequence[Row], goals: Sequence[Goal]) -> Iterator[Path]:
+    """The result file, and what is made of it. Of files that no commit has, nothing is written where it would stay."""
+    committed = not str(commit()).endswith("+changes")
+    yield (path := write_result("routing" if full else "routing_short", rows, goals, PACKAGES, _home(full, committed)))
+    if full and committed:
+        result = read_result(path)
+        PAGE.write_text(with_part(PAGE.read_text(encoding="utf-8"), page_part(TABLES, result)), encoding="utf-8")
+        yield PAGE
+        yield from write_plots(rows)
+
+
+def _home(full: bool, committed: bool) -> Path:
+    return RESULTS if full and committed else UNCOMMITTED
 
 
 def _options(arguments: Sequence[str] | None) -> Options:

@@ -25,16 +25,17 @@ FASTEST: Final = RATES[-1]
 
 LADDER_TEXT: Final = """
 150 groups of 5 prompts, 6,000 tokens of the group's and 1,200 of the prompt's own, over and over, at rates that climb
-from 3 to 60 requests a second; 8 pods of two H100 (Qwen3-32B: 307,328 tokens of KV cache, 20,480 tokens/s). All prefixes
-fill 73 % of the fleet's caches, and eight times what one pod keeps. The warm-up of 50 s is left out of the figures.
+from 3 to 60 requests a second; 8 pods of two H100 (Qwen3-32B: 307,328 tokens of KV cache, 20,480 tokens/s). All
+prefixes fill 73 % of the fleet's caches, and eight times what one pod keeps. The warm-up of 50 s is left out of the
+figures.
 
 The specification says answers of 1,000 tokens, but the published throughput does not: 8,730 tokens/s over a ladder of
 36.1 requests/s are 242 tokens an answer. With 1,000 the fleet could write the answers of about 20 requests/s, whoever
 routes, and everything beyond that only measures how long the queue is. So the ladder is played with 250, and the full
 run shows 1,000 too.
 
-`llmd-classic` is better here than what was published of llm-d's approximate index: in the simulator its memory has the
-very size and order of the caches, and the engines' blocks.
+`llmd-classic` is better here than what was published of llm-d's approximate index: in the simulator its memory has
+the very size and order of the caches, and the engines' blocks.
 """
 
 
@@ -75,10 +76,10 @@ def _ladder_goals(outcomes: Outcomes) -> list[Goal]:
 SHARED: Final = "8 × 40,000 tokens"
 SHARED_LARGE: Final = "8 × 447,952 tokens"
 SHARED_TEXT: Final = """
-SGLang's generated-shared-prefix with its defaults: 64 groups of 16 prompts, 2,048 tokens of the group's and 128 of their
-own, answers of 256, all at once. SGLang 0.4 published 20 % of hits without and 75 % with cache-aware routing. Eight
-workers with all of an H100's memory would give round robin 50 %; the published fifth takes workers that keep 40,000
-tokens (Llama-3.1-8B otherwise), so that is the fleet here.
+SGLang's generated-shared-prefix with its defaults: 64 groups of 16 prompts, 2,048 tokens of the group's and 128 of
+their own, answers of 256, all at once. SGLang 0.4 published 20 % of hits without and 75 % with cache-aware routing.
+Eight workers with all of an H100's memory would give round robin 50 %; the published fifth takes workers that keep
+40,000 tokens (Llama-3.1-8B otherwise), so that is the fleet here.
 """
 
 
@@ -100,9 +101,9 @@ def shared_prefixes(full: bool) -> Table:
 
 ONE_PREFIX: Final = "2 workers"
 ONE_PREFIX_TEXT: Final = """
-A known bad case of greedy affinity (SGLang's issue 21199): 400 prompts of 2,548 common and 7,252 own tokens, answers of
-430, 3 a second with 36 in flight at most, on two workers (Llama-3.1-8B on an H100 each). Who follows the common prefix
-leaves one worker idle. There is nothing to win over round robin but evenness.
+A known bad case of greedy affinity (SGLang's issue 21199): 400 prompts of 2,548 common and 7,252 own tokens, answers
+of 430, 3 a second with 36 in flight at most, on two workers (Llama-3.1-8B on an H100 each). Who follows the common
+prefix leaves one worker idle. There is nothing to win over round robin but evenness.
 """
 
 

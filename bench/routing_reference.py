@@ -191,8 +191,8 @@ def reference(full: bool) -> Table:
 TEXT: Final = """
 Nothing of ours is in this table: it holds the caches and the readers of traces against what others counted for the
 same files (least recently used, in the order of the file, no time). `longest` is the worker with the longest cached
-prefix, ties to the one that was sent the fewest tokens. On the conversation trace it loses to dice: all prompts share a first
-block, so one worker gets everything.
+prefix, ties to the one that was sent the fewest tokens. On the conversation trace it loses to dice: all prompts share
+a first block, so one worker gets everything.
 """
 
 

@@ -24,9 +24,9 @@ from bench.routing_fleets import (
 from bench.routing_types import Outcomes, Scenario, Table
 
 NODES: Final = """
-With time, an endpoint is a node of 8 GPUs with a model that leaves room for the tokens named: 40,960 tokens/s of prefill,
-0.6 ns for each pair of a new token and a prompt token, 12 ms between tokens. Without time, requests are answered at once,
-one after the other, and the last block of a prompt counts even where it is not full, as in table A.
+With time, an endpoint is a node of 8 GPUs with a model that leaves room for the tokens named: 40,960 tokens/s of
+prefill, 0.6 ns for each pair of a new token and a prompt token, 12 ms between tokens. Without time, requests are
+answered at once, one after the other, and the last block of a prompt counts even where it is not full, as in table A.
 """
 
 CHAT_CACHES: Final = "8 × 1 M, caches only"
@@ -36,9 +36,9 @@ FAST_PREFILL: Final = 40_960
 SLOW_PREFILL: Final = 20_480
 CHAT_TEXT: Final = f"""
 Mooncake's conversation trace: 12,031 requests of an hour, prompts of 12,035 tokens on average; three quarters of the
-blocks are used once, and every prompt begins with the same block. Its times come in steps of 3 s and are spread at random
-over them. {NODES.strip()} At 20,480 tokens/s (full run) the fleet is near saturation at twice the recorded speed, and
-beyond it at three times.
+blocks are used once, and every prompt begins with the same block. Its times come in steps of 3 s and are spread at
+random over them. {NODES.strip()} At 20,480 tokens/s (full run) the fleet is near saturation at twice the recorded
+speed, and beyond it at three times.
 """
 
 
@@ -82,10 +82,10 @@ def _chat_goals(outcomes: Outcomes) -> Sequence[Goal]:
 CODING_CACHES: Final = "8 × 1 M, caches only"
 CODING_BY_TURN: Final = "8 × 1 M, turn by turn"
 CODING_TEXT: Final = """
-Recorded Claude Code sessions, the first six hours: 7,126 requests of 181 sessions, prompts of 118,000 tokens on average,
-tool schemas and system prompts shared as recorded. Without time a session starts each 120 s, in the order of the file.
-With time sessions start by chance, one in 120 s on average, and each turn comes as long after the answer before it as it
-did when it was recorded, so that a slow fleet slows its users. Nodes as in table E.
+Recorded Claude Code sessions, the first six hours: 7,126 requests of 181 sessions, prompts of 118,000 tokens on
+average, tool schemas and system prompts shared as recorded. Without time a session starts each 120 s, in the order of
+the file. With time sessions start by chance, one in 120 s on average, and each turn comes as long after the answer
+before it as it did when it was recorded, so that a slow fleet slows its users. Nodes as in table E.
 """
 
 
@@ -113,8 +113,8 @@ TAU_CACHES: Final = "4 × 0.2 M, caches only"
 TAU_BY_TURN: Final = "4 × 0.2 M, turn by turn"
 TAU_TEXT: Final = """
 An airline's agent (tau-bench): 2,454 requests of 200 conversations with the same 14 tools, prompts of 5,348 tokens on
-average. Without time one conversation follows the other; with time one begins each 10 s, and a turn comes 5 s after the
-answer before it, on Llama-3.1-8B with an H100 each.
+average. Without time one conversation follows the other; with time one begins each 10 s, and a turn comes 5 s after
+the answer before it, on Llama-3.1-8B with an H100 each.
 """
 
 
@@ -139,8 +139,8 @@ def airline(full: bool) -> Table:
 SYNTHETIC_CACHES: Final = "10 × 3 M, caches only"
 SYNTHETIC_TIMED: Final = "10 × 3 M, as recorded"
 SYNTHETIC_TEXT: Final = """
-Mooncake's synthetic trace: 3,993 requests in 17 minutes, prompts of 15,326 tokens on average; a third is cached in its
-first half and 86 % in its second. Nodes as in table E.
+Mooncake's synthetic trace: 3,993 requests in 17 minutes, prompts of 15,326 tokens on average; a third is cached in
+its first half and 86 % in its second. Nodes as in table E.
 """
 
 
