@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from backends import EndpointFacts, EndpointSnapshot, PerfModel
-from gateway.known import NOTHING, Known, cache_name, known_at, reach_at
+from gateway.known import NOTHING, Known, cache_name, known_at, reaches
 from gateway.receipts import Receipts, Sent
 from gateway.scheduling import Candidate, Coverage, Filtered, expectation, expected_cached_tokens
 from gateway.types import InferenceRequest, Plan, Route
@@ -64,37 +64,41 @@ class Candidates:
         """Who may take a request, at their best, and who may not and why; `owner` is the only one who may."""
         able: list[Candidate] = []
         filtered: dict[str, Filtered] = {}
-        chain, loads, recent_tokens = plan.chain, match.loads, self._receipts.recent_work.tokens_of
+        chain, load_of, reach = plan.chain, match.loads.get, reaches(match)
+        recent, faded = self._receipts.recent_work.faded()
+        # What is the same for all is asked once: the loop is most of a decision among hundreds.
         is_anybodys = request.translatable
-        at_best: dict[tuple[int, int | None], int] = {}  # what hundreds hold is mostly the same
+        spoken = None if is_anybodys or request.route is Route.OTHER else request.route.value
         for endpoint, standing in endpoints:
+            endpoint_id, seen = endpoint.id, endpoint.load
             if (
                 not endpoint.healthy
                 or endpoint.draining
                 or not standing.keeps_apart
-                or (failed and endpoint.id in failed)
-                or (owner is not None and endpoint.id != owner)
-                or not (is_anybodys or standing.speaks(request))
+                or (failed and endpoint_id in failed)
+                or (owner is not None and endpoint_id != owner)
+                or not (spoken in standing.routes if spoken else is_anybodys or standing.speaks(request))
             ):
-                filtered[endpoint.id] = _why(endpoint, standing, failed, owner)
+                filtered[endpoint_id] = _why(endpoint, standing, failed, owner)
                 continue
-            held = reach_at(standing.holder, standing.ranks, match), standing.facts.block_size
-            tokens = at_best.get(held)
-            if tokens is None:
-                tokens = at_best[held] = _at_best(*held, chain)
-            load = loads.get(endpoint.id, _NO_LOAD)
-            kv_use = endpoint.load.kv_use if endpoint.load is not None else None
-            recent = recent_tokens(endpoint.id)
+            blocks = reach.get(standing.holder, 0)
+            if standing.ranks > 1:
+                blocks = max(reach.get(cache, 0) for cache in standing.caches)
+            tokens = _at_best(blocks, standing.facts.block_size, chain) if blocks else 0
+            load = load_of(endpoint_id, _NO_LOAD)
             able.append(
                 Candidate(
-                    endpoint.id,
+                    endpoint_id,
                     tokens,
                     tokens,
                     load.uncached_tokens,
                     standing.speed,
-                    kv_use,
-                    recent,
-                    queued_requests=load.requests,
+                    None if seen is None else seen.kv_use,
+                    recent.get(endpoint_id, 0.0) * faded,
+                    True,  # at its best; names would take twice as long
+                    None,
+                    None,
+                    load.requests,
                 )
             )
         return able, filtered

@@ -6,6 +6,8 @@
 Nobody tells to which rank an engine gives a prompt; those that keep affinity by themselves give it to that one.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from prefix_index import Match
@@ -41,11 +43,17 @@ def known_at(holder: str, ranks: int, match: Match[str]) -> Known:
     return best
 
 
-def reach_at(holder: str, ranks: int, match: Match[str]) -> int:
-    """`known_at(...).reach_blocks`, at a third of its price where a holder has one cache and one claim."""
-    if ranks > 1 or match.speculative or match.host or match.disk:
-        return known_at(holder, ranks, match).reach_blocks
-    return match.blocks.get(holder, 0)
+def reaches(match: Match[str]) -> Mapping[str, int]:
+    """How far each holder reaches by any of its runs: `reach_blocks` of what is known there. O(holders)."""
+    others = [runs for runs in (match.speculative, match.host, match.disk) if runs]
+    if not others:
+        return match.blocks
+    reach = dict(match.blocks)
+    for runs in others:
+        for holder, blocks in runs.items():
+            if blocks > reach.get(holder, 0):
+                reach[holder] = blocks
+    return reach
 
 
 def cache_name(name: str, rank: int) -> str:

@@ -17,6 +17,7 @@ Costs: three floats an endpoint; `note` and `tokens_of` O(1). Sums are kept mult
 """
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 WINDOW_TURNOVERS: Final = 5.0
@@ -77,6 +78,10 @@ class RecentWork:
     def tokens_of(self, endpoint_id: str) -> float:
         """Uncached tokens that were computed there lately."""
         return self._raised.get(endpoint_id, 0.0) * math.exp(-self._exponent)
+
+    def faded(self) -> tuple[Mapping[str, float], float]:
+        """`tokens_of` for many: the product of what each has here, if anything, and of the one factor."""
+        return self._raised, math.exp(-self._exponent)
 
     def forget(self, endpoint_id: str) -> None:
         """The endpoint is none of the fleet any more."""
