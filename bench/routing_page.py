@@ -7,19 +7,23 @@ All figures of the page come from the file: a test compares the two, so that the
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from bench.result import ROOT
-from bench.routing_report import Grid, Row, grids
+from bench.routing_plots import PICTURES, plots
+from bench.routing_report import ERROR, Grid, Row, by_scenario, grids, number
 from bench.routing_runs import TableMaker
 from bench.routing_types import Table
+from gateway.sim.play import OURS
 
 PAGE: Final = ROOT / "docs" / "routing.md"
 BEGIN: Final = "<!-- made by `make bench-routing-full` from bench/results/routing.json: begin -->"
 END: Final = "<!-- end -->"
+UNMEASURED: Final = "Nothing is measured yet.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +41,21 @@ def read_result(path: Path) -> Result:
     return Result(str(found["commit"]), found["rows"], found["goals"])
 
 
+def expected_part(makers: Mapping[str, TableMaker], path: Path) -> str:
+    """What should stand between the marks, given where the result would be."""
+    return page_part(makers, read_result(path)) if path.exists() else UNMEASURED
+
+
+def part_of(page: str) -> str:
+    """What stands between the marks."""
+    return page.partition(BEGIN)[2].partition(END)[0].strip() + "\n"
+
+
 def page_part(makers: Mapping[str, TableMaker], result: Result) -> str:
     """What stands between the marks: every table that the result has, in the order of their letters."""
     lines = [_origin(result), ""]
+    for name in plots(result.rows):
+        lines += [f"![{PICTURES[name]}](img/routing-{name})", ""]
     present = {str(row["table"]) for row in result.rows if "table" in row}
     for key, maker in makers.items():
         if key in present:
@@ -73,6 +89,33 @@ def _section(table: Table, result: Result) -> Iterator[str]:
     for grid in grids(table, result.rows):
         yield from _markdown(grid)
     yield from _goals(table, result)
+    yield from _ahead(table, result.rows)
+
+
+def _ahead(table: Table, rows: Sequence[Row]) -> Iterator[str]:
+    """Who is ahead of ours, by more than two standard errors of both: in hits without time, in TTFT p90 with it."""
+    lines = []
+    for scenario, found in by_scenario(table, rows):
+        policies = {str(row["policy"]): row for row in found}
+        if (ours := policies.pop(OURS, None)) is None:
+            continue
+        figure, sign = ("ttft_p90_s", -1) if "ttft_p90_s" in ours else ("hit_share", 1)
+        ahead = {
+            policy: by
+            for policy, row in policies.items()
+            if (by := sign * (number(row, figure) - number(ours, figure))) > 2 * _error(ours, row, figure)
+        }
+        if ahead:
+            unit, factor = ("s of TTFT p90", 1) if sign < 0 else ("points of hits", 100)
+            by_how_much = ", ".join(f"{policy} by {factor * by:.2g}" for policy, by in ahead.items())
+            lines.append(f"- {scenario}: {by_how_much} {unit}")
+    if lines:
+        yield from ("Ahead of prefixgate:", "", *lines, "")
+
+
+def _error(ours: Row, theirs: Row, figure: str) -> float:
+    errors = (number(row, figure + ERROR) for row in (ours, theirs))
+    return math.hypot(*(0.0 if math.isnan(error) else error for error in errors))
 
 
 def _markdown(grid: Grid) -> Iterator[str]:

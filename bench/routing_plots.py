@@ -24,6 +24,13 @@ WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, TOP, BOTTOM = 60, 150, 44, 44
 LABEL_GAP: Final = 15
 
+PICTURES: Final[Mapping[str, str]] = {
+    "ladder.svg": "TTFT p90 over the requests a second of llm-d's ladder",
+    "chat.svg": "TTFT p90 of chat over its speed",
+    "hits.svg": "Hits by load, and what one cache of all would reach",
+}
+"""What is in them, by file name."""
+
 LIGHT: Final = ("#2a78d6", "#eb6834", "#1baf7a", "#b87a00", "#c2437c", "#6a55c2", "#6b6a65", "#9a9992")
 DARK: Final = ("#5b9ff0", "#f08a5d", "#35c792", "#e0a92e", "#e878a8", "#a08ef0", "#a3a29b", "#7d7c76")
 

@@ -9,6 +9,7 @@ a change there makes its results unknown again, and no others.
 
 import hashlib
 import json
+import logging
 import math
 import multiprocessing
 import sys
@@ -69,12 +70,12 @@ def jobs_of(table: Table, full: bool, seeds: int) -> Iterator[Job]:
 
 
 def run_jobs(
-    makers: Mapping[str, TableMaker], jobs: Sequence[Job], *, processes: int, kept: Path = KEPT
+    makers: Mapping[str, TableMaker], jobs: Sequence[Job], *, processes: int, kept: Path | None = None
 ) -> Iterator[Done]:
-    """All jobs, those that are kept first, then the others as they end."""
-    missing = []
+    """All jobs, those that are kept (in `KEPT`) first, then the others as they end."""
+    missing, home = [], kept or KEPT
     for job in jobs:
-        path = kept / f"{key_of(makers, job)}.json"
+        path = home / f"{key_of(makers, job)}.json"
         if path.exists():
             yield Done(job, _outcome(job, json.loads(path.read_text())), 0.0)
         else:
@@ -175,6 +176,7 @@ def _computed(
 
 def _compute(task: tuple[TableMaker, Job, Path]) -> tuple[Job, Path, dict[Figure, float], float]:
     maker, job, path = task
+    logging.disable(logging.WARNING)  # what a gateway would tell its operator
     began_s, figures = time.process_time(), None
     try:
         figures = run(_table(maker, job.full).scenario(job.scenario), job.policy, job.seed)

@@ -56,6 +56,7 @@ class _CachesView:
     endpoints: Sequence[EndpointView]
     now_s: float = 0.0
     polled_s: float = 0.0
+    version: int = 0
 
     def cached_blocks(self, endpoint: int, chain: Chain) -> int:
         return self.caches[endpoint].cached_blocks(chain)
