@@ -208,6 +208,7 @@ class Pipeline:
                 prompt_tokens=plan.chain.prompt_tokens,
                 expected_output_tokens=request.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
                 behind=behind(candidates, parts.receipts.recent_work.usual_tokens),
+                wanted_again=parts.receipts.recent_work.reused_share,
             ),
             chance=parts.rng.random,
             refine=lambda candidate: parts.fleet.refined(candidate, plan, exchange.match),

@@ -245,7 +245,9 @@ class Receipts:
         `queue_tokens` is what they are to those who wait for them; None: as many.
         """
         self._fills.note(sent.endpoint_id, uncached_tokens, self._clock())
-        self.recent_work.note(sent.endpoint_id, uncached_tokens, queue_tokens)
+        self.recent_work.note(sent.endpoint_id, uncached_tokens)
+        queued = uncached_tokens if queue_tokens is None else queue_tokens
+        self.recent_work.asked(sent.chain.prompt_tokens, uncached_tokens, queued)
         self._under_way[sent.prompt] = self._under_way.get(sent.prompt, 0) + 1
 
     def first_token(self, sent: Sent) -> None:

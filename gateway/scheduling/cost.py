@@ -1,10 +1,11 @@
 """What it costs to send a prompt to an endpoint, in seconds. Pure.
 
-    cost = wait + prefill + delays + decode pressure + crowding
+    cost = wait + prefill + delays + displacement + decode pressure + crowding
 
     wait             = queued uncached tokens / prefill rate            what must be computed before ours
     prefill          = base + work; work = u / rate + quad * u * n      u = n - cached, n = prompt tokens
     delays           = work * behind                                    what those who come behind wait for ours
+    displacement     = work * wanted again                              what it pushes out, computed once more
     decode pressure  = itl * k / (1 - k) * expected output / 50         k = share of the KV cache in use
     crowding         = recent uncached tokens / 20 / prefill rate       what evicts the prefixes of others
 
@@ -15,6 +16,9 @@ Who computes what another endpoint has cached delays not itself alone: all that 
 law as many come during a wait as wait at a time, so `behind` is the number of requests that wait at an average
 endpoint: nothing while the fleet is idle, when the nearest to an answer is best; in a full one prefixes count for more,
 where a cost without it would compute the most just when it can least.
+
+What is computed takes the place of as much that was there; of that, as large a share will be missed as prompts find of
+themselves (`wanted_again`): next to nothing where nobody shares, next to all of it among conversations.
 
 `k/(1-k)` is the shape of a queue near saturation: nothing while there is room, a wall when there is none. Crowding
 keeps a fleet even where nobody waits (`recent_work` says why).
@@ -40,11 +44,13 @@ def terms_of(candidate: Candidate, demand: Demand) -> Terms:
     """The summands for one endpoint. O(1)."""
     speed = candidate.speed
     prefill_s = speed.prefill_s(max(demand.prompt_tokens - candidate.cached_tokens, 0), demand.prompt_tokens)
+    work_s = prefill_s - speed.base_s
     full = min(candidate.kv_use or 0.0, _FULLEST)
     return Terms(
         wait_s=speed.wait_s(candidate.queued_tokens),
         prefill_s=prefill_s,
-        delays_s=(prefill_s - speed.base_s) * demand.behind,
+        delays_s=work_s * demand.behind,
+        displacement_s=work_s * demand.wanted_again,
         decode_pressure_s=PRESSURE * speed.itl_s * full / (1 - full) * demand.expected_output_tokens,
         crowding_s=CROWDING * candidate.recent_tokens / speed.prefill_tokens_per_s,
     )
@@ -53,7 +59,7 @@ def terms_of(candidate: Candidate, demand: Demand) -> Terms:
 def costs_s(candidates: Sequence[Candidate], demand: Demand) -> list[float]:
     """The sums of `terms_of`, without the terms: a third of its time, which counts among hundreds. O(candidates)."""
     costs = []
-    prompt_tokens, weight = demand.prompt_tokens, 1 + demand.behind
+    prompt_tokens, weight = demand.prompt_tokens, 1 + demand.behind + demand.wanted_again
     answer = PRESSURE * demand.expected_output_tokens
     for candidate in candidates:
         speed = candidate.speed

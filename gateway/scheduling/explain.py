@@ -91,6 +91,7 @@ def as_json(short: Shortened) -> dict[str, object]:
         "uncached_tokens": decision.uncached_tokens,
         "expected_output_tokens": decision.demand.expected_output_tokens,
         "behind": decision.demand.behind,
+        "wanted_again": decision.demand.wanted_again,
         "terms": {candidate.endpoint_id: _terms(candidate, decision) for candidate in decision.candidates},
         "candidates": {candidate.endpoint_id: _facts(candidate) for candidate in decision.candidates},
         **_observed(decision),

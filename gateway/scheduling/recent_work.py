@@ -41,11 +41,18 @@ class RecentWork:
         self._exponent = 0.0
         self._requests = 0
         self._usual_tokens = 0.0
+        self._usual_prompt_tokens = 0.0
+        self._usual_reused_tokens = 0.0
 
     @property
     def usual_tokens(self) -> float:
         """Tokens that a request queues as, on average over about the last `USUAL_REQUESTS`; 0 before the first."""
         return self._usual_tokens
+
+    @property
+    def reused_share(self) -> float:
+        """What of a prompt was cached, on average by tokens over about as many requests; 0 before the first."""
+        return self._usual_reused_tokens / self._usual_prompt_tokens if self._usual_prompt_tokens else 0.0
 
     def set_capacity(self, endpoint_id: str, tokens: int | None) -> None:
         """An endpoint is there, with a cache of so many tokens (None: unknown)."""
@@ -59,11 +66,16 @@ class RecentWork:
         if endpoint_id in self._raised:
             self._raised[endpoint_id] = max(self._raised[endpoint_id], self._average_raised(but=endpoint_id))
 
-    def note(self, endpoint_id: str, tokens: float, queue_tokens: float | None = None) -> None:
-        """A request is sent there that has so many uncached tokens, which queue as so many (None: as they are)."""
-        usual = tokens if queue_tokens is None else queue_tokens
+    def asked(self, prompt_tokens: int, uncached_tokens: float, queue_tokens: float) -> None:
+        """A request is sent, whose prompt has so many tokens that are not cached, and queues as so many."""
         self._requests = min(self._requests + 1, USUAL_REQUESTS)
-        self._usual_tokens += (usual - self._usual_tokens) / self._requests
+        part = 1 / self._requests
+        self._usual_tokens += (queue_tokens - self._usual_tokens) * part
+        self._usual_prompt_tokens += (prompt_tokens - self._usual_prompt_tokens) * part
+        self._usual_reused_tokens += (prompt_tokens - uncached_tokens - self._usual_reused_tokens) * part
+
+    def note(self, endpoint_id: str, tokens: float) -> None:
+        """A request is sent there that has so many uncached tokens."""
         self.correct(endpoint_id, tokens)
 
     def correct(self, endpoint_id: str, tokens: float) -> None:

@@ -1,7 +1,7 @@
 """The nouns of scheduling: what is known of each endpoint, and the decision with its reasons."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 import msgspec
@@ -58,11 +58,13 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What a request asks of whoever takes it. `behind`: how many requests on average come while this one is computed
-    and wait for it, wherever it goes."""
+    and wait for it, wherever it goes. `wanted_again`: how likely a token that is pushed out of a cache would have been
+    used once more."""
 
     prompt_tokens: int
     expected_output_tokens: int
     behind: float = 0.0
+    wanted_again: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,14 @@ class Terms:
     wait_s: float
     prefill_s: float
     delays_s: float
+    displacement_s: float
     decode_pressure_s: float
     crowding_s: float
 
     @property
     def cost_s(self) -> float:
         """Seconds until this endpoint would have computed the prompt, and what others then suffer."""
-        return self.wait_s + self.prefill_s + self.delays_s + self.decode_pressure_s + self.crowding_s
+        return sum(getattr(self, term.name) for term in fields(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,7 @@ class OurPolicy:
                     request.prompt_tokens,
                     EXPECTED_OUTPUT_TOKENS,
                     behind(able, self._receipts.recent_work.usual_tokens),
+                    self._receipts.recent_work.reused_share,
                 ),
                 chance=self._rng.random,
                 refine=lambda candidate: self._refined(candidate, plan, match),

@@ -31,13 +31,16 @@ def choose(*candidates: Candidate, prompt_tokens: int = 1000, chance: float = 0.
 
 def test_the_terms_are_the_seconds_of_the_formula() -> None:
     speed = PerfModel(base_s=0.01, prefill_tokens_per_s=1000.0, quad_s_per_token2=1e-6, itl_s=0.02)
-    terms = terms_of(Candidate("a", 400, 400, 500, speed, 0.5, recent_tokens=2000), Demand(1000, 100, behind=2.5))
+    terms = terms_of(
+        Candidate("a", 400, 400, 500, speed, 0.5, recent_tokens=2000), Demand(1000, 100, behind=2.5, wanted_again=0.5)
+    )
     assert terms.wait_s == pytest.approx(0.5)
     assert terms.prefill_s == pytest.approx(0.01 + 0.6 + 1e-6 * 600 * 1000)
     assert terms.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100 / 50)
     assert terms.delays_s == pytest.approx(1.2 * 2.5)
+    assert terms.displacement_s == pytest.approx(1.2 * 0.5)
     assert terms.crowding_s == pytest.approx(2000 / 20 / 1000)
-    assert terms.cost_s == pytest.approx(0.5 + 1.21 + 0.04 + 3.0 + 0.1)
+    assert terms.cost_s == pytest.approx(0.5 + 1.21 + 0.04 + 3.0 + 0.6 + 0.1)
 
 
 def test_a_prompt_goes_where_its_prefix_is() -> None:
@@ -152,7 +155,7 @@ def test_the_chosen_endpoint_is_within_the_near_tie_of_the_best(
 
 @given(candidates_lists, st.integers(0, 10_000), st.integers(0, 1000))
 def test_costs_are_the_sums_of_their_terms(candidates: list[Candidate], prompt: int, output: int) -> None:
-    demand = Demand(prompt, output, behind=prompt / 1000)
+    demand = Demand(prompt, output, behind=prompt / 1000, wanted_again=0.3)
     sums = [terms_of(candidate, demand).cost_s for candidate in candidates]
     assert costs_s(candidates, demand) == pytest.approx(sums)
 

@@ -77,11 +77,11 @@ def test_what_was_noted_too_much_is_taken_back_and_never_less_than_nothing() -> 
 
 def test_the_usual_request_is_the_average_of_late_ones() -> None:
     book = book_of(a=1000)
-    assert book.usual_tokens == 0.0
+    assert book.usual_tokens == book.reused_share == 0.0
     for tokens in (10, 20, 60):
-        book.note("a", tokens)
-    book.correct("a", -60)
-    assert book.usual_tokens == pytest.approx(30)
+        book.asked(100, tokens, 2 * tokens)
+    assert book.usual_tokens == pytest.approx(60)
+    assert book.reused_share == pytest.approx(0.7)
 
 
 def test_an_endpoint_of_unknown_size_counts_as_one_of_the_usual() -> None:
