@@ -172,6 +172,7 @@ class Pipeline:
         exchange.seat.take(exchange.sent.holder, exchange.plan.chain)
         parts.receipts.dispatched(exchange.sent, decision.work_tokens, decision.queue_tokens)
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
+        parts.telemetry.copies.note(decision.copy_cost_s, decision.copy_saved_s)
         if decision.observed is not None:
             parts.telemetry.observed_decisions("same" if decision.agrees else "other").inc()
         exchange.dispatched_s = parts.clocks.monotonic()
@@ -213,6 +214,7 @@ class Pipeline:
             chance=parts.rng.random,
             refine=lambda candidate: parts.fleet.refined(candidate, plan, exchange.match),
             no_affinity=plan.no_affinity,
+            chain=plan.chain,
         )
         return self._options.choose(asked)
 

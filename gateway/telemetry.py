@@ -146,6 +146,7 @@ class Telemetry:
         )
         self.in_flight = Gauge("prefixgate_in_flight_requests", "Requests being served.", registry=registry)
         self.speed = SpeedMetrics(registry)
+        self.copies = CopyMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry
         )
@@ -200,6 +201,33 @@ class Telemetry:
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes. Blocking: milliseconds; call it in a thread."""
         return generate_latest(self.registry)
+
+
+class CopyMetrics:
+    """Copies of hot prefixes that were made on purpose, and whether they paid."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._made = Counter(
+            "prefixgate_prefix_copies",
+            "Requests that were sent where their hot prefix was not, so that one more endpoint has it.",
+            registry=registry,
+        )
+        self._cost_s = Counter(
+            "prefixgate_prefix_copy_cost_seconds", "What these copies cost, as thought.", registry=registry
+        )
+        self._saved_s = Counter(
+            "prefixgate_prefix_copy_saved_seconds",
+            "What later requests cost less at the copies than at the holders that there were without, as thought.",
+            registry=registry,
+        )
+
+    def note(self, cost_s: float, saved_s: float) -> None:
+        """A decision made a copy at this cost, or saved so much at one; 0: not so."""
+        if cost_s:
+            self._made.inc()
+            self._cost_s.inc(cost_s)
+        elif saved_s:
+            self._saved_s.inc(saved_s)
 
 
 class SpeedMetrics:

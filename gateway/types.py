@@ -40,6 +40,9 @@ class Reason(StrEnum):
     """The chosen endpoint is expected to hold at least one block, and no other that could be chosen more."""
     PREFIX_ELSEWHERE = "prefix_elsewhere"
     """Another endpoint holds more, but waiting there costs more seconds than computing here."""
+    PREFIX_COPIED = "prefix_copied"
+    """The prefix is hot: its requests have waited for its holders longer than one more copy takes, so it was sent where
+    there was none."""
     NO_PREFIX = "no_prefix"
     """No endpoint holds the first block."""
     SHORT_PROMPT = "short_prompt"

@@ -1,6 +1,6 @@
 """Which endpoint gets the request: pure functions over a snapshot, one unit (seconds), every reason kept."""
 
-from gateway.scheduling.choosers import Chooser, Question, chooser_of, observing
+from gateway.scheduling.choosers import chooser_of, observing
 from gateway.scheduling.cost import behind, costs_s, expected_cached_tokens, terms_of
 from gateway.scheduling.decide import decide_by_cost
 from gateway.scheduling.expectation import Coverage, expectation
@@ -8,6 +8,7 @@ from gateway.scheduling.explain import Shortened, shortened
 from gateway.scheduling.explain import as_json as decision_as_json
 from gateway.scheduling.hindsight import Evidence, Hindsight, hindsight, with_costs
 from gateway.scheduling.plain import at_random, in_turn, least_requests
+from gateway.scheduling.question import Chooser, Question
 from gateway.scheduling.recent_work import RecentWork
 from gateway.scheduling.types import Candidate, Decision, Demand, Filtered, Terms
 

@@ -1,6 +1,6 @@
 """Policies by name: each a `Chooser`, from what is asked to a decision. Made once, where the server is composed.
 
-    prefix         least cost in seconds              decide.py
+    prefix         least cost in seconds              decide.py, copies.py
     round_robin    ┐
     least_requests ├ look at no prefix                plain.py
     random         ┘
@@ -9,41 +9,23 @@
 A chooser may keep something of its own (whose turn it is), so each server makes its own.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
+from gateway.scheduling.copies import copying
 from gateway.scheduling.decide import decide_by_cost
 from gateway.scheduling.plain import at_random, in_turn, least_requests
-from gateway.scheduling.types import Candidate, Decision, Demand, Filtered
+from gateway.scheduling.question import Chooser, Question
+from gateway.scheduling.types import Candidate, Decision
 from gateway.types import Reason
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a decision is made from.
-
-    `candidates`, at their best, is not empty. `chance` gives a new number, uniform in [0, 1), at each call. `refine`
-    gives a candidate as it is rather than at its best. `no_affinity` names why prefixes are not known, where they are
-    not.
-    """
-
-    candidates: Sequence[Candidate]
-    filtered: Mapping[str, Filtered]
-    demand: Demand
-    chance: Callable[[], float]
-    refine: Callable[[Candidate], Candidate]
-    no_affinity: Reason | None = None
-
-
-Chooser = Callable[[Question], Decision]
 
 
 def chooser_of(policy: str, near_tie_s: float) -> Chooser:
     """The policy of that name: `prefix`, `round_robin`, `least_requests` or `random`. Raises `KeyError`."""
     turns = count()
     choosers: dict[str, Chooser] = {
-        "prefix": _by_cost(near_tie_s),
+        "prefix": copying(_by_cost(near_tie_s)),
         "round_robin": _plain(lambda asked: in_turn(asked.candidates, next(turns))),
         "least_requests": _plain(lambda asked: least_requests(asked.candidates, asked.chance())),
         "random": _plain(lambda asked: at_random(asked.candidates, asked.chance())),
@@ -57,7 +39,8 @@ def observing(routes: Chooser, watched: Chooser) -> Chooser:
     def choose(asked: Question) -> Decision:
         made, observed = routes(asked), watched(asked)
         watched_only = replace(observed, candidates=(), costs_s=())  # they are the decision's own
-        return replace(observed, chosen=made.chosen, reason=made.reason, observed=watched_only)
+        only_watched = replace(observed, copy_cost_s=0.0, copy_saved_s=0.0)
+        return replace(only_watched, chosen=made.chosen, reason=made.reason, observed=watched_only)
 
     return choose
 

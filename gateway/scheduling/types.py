@@ -91,7 +91,8 @@ class Decision:
     The terms of each are a function of its candidate and the demand (`terms_of`).
     `costs_s` are their sums, in the order of the candidates, where the decision has computed them; else empty.
     `observed` is what another policy would have decided, where one is only watched; `candidates` and costs are as that
-    one saw them, and not kept twice.
+    one saw them, and not kept twice. `copy_cost_s` is what it pays for a copy of a hot prefix, made on purpose;
+    `copy_saved_s` what it saves at such a copy against the cheapest of the holders that there were without.
     """
 
     chosen: Candidate
@@ -101,6 +102,8 @@ class Decision:
     demand: Demand
     costs_s: Sequence[float] = ()
     observed: "Decision | None" = None
+    copy_cost_s: float = 0.0
+    copy_saved_s: float = 0.0
 
     @property
     def prompt_tokens(self) -> int:

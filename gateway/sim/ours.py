@@ -123,6 +123,7 @@ class OurPolicy:
                 ),
                 chance=self._rng.random,
                 refine=lambda candidate: self._refined(candidate, plan, match),
+                chain=request.chain,
             )
         )
         self._decided = request, decision, match, plan
