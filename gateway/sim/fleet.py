@@ -54,16 +54,23 @@ class FleetView:
     now_s: float = 0.0
     _endpoints: list[EndpointView] = field(default_factory=list)
     _polled_s: float = float("-inf")
+    _version: int = 0
 
     @property
     def endpoints(self) -> Sequence[EndpointView]:
         """All endpoints by number, polled anew if it is time."""
         if self.now_s - self._polled_s >= self.poll_s:
             self._polled_s = self.now_s
+            self._version += 1
             for view, engine in zip(self._endpoints, self.engines, strict=True):
                 sample = engine.sample(self.now_s)
                 view.running, view.waiting, view.kv_use = sample.running or 0, sample.waiting or 0, sample.kv_use or 0.0
         return self._endpoints
+
+    @property
+    def version(self) -> int:
+        """Another number whenever metrics were read anew, or an endpoint came or went."""
+        return self._version
 
     @property
     def polled_s(self) -> float:
@@ -77,6 +84,7 @@ class FleetView:
     def live(self, endpoint: int, alive: bool) -> None:
         """An endpoint came or went; this replica knows at once."""
         self._endpoints[endpoint].alive = alive
+        self._version += 1
 
     def counts(self, endpoint: int, requests: int) -> None:
         """This replica has so many more (or fewer) requests there."""

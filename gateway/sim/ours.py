@@ -73,7 +73,7 @@ class OurPolicy:
         self._generations: list[int] = []
         self._counters: list[InFlightCounter] = []
         self._snapshots: list[EndpointSnapshot] = []
-        self._polled_s = float("-inf")
+        self._seen_version = -1
         self._decided: tuple[SimRequest, Decision, Match[str], Plan] | None = None
         self._flights: dict[int, _Flight] = {}
         priors = {
@@ -139,7 +139,8 @@ class OurPolicy:
         self._receipts.dispatched(sent, decision.work_tokens, decision.queue_tokens)
         self._index.observe(sent.holder, request.chain, Claim.SPECULATIVE)
         prefill = self._perf.dispatched(decision, streams=True)
-        self._flights[request.number] = _Flight(decision, sent, reservation, prefill)
+        alone = replace(decision, candidates=(), costs_s=())  # of a thousand candidates each, memory would be full soon
+        self._flights[request.number] = _Flight(alone, sent, reservation, prefill)
 
     def first_token(self, request: SimRequest, endpoint: int, now_s: float, cached_tokens: int) -> None:
         """The prompt is computed."""
@@ -212,6 +213,9 @@ class OurPolicy:
     def _poll(self, view: View) -> None:
         """Take over what the view polled since, and who is alive."""
         endpoints = view.endpoints
+        if view.version == self._seen_version:
+            return
+        self._seen_version = view.version
         for number, seen in enumerate(endpoints):
             snapshot = self._snapshots[number]
             known = snapshot.load

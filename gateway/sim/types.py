@@ -83,6 +83,11 @@ class View(Protocol):
         """All endpoints by number, the dead ones included."""
         ...
 
+    @property
+    def version(self) -> int:
+        """Another number whenever anything in `endpoints` may have changed but for `in_flight`."""
+        ...
+
     def cached_blocks(self, endpoint: int, chain: Chain) -> int:
         """The leading run of `chain` that the endpoint holds, as its KV events tell: for precise policies only."""
         ...

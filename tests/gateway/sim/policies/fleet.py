@@ -15,6 +15,7 @@ class FakeView:
 
     endpoints: list[EndpointView]
     now_s: float = 0.0
+    version: int = 0
     caches: dict[int, list[Chain]] = field(default_factory=dict)
 
     def cached_blocks(self, endpoint: int, chain: Chain) -> int:
