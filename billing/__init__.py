@@ -6,6 +6,7 @@ charge           disjoint tokens x price -> pico-units                          
 open_ledger      SQLite, one writing thread, group commit                        (ledger, writer, store, batch, schema)
 report           tokens and money of a period, per tenant and model              (report)
 groups_of        what of a period can be replayed, and what was measured of it    (replay)
+measured_work    ... and what each of them took                              (replay_speed)
 """
 
 from billing.errors import BillingError, LedgerUnavailable, PeriodInvalid, PricesInvalid, RowRefused
@@ -13,6 +14,7 @@ from billing.ledger import Ledger, LedgerOptions, open_ledger
 from billing.price_book import PriceBook
 from billing.pricing import Charge, Price, charge
 from billing.replay import Group, LedgerPeriod, PastRequest, Recorded, groups_of, past_requests, recorded
+from billing.replay_speed import MeasuredWork, measured_work
 from billing.report import Line, Report, Tally, report
 from billing.report_text import render_csv, render_json, render_table
 from billing.types import (
@@ -41,6 +43,7 @@ __all__ = [
     "LedgerPeriod",
     "LedgerUnavailable",
     "Line",
+    "MeasuredWork",
     "OpenedRequest",
     "PastRequest",
     "PeriodInvalid",
@@ -59,6 +62,7 @@ __all__ = [
     "UsageReport",
     "charge",
     "groups_of",
+    "measured_work",
     "open_ledger",
     "parse_period",
     "parse_when",

@@ -6,6 +6,7 @@ The simulator is imported when the command runs, so that `prefixgate serve` star
 import logging
 import sys
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -114,13 +115,15 @@ def simulate(
         ledgers=ledgers,
     )
     LOGGER.addHandler(logging.NullHandler())  # of what happens to simulated engines nobody needs a warning
-    progress = _Progress()
+    progress = Progress(is_seen=sys.stderr.isatty())
     try:
         summary = command.simulated(asked, progress)
     except command.CANNOT_BE_ASKED as error:
         raise refused(str(error)) from None
     except command.CANNOT_BE_DONE as error:
         raise refused(str(error), 1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
     finally:
         progress.end()
     if as_json:
@@ -138,21 +141,24 @@ def simulate(
         raise refused("no request was answered", 1)
 
 
-class _Progress:
+class Progress:
     """Says on standard error how far a run is: often in one line of a terminal, now and then where lines are kept."""
 
-    def __init__(self) -> None:
-        self._is_seen = sys.stderr.isatty()
-        self._said_s = time.monotonic()
+    def __init__(self, *, is_seen: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._is_seen = is_seen
+        self._clock = clock
+        self._said_s = clock()
 
     def __call__(self, policy: str, seed: int, arrived: int) -> None:
-        now_s = time.monotonic()
+        now_s = self._clock()
         if now_s - self._said_s >= (_SEEN_EVERY_S if self._is_seen else _KEPT_EVERY_S):
             self._said_s = now_s
             line = f"{policy}, seed {seed}: {arrived:,} requests"
-            typer.echo(f"\r{line}\033[K" if self._is_seen else line, nl=not self._is_seen, err=True)
+            typer.echo(
+                f"\r{line}\033[K" if self._is_seen else line, nl=not self._is_seen, err=True, color=self._is_seen
+            )
 
     def end(self) -> None:
         """The line is wiped away."""
         if self._is_seen:
-            typer.echo("\r\033[K", nl=False, err=True)
+            typer.echo("\r\033[K", nl=False, err=True, color=True)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from backends import PerfModel
 from backends.perf_fit import PerfFit, PrefillSample
-from billing import LedgerPeriod, parse_period
-from billing.replay_speed import measured_work
+from billing import LedgerPeriod, measured_work, parse_period
 from gateway.sim.asked import AskedWrong
 from gateway.sim.loads.ledger import LedgerLoad, ledger_loads
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from billing import KeptChain, OpenedRequest, PriceBook, Settlement, SettlementState, Usage, open_ledger
 from gateway.cli import cli
+from gateway.simulate_command import Progress
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 PRICES = """
@@ -147,6 +148,28 @@ def test_what_cannot_be_is_refused_with_what_would_do(arguments: tuple[str, ...]
     result = simulate(*arguments)
     assert result.exit_code == 2
     assert re.search(words, " ".join(complaint(result).split()))
+
+
+def test_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gateway.sim.command.simulated", interrupted)
+    assert simulate(*QUICK).exit_code == 130
+
+
+def test_progress_is_one_line_on_a_terminal_and_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = [0.0, 0.1, 1.0, 11.0]
+    kept = Progress(is_seen=False, clock=iter(seconds).__next__)
+    for arrived in (1000, 2000, 3000):
+        kept("rr", 1, arrived)
+    kept.end()
+    assert capsys.readouterr().err == "rr, seed 1: 3,000 requests\n"
+    seen = Progress(is_seen=True, clock=iter(seconds).__next__)
+    for arrived in (1000, 2000):
+        seen("rr", 0, arrived)
+    seen.end()
+    assert capsys.readouterr().err == "\rrr, seed 0: 2,000 requests\033[K\r\033[K"
 
 
 def test_a_file_that_is_no_trace_is_refused_by_line(tmp_path: Path) -> None:
