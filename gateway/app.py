@@ -53,6 +53,7 @@ from gateway.passthrough import Passthrough
 from gateway.perf_book import PerfBook
 from gateway.pipeline import Parts, Pipeline, PipelineOptions
 from gateway.planning import Planner
+from gateway.prewarm import Prewarmer, PrewarmParts
 from gateway.receipts import Receipts
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, chooser_of, observing
@@ -117,7 +118,7 @@ class Gateway:
             _say_what_runs(self._config)
             async with asyncio.TaskGroup() as group:
                 await parts.registry.detect_all(deadline_s=self._config.limits.connect_s)
-                works = (parts.registry.run, parts.index.run, parts.feeds.run)
+                works = (parts.registry.run, parts.index.run, parts.feeds.run, parts.prewarmer.run)
                 background = [group.create_task(work()) for work in works]
                 finishing = [group.create_task(part.run()) for part in (parts.settler, parts.next_turns)]
                 yield
@@ -152,11 +153,19 @@ class Gateway:
             {backend.name: backend.kv_events for backend in config.backends},
         )
         fleet.follow_events(feeds.is_followed)
+        options = _pipeline_options(config)
+        prewarmer = Prewarmer(
+            PrewarmParts(
+                fleet, index, receipts, client, telemetry, clocks, options.deadlines, inject_salt=options.inject_salt
+            ),
+            config.scheduling.prewarm_prefixes,
+        )
         listeners: tuple[Callable[[EndpointId, int], None], ...] = (
             fleet.new_generation,
             perf.new_generation,
             feeds.new_generation,
             partial(_trust_again, parity, fleet),
+            prewarmer.new_generation,
         )
         for listener in listeners:
             registry.subscribe(listener)
@@ -177,7 +186,6 @@ class Gateway:
                 worked=feeds.worked,
             )
         )
-        options = _pipeline_options(config)
         pipeline = Pipeline(
             Parts(
                 planner=planner,
@@ -189,6 +197,7 @@ class Gateway:
                 ledger=ledger,
                 settler=settler,
                 next_turns=next_turns,
+                prewarmer=prewarmer,
                 telemetry=telemetry,
                 decisions=decisions,
                 responses=responses,
@@ -212,7 +221,7 @@ class Gateway:
                 admin=None if token is None else admin_app(token, admin_parts),
             )
         )
-        return _Background(registry, index, feeds, next_turns, settler)
+        return _Background(registry, index, feeds, next_turns, settler, prewarmer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +233,7 @@ class _Background:
     feeds: EventFeeds
     next_turns: NextTurns
     settler: Settler
+    prewarmer: Prewarmer
 
 
 def _observe_turn(index: SharedIndex, fleet: Fleet, holder: str, chain: Chain) -> None:

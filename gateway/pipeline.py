@@ -38,6 +38,7 @@ from gateway.fleet import Fleet
 from gateway.next_turn import NextTurns
 from gateway.perf_book import PerfBook
 from gateway.planning import Planner
+from gateway.prewarm import Prewarmer
 from gateway.receipts import Receipts
 from gateway.relay import PlainTee, StreamTee
 from gateway.response_owners import ResponseOwners
@@ -82,6 +83,7 @@ class Parts:
     ledger: Ledger
     settler: Settler
     next_turns: NextTurns
+    prewarmer: Prewarmer
     telemetry: Telemetry
     decisions: DecisionLog
     responses: ResponseOwners
@@ -262,6 +264,7 @@ class Pipeline:
         finally:
             if state is SettlementState.COMPLETE:
                 parts.next_turns.offer(exchange)
+                parts.prewarmer.keep(exchange)
 
     async def _keep_response(self, exchange: Exchange) -> None:
         """Remember whose response the engine keeps under the id that it has just named."""

@@ -146,7 +146,7 @@ class Telemetry:
         )
         self.in_flight = Gauge("prefixgate_in_flight_requests", "Requests being served.", registry=registry)
         self.speed = SpeedMetrics(registry)
-        self.copies = CopyMetrics(registry)
+        self.copies, self.prewarm = CopyMetrics(registry), PrewarmMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry
         )
@@ -228,6 +228,21 @@ class CopyMetrics:
             self._cost_s.inc(cost_s)
         elif saved_s:
             self._saved_s.inc(saved_s)
+
+
+class PrewarmMetrics:
+    """The gateway's own requests, to endpoints that came back empty."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = _counter(
+            registry,
+            "prefixgate_prewarm_requests",
+            "Prompts for an endpoint that came back empty, by what became of them: computed, held, failed.",
+            ["endpoint", "outcome"],
+        )
+        self.tokens = _counter(
+            registry, "prefixgate_prewarm_tokens", "Prompt tokens that were computed for that.", ["endpoint"]
+        )
 
 
 class SpeedMetrics:

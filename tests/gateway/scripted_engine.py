@@ -29,6 +29,8 @@ class ScriptedEngine:
     owner: str = "vllm"
     pages: dict[str, object] = field(default_factory=dict)
     """Further pages for GET, by path."""
+    metrics: bytes = b""
+    """Its page of metrics, where not `METRICS`; another start time in it is a restart."""
     gets: list[str] = field(default_factory=list)
     """Paths of those that were asked for."""
     url: str = ""
@@ -75,7 +77,8 @@ class ScriptedEngine:
         if path == "/version":
             return _plain(200, {"version": self.version})
         if path == "/metrics":
-            return _head(200, b"text/plain", METRICS) + METRICS
+            page = self.metrics or METRICS
+            return _head(200, b"text/plain", page) + page
         return _plain(200, {}) if path == "/health" else _plain(404, {})
 
 

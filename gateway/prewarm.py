@@ -1,0 +1,263 @@
+"""What an endpoint that came back empty is given to compute before its users ask for it. Off unless configured.
+
+    complete answer ──keep──> book: bodies of the prompts whose beginnings saved most lately      bounded, in memory
+    new generation of e ────> queue ──> run: the most valuable, one at a time, max_tokens 1 ──> e
+                                        reserved as load; the index learns what was computed
+
+Only a body makes an engine compute a prefix, so bodies must be kept: those that went to an engine, with the salt of
+their share group, and without headers. They are never written anywhere. What is sent is the gateway's own work: no
+tenant is billed, and the ledger does not have it.
+
+The worth of a prefix is the tokens that it saved, fading with the requests of all. One body stands for a prefix: the
+shortest, since the rest of it is computed in vain. Costs: `keep` O(MOST_KEPT), and a copy of the body where it is kept.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from backends import Deadlines, EndpointId, UpstreamClient, UpstreamError, UpstreamRequest
+from gateway.edge.splice import add_fields, cut_fields
+from gateway.edge.upstream import engine_headers
+from gateway.errors import GatewayError
+from gateway.exchange import Clocks, Exchange
+from gateway.fleet import Fleet, serves
+from gateway.ids import new_request_id
+from gateway.receipts import Receipt, Receipts
+from gateway.relay import PlainTee
+from gateway.telemetry import LOGGER, Telemetry
+from gateway.types import Plan, Route
+from prefix_index import HASH_BYTES, SharedIndex
+
+MOST_KEPT: Final = 64
+MOST_BODY_BYTES: Final = 1 << 20
+WINDOW_REQUESTS: Final = 2048
+"""After so many requests of all, what was saved once counts 1/e."""
+MOST_SHARE: Final = 0.5
+"""Of an endpoint's cache, what is filled at most: the rest is for who comes."""
+UP_S: Final = 60.0
+"""How long an endpoint whose engine was just seen to be another may take until it is known what it serves."""
+LOOK_S: Final = 0.05
+_MS: Final = 1000
+_ROUTES: Final = frozenset({Route.CHAT.value, Route.COMPLETIONS.value})
+_OURS: Final = {"max_tokens": b"1", "stream": b"false"}
+_CUT: Final = frozenset({*_OURS, "max_completion_tokens", "min_tokens", "stream_options", "n", "best_of", "logprobs"})
+
+
+@dataclass(slots=True)
+class Kept:
+    """One prefix, named by the hash of its last block, and the body that stands for it; `saved_tokens` as of request
+    number `at`. `salted`: the body went to an engine that is given salts, and has one."""
+
+    name: bytes
+    model: str
+    path: str
+    body: bytes = field(repr=False)
+    plan: Plan = field(repr=False)
+    salted: bool
+    saved_tokens: float
+    at: int
+
+
+class PrewarmBook:
+    """The prefixes that saved most lately, with a body each. Plain calls, bounded."""
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._most = most
+        self._kept: dict[bytes, Kept] = {}
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, kept: Kept) -> None:
+        """A prompt whose beginning of that name saved so many tokens; `at` is set here."""
+        self._number += 1
+        kept.at = self._number
+        if len(kept.body) > MOST_BODY_BYTES:
+            return
+        known = self._kept.get(kept.name)
+        if known is not None:
+            kept.saved_tokens += self._worth(known)
+            if len(known.body) <= len(kept.body):
+                kept.body, kept.path, kept.plan, kept.salted = known.body, known.path, known.plan, known.salted
+        elif len(self._kept) >= self._most:
+            least = min(self._kept.values(), key=self._worth)
+            if self._worth(least) > kept.saved_tokens:
+                return
+            del self._kept[least.name]
+        self._kept[kept.name] = kept
+
+    def best(self, most: int, is_for: Callable[[Kept], bool]) -> list[Kept]:
+        """The most valuable, best first; none whose prefix is a part of a prompt that is among them anyway."""
+        found: list[Kept] = []
+        for kept in sorted(self._kept.values(), key=self._worth, reverse=True):
+            if len(found) == most:
+                break
+            if is_for(kept) and not any(_has(other.plan.chain.hashes, kept.name) for other in found):
+                found.append(kept)
+        return found
+
+    def _worth(self, kept: Kept) -> float:
+        return kept.saved_tokens * math.exp((kept.at - self._number) / WINDOW_REQUESTS)
+
+
+@dataclass(frozen=True, slots=True)
+class PrewarmParts:
+    """The objects a prewarmer works with."""
+
+    fleet: Fleet
+    index: SharedIndex
+    receipts: Receipts
+    client: UpstreamClient
+    telemetry: Telemetry
+    clocks: Clocks
+    deadlines: Deadlines
+    inject_salt: bool
+
+
+class Prewarmer:
+    """Keeps bodies, and sends the best `prefixes` of them to who came back. With 0 it does neither."""
+
+    def __init__(self, parts: PrewarmParts, prefixes: int) -> None:
+        self._parts = parts
+        self._prefixes = prefixes
+        self._generations: dict[EndpointId, int] = {}
+        self._back: asyncio.Queue[tuple[EndpointId, int]] = asyncio.Queue()
+        self.book = PrewarmBook()
+
+    def keep(self, exchange: Exchange) -> None:
+        """A request was answered completely: if its beginning was cached, its body may be worth keeping."""
+        if self._prefixes:
+            kept = self._kept_of(exchange)
+            if kept is not None:
+                self.book.keep(kept)
+
+    def new_generation(self, endpoint_id: EndpointId, generation: int) -> None:
+        """An endpoint's cache is another one now, or was seen for the first time."""
+        self._generations[endpoint_id] = generation
+        if len(self.book):
+            self._back.put_nowait((endpoint_id, generation))
+
+    async def run(self) -> None:
+        """Warm who comes back, each beside the others and one request at a time, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                group.create_task(self._warm(*await self._back.get()))
+
+    async def _warm(self, endpoint_id: EndpointId, generation: int) -> None:
+        sent = 0
+        try:
+            async with asyncio.timeout(UP_S):
+                while not self._is_up(endpoint_id):  # noqa: ASYNC110 - the registry has no event for it
+                    await asyncio.sleep(LOOK_S)
+            room_tokens = self._room_tokens(endpoint_id)
+            for kept in self.book.best(self._prefixes, lambda one: self._is_for(one, endpoint_id)):
+                room_tokens -= kept.plan.chain.prompt_tokens
+                if room_tokens < 0 or self._generations[endpoint_id] != generation:
+                    break
+                outcome = await self._send(kept, endpoint_id)
+                self._parts.telemetry.prewarm.requests(endpoint_id, outcome).inc()
+                if outcome == "failed":
+                    break
+                sent += outcome == "computed"
+        except TimeoutError:
+            pass  # it is down again
+        except Exception as error:  # noqa: BLE001 - the guard of the loop in `run`
+            LOGGER.error("an endpoint was not warmed", extra={"fields": {"error": type(error).__name__}})
+        LOGGER.info("endpoint warmed", extra={"fields": {"endpoint": endpoint_id, "prefixes": sent}})
+
+    async def _send(self, kept: Kept, endpoint_id: EndpointId) -> str:
+        """Have one prompt computed; `held` where somebody was faster, else `computed` or `failed`."""
+        parts, chain = self._parts, kept.plan.chain
+        match = await parts.index.match(chain)
+        sent = parts.fleet.sent(endpoint_id, kept.plan, match, parts.clocks.monotonic())
+        held = max(sent.confirmed_blocks, sent.speculative_blocks)
+        if _has(chain.hashes[: held * HASH_BYTES], kept.name):
+            return "held"
+        tokens = max(chain.prompt_tokens - held * chain.block_size, 0)
+        seat = parts.fleet.reserve(endpoint_id, tokens, 1)
+        usage = None
+        try:
+            seat.take(sent.holder, chain)
+            parts.receipts.dispatched(sent, tokens)
+            usage = await self._answer(kept, endpoint_id)
+        finally:
+            seat.release()
+            if usage is not None:
+                parts.receipts.first_token(sent)
+            parts.receipts.ended(Receipt(sent, began=usage is not None))
+        if usage is None:
+            return "failed"
+        parts.telemetry.prewarm.tokens(endpoint_id).inc(usage)
+        return "computed"
+
+    async def _answer(self, kept: Kept, endpoint_id: EndpointId) -> int | None:
+        """Tokens that the engine says it computed of the prompt; None where it gave no answer."""
+        parts = self._parts
+        headers = ((b"content-type", b"application/json"),)
+        request_id = new_request_id(int(parts.clocks.wall().timestamp() * _MS))
+        tee = PlainTee()
+        try:
+            body = await asyncio.to_thread(_of_one_token, kept.body)
+            request = UpstreamRequest("POST", kept.path, engine_headers(headers, request_id), body)
+            async with await parts.client.send(parts.fleet.config_of(endpoint_id), request, parts.deadlines) as answer:
+                while chunk := await answer.read_chunk(parts.deadlines.first_byte_s):
+                    tee.feed(chunk)
+                if answer.status != 200:
+                    return None
+        except UpstreamError as error:
+            parts.fleet.failed(endpoint_id, error)
+            return None
+        except GatewayError:
+            return None  # nested too deeply to be cut
+        tee.held()
+        usage = tee.usage.result().usage
+        if not tee.began:
+            return None
+        if usage is None or usage.prompt_tokens is None:
+            return kept.plan.chain.prompt_tokens
+        return max(usage.prompt_tokens - (usage.cached_tokens or 0), 0)
+
+    def _kept_of(self, exchange: Exchange) -> Kept | None:
+        """None where nothing was cached, or nothing that could be sent again to the same effect."""
+        plan, out, tee = exchange.plan, exchange.outgoing, exchange.tee
+        usage = tee.usage.result().usage if tee is not None else None
+        cached = (usage.cached_tokens if usage is not None else None) or 0
+        blocks = min(cached // plan.chain.block_size, len(plan.chain))
+        if not blocks or out is None or out.path not in _ROUTES or plan.no_affinity or not plan.exact:
+            return None
+        name = plan.chain.hashes[(blocks - 1) * HASH_BYTES : blocks * HASH_BYTES]
+        return Kept(
+            name, exchange.request.model, out.path, out.body, plan, self._is_salted(exchange.endpoint_id), cached, 0
+        )
+
+    def _is_salted(self, endpoint_id: str) -> bool:
+        return self._parts.inject_salt and self._parts.fleet.takes_salt(endpoint_id)
+
+    def _is_up(self, endpoint_id: EndpointId) -> bool:
+        endpoints = self._parts.fleet.snapshot()
+        return any(e.id == endpoint_id and e.healthy and not e.draining and e.facts is not None for e in endpoints)
+
+    def _is_for(self, kept: Kept, endpoint_id: EndpointId) -> bool:
+        return serves(self._parts.fleet.seen(endpoint_id), kept.model) and kept.salted == self._is_salted(endpoint_id)
+
+    def _room_tokens(self, endpoint_id: EndpointId) -> float:
+        facts = self._parts.fleet.seen(endpoint_id).facts
+        capacity = facts.capacity_tokens if facts is not None else None
+        return math.inf if capacity is None else MOST_SHARE * capacity
+
+
+def _of_one_token(body: bytes) -> bytes:
+    """The same prompt, asked for an answer of one token. O(body)."""
+    return add_fields(cut_fields(body, _CUT), _OURS)
+
+
+def _has(hashes: bytes, name: bytes) -> bool:
+    """Whether a block of that name is in a chain. O(blocks) in C."""
+    at = hashes.find(name)
+    while at % HASH_BYTES and at >= 0:
+        at = hashes.find(name, at + 1)
+    return at >= 0
