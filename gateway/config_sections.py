@@ -140,7 +140,7 @@ class Index(Section):
     shards: int = Field(1, ge=1, le=64, description="Parts of the index, each in a slot of its own in a cluster.")
     deadline_ms: PositiveFloat = Field(5.0, description="Longest wait for Redis before the local twin answers, ms.")
     speculative_s: PositiveFloat = Field(
-        60.0, description="How long a prompt that was sent counts as cached before the engine has said so, seconds."
+        600.0, description="How long a prompt that was sent counts as cached before the engine has said so, seconds."
     )
     max_bytes: int = Field(4 * GiB, ge=1 << 20, description="Most memory of the index in Redis, all shards, bytes.")
     block_size: PositiveInt | None = Field(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from prefix_index import Chain, Claim, Load, Match, RadixIndex
 from prefix_index.pending import MOST_PENDING, with_pending
+from prefix_index.radix import SPECULATIVE_S
 from prefix_index.redis_wire import Call
 from prefix_index.write_queue import Write
 
@@ -57,7 +58,7 @@ class ReplicaIndex:
 
     delay_s: float = 0.0
     load_interval_s: float = 0.0
-    speculative_s: float = 60.0
+    speculative_s: float = SPECULATIVE_S
     now_s: float = 0.0
     _shared: _Shared = field(init=False)
     _peers: Sequence["ReplicaIndex"] = ()
