@@ -65,7 +65,7 @@ def jobs_of(table: Table, full: bool, seeds: int) -> Iterator[Job]:
         if scenario.ceilings:
             yield Job(table.key, full, scenario.name, CEILING, 0)
         for policy in scenario.policies:
-            for seed in range(seeds):
+            for seed in range(min(seeds, scenario.most_seeds or seeds)):
                 yield Job(table.key, full, scenario.name, policy, seed)
 
 

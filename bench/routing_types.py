@@ -34,6 +34,7 @@ class Scenario:
 
     Without `timed` requests are answered at once, one after the other, and only caches count. `skip_s`: a warm-up.
     `extra` makes further figures of a run that is over. `ceilings`: whether to ask what a single cache gives.
+    `most_seeds`: of a long run, no more than so many.
     `player`: what plays it instead of the simulator.
     """
 
@@ -46,6 +47,7 @@ class Scenario:
     skip_s: float = 0.0
     extra: Callable[[Played], Mapping[Figure, float]] | None = None
     ceilings: bool = True
+    most_seeds: int | None = None
     player: "Player | None" = None
 
 

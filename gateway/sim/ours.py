@@ -110,7 +110,7 @@ class OurPolicy:
         plan = Plan(request.chain, TokenSource.LOCAL)
         match = self._index.match(request.chain, view.now_s)
         pairs = zip(self._snapshots, self._standings, strict=True)
-        able, filtered = self._candidates.of(pairs, _REQUEST, plan, match)
+        able, filtered = self._candidates.of(pairs, REQUEST, plan, match)
         decision = self._options.chooser(
             Question(
                 candidates=able,
@@ -224,7 +224,7 @@ class OurPolicy:
                 self._snapshots[number] = replace(snapshot, healthy=seen.alive, load=load)
 
 
-_REQUEST = InferenceRequest(
+REQUEST = InferenceRequest(
     id=RequestId("simulated"),
     tenant=Tenant(TenantId("simulated"), KeyId("simulated"), "simulated", ""),
     route=Route.CHAT,
