@@ -15,6 +15,7 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -170,8 +171,12 @@ def _computed(
     if processes < 2 or len(tasks) < 2:
         yield from map(_compute, tasks)
         return
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=50) as pool:
-        yield from pool.imap_unordered(_compute, tasks)
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), max_tasks_per_child=50)
+    try:
+        for done in as_completed([pool.submit(_compute, task) for task in tasks]):
+            yield done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)  # what was not begun when a job failed, or the command was stopped
 
 
 def _compute(task: tuple[TableMaker, Job, Path]) -> tuple[Job, Path, dict[Figure, float], float]:
