@@ -65,6 +65,7 @@ class Run:
     _waiting: deque[SimRequest] = field(default_factory=deque)
     _followers: dict[int, list[SimRequest]] = field(default_factory=dict)
     _news: list[float] = field(init=False)
+    _comes_s: dict[int, float] = field(default_factory=dict)
     _decoders: DecodePool = field(init=False)
     _rng: random.Random = field(init=False)
 
@@ -229,10 +230,13 @@ class Run:
         if what is not What.JOIN:
             engine.restart(now_s)
             self._advance(number, now_s)  # what it dropped goes elsewhere
+        self._comes_s[number] = now_s + self.plan.specs[number].start_s if alive else float("inf")
         if alive:
-            self.at(now_s + self.plan.specs[number].start_s, lambda at_s: self._comes(number, at_s))
+            self.at(self._comes_s[number], lambda at_s: self._comes(number, at_s))
 
     def _comes(self, number: int, now_s: float) -> None:
+        if now_s != self._comes_s[number]:
+            return  # it was restarted once more while it started, or has left
         self._live(number, True)
         if number not in self._decoders:
             for policy in self.policies:

@@ -86,6 +86,18 @@ def test_an_engine_takes_nothing_until_it_has_started() -> None:
     ]
 
 
+@pytest.mark.parametrize("second", [What.RESTART, What.LEAVE])
+def test_an_engine_that_is_restarted_or_leaves_while_it_starts_is_not_there_before_its_time(second: What) -> None:
+    policy = Scripted([0])
+    twice = [Happening(1.0, 0, What.RESTART), Happening(4.0, 0, second)]
+    run([ask(number, float(number)) for number in range(2, 12, 3)], policy, [replace(ENGINE, start_s=5.5)] * 2, twice)
+    back = 0 if second is What.RESTART else 1
+    assert [(now_s, to) for what, _, to, now_s in policy.told if what == "sent"] == [
+        *((2.0, 1), (5.0, 1), (8.0, 1)),
+        (11.0, back),
+    ]
+
+
 def test_an_endpoint_that_joins_is_chosen_from_then_on_and_one_that_leaves_no_more() -> None:
     policy = Scripted([1])
     changes = [Happening(3.0, 1, What.JOIN), Happening(7.0, 1, What.LEAVE)]
