@@ -47,15 +47,15 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def cell(row: Row, column: Column | Series, figure: str | None = None) -> str:
+def cell(row: Row, column: Column) -> str:
     """A figure as text, with its standard error where that shows; "–" where there is none."""
-    figure = figure or column.figure
-    value = number(row, figure) * column.factor
+    value = number(row, column.figure) * column.factor
     if math.isnan(value):
         return "–"
-    error = number(row, figure + ERROR) * column.factor
+    error = number(row, column.figure + ERROR) * column.factor
     text = f"{value:,.{column.digits}f}"
-    return text if math.isnan(error) or round(error, column.digits) == 0 else f"{text} ± {error:,.{column.digits}f}"
+    shows = column.errors and not math.isnan(error) and round(error, column.digits) > 0
+    return f"{text} ± {error:,.{column.digits}f}" if shows else text
 
 
 def number(row: Row, name: str) -> float:
@@ -117,7 +117,9 @@ def grids(table: Table, rows: Sequence[Row]) -> Iterator[Grid]:
         for series in table.series:
             at = points(series, policies)
             if at:
-                columns = [Column(point, series.figure + AT + point, series.digits, series.factor) for point in at]
+                columns = [
+                    Column(point, series.figure + AT + point, series.digits, series.factor, False) for point in at
+                ]
                 yield _grid(series.title, "", policies, columns)
 
 

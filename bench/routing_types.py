@@ -151,12 +151,13 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a printed table: a figure, times `factor`, to so many `digits`."""
+    """A column of a printed table: a figure, times `factor`, to so many `digits`; with its standard error, or not."""
 
     head: str
     figure: Figure
     digits: int = 2
     factor: float = 1.0
+    errors: bool = True
 
 
 HITS: Final = Column("hits %", "hit_share", 1, 100)
@@ -175,7 +176,8 @@ CACHES: Final = (HITS, EVENNESS, EXPECTED)
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A figure at several points of one run, shown as policies by points: figures named `figure @ point`."""
+    """A figure at several points of one run, shown as policies by points, means alone: figures named
+    `figure @ point`."""
 
     title: str
     figure: Figure
