@@ -60,8 +60,8 @@ IN_ENGINE_MEMORY = (Claim.SPECULATIVE, Claim.CONFIRMED)
 """Claims on the memory that a holder computes from, whose capacity is known; the others have the default capacity."""
 
 SPECULATIVE_S = 600.0
-"""How long a speculation counts that nobody renews: as long as an engine may take to its first byte. A prompt of 800,000
-tokens is computed for minutes, and with less its next turn would be computed again elsewhere."""
+"""How long a speculation counts that nobody renews: as long as an engine may take to its first byte. A prompt of
+800,000 tokens is computed for minutes, and with less its next turn would be computed again elsewhere."""
 
 _RECLAIMED_NODES = 64
 _KEPT_CAPACITIES = 4096

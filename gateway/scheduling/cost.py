@@ -77,10 +77,18 @@ def costs_s(candidates: Sequence[Candidate], demand: Demand) -> list[float]:
 
 
 def behind(candidates: Sequence[Candidate], usual_tokens: float) -> float:
-    """How many requests wait at an average endpoint, where one usually has `usual_tokens` to compute. O(candidates)."""
+    """How many requests wait at an average endpoint, where one usually queues as `usual_tokens`. O(candidates).
+
+    No more than are there at all: one prompt that takes minutes is not a long queue.
+    """
     if usual_tokens <= 0:
         return 0.0
-    return sum([candidate.queued_tokens for candidate in candidates]) / len(candidates) / usual_tokens
+    waiting = 0.0
+    for candidate in candidates:
+        queued = candidate.queued_tokens
+        if queued:  # most have nothing, in a fleet of hundreds
+            waiting += min(queued / usual_tokens, candidate.queued_requests)
+    return waiting / len(candidates)
 
 
 def expected_cached_tokens(matched_tokens: int, prompt_tokens: int, block_size: int) -> int:

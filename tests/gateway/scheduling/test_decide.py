@@ -68,10 +68,12 @@ def test_the_fuller_the_fleet_the_more_a_prefix_is_worth() -> None:
     assert decide(demand=Demand(1000, 1, behind=1.0)).endpoint_id == "warm, waits"
 
 
-def test_as_many_come_behind_as_wait_at_an_average_endpoint() -> None:
-    pair = [candidate("a", queued=3000), candidate("b", queued=1000)]
-    assert behind(pair, usual_tokens=500) == pytest.approx(4.0)
-    assert behind(pair, usual_tokens=0.0) == 0.0
+def test_as_many_come_behind_as_wait_at_an_average_endpoint_but_no_more_than_are_there() -> None:
+    waiting = [msgspec.structs.replace(candidate(str(n), queued=n), queued_requests=9) for n in (3000, 1000)]
+    assert behind(waiting, usual_tokens=500) == pytest.approx(4.0)
+    assert behind(waiting, usual_tokens=0.0) == 0.0
+    one_for_minutes = msgspec.structs.replace(candidate("long", queued=1_000_000), queued_requests=1)
+    assert behind([one_for_minutes, candidate("idle")], usual_tokens=500) == 0.5
 
 
 def test_near_ties_are_shared_out_by_chance_and_clear_wins_are_not() -> None:
