@@ -23,7 +23,7 @@ from gateway.sim.shared_view import ReplicaIndex
 from gateway.sim.types import Policy, Workload
 
 OURS = "prefixgate"
-_RARELY = 100_000
+_RARELY = 10_000_000
 """Objects made before another look for cycles; Python's own 700 are for programs that make cycles."""
 
 
@@ -59,9 +59,9 @@ def play(
     """Play it. Raises `KeyError` for a policy that there is not. `skip_s`: a warm-up that is
     left out of shares and times.
     """
-    policies, expects = policies_of(plan, policy, seed, replicas)
-    run = Run(workload, plan, policies, seed, expects)
     with _few_collections():
+        policies, expects = policies_of(plan, policy, seed, replicas)
+        run = Run(workload, plan, policies, seed, expects)
         records = run.play()
     return Played(records.figures(skip_s), records, run.engines, policies)
 
