@@ -38,6 +38,10 @@ class PerfModel:
         if min(self.base_s, self.quad_s_per_token2, *decode_s) < 0:
             raise ValueError("durations must not be negative")
 
+    def token_s(self, prompt_tokens: int) -> float:
+        """Seconds that one token of such a prompt takes to compute."""
+        return 1 / self.prefill_tokens_per_s + self.quad_s_per_token2 * prompt_tokens
+
     def prefill_s(self, uncached_tokens: float, prompt_tokens: int) -> float:
         """Seconds to compute `uncached_tokens` (an expectation, so not always whole) of `prompt_tokens`."""
         return (

@@ -7,7 +7,7 @@
     delays           = work * behind                                    what those who come behind wait for ours
     displacement     = work * wanted again                              what it pushes out, computed once more
     decode pressure  = itl * k / (1 - k) * expected output / 50         k = share of the KV cache in use
-    crowding         = recent uncached tokens / 20 / prefill rate       what evicts the prefixes of others
+    crowding         = recent uncached tokens / 16 * (1 / rate + quad * n)    what evicts the prefixes of others
 
 One unit, so that nothing is weighed by a taste: a thousand cached tokens are worth exactly the seconds their
 computation would take, on this endpoint, and a queue costs what it makes us wait.
@@ -35,9 +35,9 @@ PRESSURE = 1 / 50
 long. Five times as much drives requests from the prefixes that would have kept the cache small: in llm-d's ladder with
 answers of 1,000 tokens 4 points of hits are lost and a quarter of the TTFT; nothing at all is as good there, and is
 blind to a cache that overflows."""
-CROWDING = 1 / 20
+CROWDING = 1 / 16
 """Share of the recent work that an endpoint is dearer by. Over traces of chat and coding agents 1/40 to 1/10 reach the
-same: below, the largest share of the work grows; above, prefixes are left for evenness (at 1/2 a tenth of the hits)."""
+same hits: below, the largest share of the work grows; above, prefixes are left for evenness (at 1/8 half a point)."""
 
 
 def terms_of(candidate: Candidate, demand: Demand) -> Terms:
@@ -52,7 +52,7 @@ def terms_of(candidate: Candidate, demand: Demand) -> Terms:
         delays_s=work_s * demand.behind,
         displacement_s=work_s * demand.wanted_again,
         decode_pressure_s=PRESSURE * speed.itl_s * full / (1 - full) * demand.expected_output_tokens,
-        crowding_s=CROWDING * candidate.recent_tokens / speed.prefill_tokens_per_s,
+        crowding_s=CROWDING * candidate.recent_tokens * speed.token_s(demand.prompt_tokens),
     )
 
 
@@ -66,8 +66,9 @@ def costs_s(candidates: Sequence[Candidate], demand: Demand) -> list[float]:
         rate = speed.prefill_tokens_per_s
         cached = candidate.cached_tokens
         uncached = prompt_tokens - cached if cached < prompt_tokens else 0  # calls of `max` take a fifth of the loop
-        work_s = uncached / rate + speed.quad_s_per_token2 * uncached * prompt_tokens
-        cost_s = speed.base_s + (candidate.queued_tokens + CROWDING * candidate.recent_tokens) / rate + work_s * weight
+        token_s = 1 / rate + speed.quad_s_per_token2 * prompt_tokens
+        work_tokens = uncached * weight + CROWDING * candidate.recent_tokens
+        cost_s = speed.base_s + candidate.queued_tokens / rate + work_tokens * token_s
         full = candidate.kv_use
         if full:
             full = _FULLEST if full > _FULLEST else full

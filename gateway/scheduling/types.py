@@ -1,7 +1,7 @@
 """The nouns of scheduling: what is known of each endpoint, and the decision with its reasons."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -81,7 +81,8 @@ class Terms:
     @property
     def cost_s(self) -> float:
         """Seconds until this endpoint would have computed the prompt, and what others then suffer."""
-        return sum(getattr(self, term.name) for term in fields(self))
+        waits_s = self.wait_s + self.prefill_s
+        return waits_s + self.delays_s + self.displacement_s + self.decode_pressure_s + self.crowding_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ def test_the_terms_are_the_seconds_of_the_formula() -> None:
     assert terms.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100 / 50)
     assert terms.delays_s == pytest.approx(1.2 * 2.5)
     assert terms.displacement_s == pytest.approx(1.2 * 0.5)
-    assert terms.crowding_s == pytest.approx(2000 / 20 / 1000)
-    assert terms.cost_s == pytest.approx(0.5 + 1.21 + 0.04 + 3.0 + 0.6 + 0.1)
+    assert terms.crowding_s == pytest.approx(2000 / 16 * (1 / 1000 + 1e-6 * 1000))
+    assert terms.cost_s == pytest.approx(0.5 + 1.21 + 0.04 + 3.0 + 0.6 + 0.25)
 
 
 def test_a_prompt_goes_where_its_prefix_is() -> None:
