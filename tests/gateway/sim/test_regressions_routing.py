@@ -44,13 +44,13 @@ def test_burst_before_first_byte_long_prompts_spread_before_any_of_them_has_an_a
         assert set(requests_by_endpoint(play(burst, PLAN, OURS, seed=seed)).values()) == {8}
 
 
-def test_burst_equal_prompts_co_located_the_prefix_is_computed_once_not_everywhere() -> None:
+def test_burst_equal_prompts_co_located_the_prefix_is_computed_once_or_twice_not_everywhere() -> None:
     names = Names()
     prefix = names.fresh(500)
-    for count in (2, 8, 16):
+    for count, most in ((2, 1), (8, 2), (16, 4)):  # the first, and copies on purpose once many wait for it
         burst = together(prefix + names.fresh(4) for _ in range(count))
         for seed in SEEDS:
-            assert len(requests_by_endpoint(play(burst, PLAN, OURS, seed=seed))) == 1
+            assert len(requests_by_endpoint(play(burst, PLAN, OURS, seed=seed))) <= most
 
 
 def test_burst_equal_prompts_over_replicas_is_computed_at_most_once_for_each_of_them() -> None:
