@@ -3,44 +3,58 @@
     seconds of a prefill  =  φ₀ · base  +  φ₁ · u / rate  +  φ₂ · quad · u · n         base, rate, quad: the prior's
 
     sample ──> e = ln(measured / predicted) ──> clamped to ±gate ──> weighted least squares in φ ──> PerfModel
-                     │                            3 × the 80th percentile of the last 32 |e|
-                     └── 8 of the last 9 far to one side: no outliers, another speed. All of φ is scaled at once.
+      │              │                            3 × the 80th percentile of the last 32 |e|
+      │              └── 8 of the last 9 of a kind far to one side: no outliers, another speed
+      └── kept with those of its size (u, by powers of two); the size with the most loses its oldest
 
 *Relative errors.* A sample weighs 1 / predicted², so a hit of 20 ms says as much about `base` as a prompt of 20 s says
-about `quad`.
+about `quad`, and hardly anything about what is a small part of its seconds.
 
 *Robust.* Nothing moves the fit by more than its gate: a preempted request is a sample that is a little too slow. A
 sample is never dropped for being far off, since a kind of prompt of which the fit is wrong looks just like that; the
-gate opens when more than an eighth of them are.
+gate opens when more than an eighth are.
 
-*What cannot be told apart* (only hits, one length) keeps the prior's proportions: least squares is drawn, weakly, to
-L·(1, 1, 1), where L is the one factor by which this machine differs from the prior. So the sum is right from a few
-samples on, and the split is the prior's until prompts of other lengths tell it.
+*What is no longer asked stays known.* Once nearly all is cached, every prompt is short, and no number of them says what
+a long one takes. So a few of each size are always kept: of 192, the oldest of the size with the most goes. A sample
+counts for less as it ages (1/e in 120 samples, or in ten minutes), but never for less than a tenth. And
+as the base moves (hits wait for a step that others' answers fill), what is older is taken to have
+had that base too.
 
-*Forgetting.* A sample's weight falls by 1/e in 120 samples, or in ten minutes. A jump of the speed shows in nine
-samples; what was learned of the split is kept and counts for as much as ten samples from then on.
+*What cannot be told apart* (only hits, one length) stays near the prior, each coefficient by itself: least squares is
+drawn, weakly, to (ln φ)² = 0 of each. So a surprise moves a coefficient by as much as it is part of the prediction: 16
+tokens that take 50 ms and not 12 move the base, and leave the rate alone.
 
-*Late insight.* The last 128 samples are kept, and every 16th time all are weighed anew by the present fit: at the start
-they were weighed by a prior that may have been a hundred times wrong.
+*Another speed* is looked for among prompts of which most is base, where it moves the base, and among the others, where
+it moves the rest. What was measured before is taken to have been as much slower as the fit now says, and counts for as
+much as ten samples from then on. Prompts of which the fit says about the same as before count as before.
+
+*Steady.* The rate and the quadratic term that are told never move by more than a factor of two in eight samples, unless
+the samples are of prompts of which they are the greater part.
+
+*Late insight.* Every 16th time all that is kept is weighed anew by the present fit: at the start it was weighed by a
+prior that may have been a hundred times wrong.
 
 A decode has one coefficient, the time between tokens: the median of the last 33 answers, the prior being five of them.
 """
 
-import itertools
 import math
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
+from backends.least_squares import NO_SUMS, Sums, Triple, drawn, logarithmic_step, minimum, plus
 from backends.perf import PerfModel
 
 MEMORY_SAMPLES: Final = 120.0
 MEMORY_S: Final = 600.0
+MOST_KEPT: Final = 192
+_LEAST_KEPT: Final = 0.1
+"""A sample that is kept never counts for less than this part of what it did."""
 PRIOR_WEIGHT: Final = 3.0
 """Samples that the prior stands for: prompts of `TYPICAL_TOKENS` that took what it says."""
 TYPICAL_TOKENS: Final = 512
-SPLIT_WEIGHT: Final = 0.05
-"""How strongly proportions are drawn to the prior's: as by a twentieth of a sample that tells nothing else."""
 JUMP: Final = 0.2
 """Where all but one of the latest `ln(measured / predicted)` are beyond this to one side, it is another speed."""
 _JUMP_SAMPLES: Final = 9
@@ -49,7 +63,6 @@ _KEPT_WEIGHT: Final = 10.0
 _DOUBTED_WEIGHT: Final = 0.5
 REFIT_EVERY: Final = 16
 _EARLY_REFITS: Final = (4, 8, 12)
-_MOST_KNOWN: Final = 128
 _MOST_IDLE_S: Final = 4 * MEMORY_S
 _MOST_ROUNDS: Final = 4
 _MOST_OUTLIERS: Final = 0.12
@@ -58,8 +71,12 @@ _SCATTER_SAMPLES: Final = 32
 _GATE_AT_START: Final = 2.0
 _SCATTER_QUANTILE: Final = 0.8
 _GATES = (0.25, 3.0)
-_FLOORS: Final = (0.01, 0.01, 0.001)
-"""Each coefficient is at least this part of what the prior's proportions would make it: no work is free."""
+_YOUNG: Final = 0.7
+"""While this part of its weight is left, a sample's gate may open. Later, others' scatter says nothing of it."""
+_STEADY_STEP: Final = math.log(2) / 8
+"""By how much the logarithm of a rate that is told moves with any one sample."""
+_LONG_STEP: Final = 3.0
+"""And by how much more where all the seconds of the sample are that rate's."""
 _DECODE_SAMPLES: Final = 33
 _DECODE_PRIOR_SAMPLES: Final = 5
 
@@ -70,10 +87,6 @@ _ITL_S = (1e-6, 60.0)
 _SECONDS = (1e-9, 1e6)
 _WEIGHTS = (1e-3, 1e3)
 _MOST_TOKENS: Final = 1e9
-
-Triple = tuple[float, float, float]
-Matrix = tuple[float, float, float, float, float, float]
-_NOTHING: Final[Matrix] = (0.0,) * 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +105,22 @@ class PrefillSample:
 
 
 class PerfFit:
-    """The fit of one endpoint. A prefill takes 10 µs, each `REFIT_EVERY`th 150 µs more."""
+    """The fit of one endpoint. A prefill takes 10 µs, each `REFIT_EVERY`th 250 µs more."""
 
     __slots__ = (
+        "_aged",
         "_at_s",
         "_decodes",
         "_forgotten",
         "_gate",
-        "_known",
+        "_kept",
         "_latest",
-        "_matrix",
         "_phi",
         "_prior",
+        "_recent",
         "_scales",
-        "_vector",
+        "_start",
+        "_sums",
         "clamped",
         "model",
         "samples",
@@ -114,7 +129,7 @@ class PerfFit:
     def __init__(self, prior: PerfModel) -> None:
         self._prior = prior
         token_s = 1 / prior.prefill_tokens_per_s
-        # Where the prior says 0 there is no proportion; these are small ones.
+        # Where the prior says 0 there is no scale; these are small ones.
         self._scales: Triple = (prior.base_s or token_s, token_s, prior.quad_s_per_token2 or token_s / 1e6)
         self.samples = 0
         """Prefills that were measured."""
@@ -123,14 +138,17 @@ class PerfFit:
         self.model = prior
         """The speed as fitted: finite, positive and within bounds, whatever was measured."""
         self._decodes: deque[float] = deque(maxlen=_DECODE_SAMPLES)
-        self._latest: deque[float] = deque(maxlen=_JUMP_SAMPLES)
         self._gate = _GATE_AT_START
         self._phi: Triple = (1.0, 1.0, 1.0)
         self._at_s = self._forgotten = 0.0
+        self._aged = self._phi
         typical = self._features(1, TYPICAL_TOKENS, TYPICAL_TOKENS**2)
-        self._known: deque[_Known] = deque([_Known(typical, sum(typical), PRIOR_WEIGHT, 0.0)], maxlen=_MOST_KNOWN)
-        self._matrix: Matrix = _NOTHING
-        self._vector: Triple = (0.0, 0.0, 0.0)
+        self._start = _Known(typical, sum(typical), PRIOR_WEIGHT, 0.0, is_long=True)
+        self._kept: dict[int, deque[_Known]] = {}
+        self._latest: tuple[deque[_Known], deque[_Known]] = (deque(maxlen=_JUMP_SAMPLES), deque(maxlen=_JUMP_SAMPLES))
+        """Of the prompts that are mostly base, and of the others."""
+        self._recent: deque[_Known] = deque(maxlen=_SCATTER_SAMPLES)
+        self._sums: Sums = NO_SUMS
         self._refit()
 
     def prefill(self, sample: PrefillSample, now_s: float) -> bool:
@@ -138,15 +156,19 @@ class PerfFit:
         if not _is_possible(sample):
             return False
         features = self._features(sample.prompts, sample.tokens, sample.pairs)
-        known = _Known(features, sample.seconds, sample.weight, self._forget(now_s))
+        is_long = 2 * self._phi[0] * features[0] < _seconds(self._phi, features)
+        known = _Known(features, sample.seconds, sample.weight, self._forget(now_s), is_long)
         self.samples += 1
-        self._known.append(known)
-        self._latest.append(self._add(known, 1.0))
-        if abs(self._latest[-1]) > self._gate:
+        self._keep(known, int(sample.tokens / sample.prompts).bit_length())
+        if abs(known.error) > self._gate:
             self.clamped += 1
-        if self._jump() or self.samples % REFIT_EVERY == 0 or self.samples in _EARLY_REFITS:
+        self._recent.append(known)
+        latest = self._latest[known.is_long]
+        latest.append(known)
+        if self._jump(latest) or self.samples % REFIT_EVERY == 0 or self.samples in _EARLY_REFITS:
             self._refit()
         self._solve()
+        self._tell(sample)
         return True
 
     def decode(self, itl_s: float) -> bool:
@@ -160,11 +182,9 @@ class PerfFit:
 
     def doubt(self) -> None:
         """What is known may have changed unseen: it stays, but counts for half a sample. O(samples known)."""
-        kept = min(_DOUBTED_WEIGHT / self._weight_of(len(self._known)), 1.0)
-        self._known = deque(
-            (replace(known, weight=known.weight * kept) for known in self._known), maxlen=self._known.maxlen
-        )
-        self._latest.clear()
+        self._limit(list(self._all()), _DOUBTED_WEIGHT)
+        for latest in self._latest:
+            latest.clear()
         self._refit()
         self._gate = _GATE_AT_START
 
@@ -173,124 +193,155 @@ class PerfFit:
         base_s, token_s, pair_s = self._scales
         return prompts * base_s, tokens * token_s, pairs * pair_s
 
-    def _add(self, known: "_Known", part: float) -> float:
-        """Add a sample to the sums, `part` of its weight; how far off it is, as a logarithm."""
+    def _all(self) -> Iterator["_Known"]:
+        return chain((self._start,), *self._kept.values())
+
+    def _keep(self, known: "_Known", size: int) -> None:
+        """Take a sample in, and where they are too many, the oldest of the size with the most out."""
+        kept = self._kept.get(size)
+        if kept is None:
+            kept = self._kept[size] = deque()
+        kept.append(known)
+        if self.samples > MOST_KEPT:
+            self._sums = plus(self._sums, max(self._kept.values(), key=len).popleft().sums, -1.0)
+        self._add(known, 1.0)
+
+    def _add(self, known: "_Known", part: float) -> None:
+        """Add a sample to the sums, `part` of its weight."""
         x, y, z = known.features
         p0, p1, p2 = self._phi
         predicted_s = p0 * x + p1 * y + p2 * z
-        error = math.log(known.seconds / predicted_s)
-        gate = self._gate
+        known.error = error = math.log(known.seconds / predicted_s)
+        gate = known.gate = self._gate if part > _YOUNG else min(self._gate, known.gate)
         by = part * known.weight / predicted_s
         b_by = by * math.exp(-gate if error < -gate else gate if error > gate else error)
         by /= predicted_s
-        xx, xy, xz, yy, yz, zz = self._matrix
-        x_by, y_by, z_by = x * by, y * by, z * by
-        self._matrix = (xx + x_by * x, xy + x_by * y, xz + x_by * z, yy + y_by * y, yz + y_by * z, zz + z_by * z)
-        b0, b1, b2 = self._vector
-        self._vector = (b0 + x * b_by, b1 + y * b_by, b2 + z * b_by)
-        return error
+        x_by, y_by = x * by, y * by
+        known.sums = (x_by * x, x_by * y, x_by * z, y_by * y, y_by * z, z * by * z, x * b_by, y * b_by, z * b_by)
+        self._sums = plus(self._sums, known.sums, 1.0)
 
     def _forget(self, now_s: float) -> float:
-        """Make what is known so far count for less; how much has been forgotten since the start, as a logarithm."""
+        """How much has been forgotten since the start, as a logarithm."""
         passed_s = min(max(now_s - self._at_s, 0.0), _MOST_IDLE_S) if self.samples and math.isfinite(now_s) else 0.0
         self._at_s = now_s if math.isfinite(now_s) else self._at_s
-        forgotten = 1 / MEMORY_SAMPLES + passed_s / MEMORY_S
-        self._forgotten += forgotten
-        kept = math.exp(-forgotten)
-        xx, xy, xz, yy, yz, zz = self._matrix
-        self._matrix = (xx * kept, xy * kept, xz * kept, yy * kept, yz * kept, zz * kept)
-        b0, b1, b2 = self._vector
-        self._vector = (b0 * kept, b1 * kept, b2 * kept)
+        self._forgotten += 1 / MEMORY_SAMPLES + passed_s / MEMORY_S
         return self._forgotten
+
+    def _part(self, known: "_Known") -> float:
+        """What is left of the weight of a sample. Nothing, at last, is left of the prior's."""
+        left = math.exp(known.forgotten - self._forgotten)
+        return left if known is self._start else max(left, _LEAST_KEPT)
+
+    def _limit(self, of: list["_Known"], most: float) -> None:
+        """Let these samples weigh no more than this together."""
+        weight = sum(known.weight * self._part(known) for known in of)
+        if weight > most:
+            for known in of:
+                known.weight *= most / weight
+
+    def _age(self, everything: list[tuple["_Known", float]]) -> None:
+        """Let what is old have taken as much longer as a hit does now, beside what it did when this was last asked."""
+        hits = self._latest[0]
+        if not hits:
+            return
+        more_s = sum(_seconds(self._phi, hit.features) - _seconds(self._aged, hit.features) for hit in hits)
+        grown = more_s / sum(hit.features[0] for hit in hits)
+        self._aged = self._phi
+        for known, part in everything:
+            now_s = _seconds(self._phi, known.features)
+            known.seconds *= now_s / max(now_s - (1 - part) * grown * known.features[0], now_s / 4)
 
     def _refit(self) -> None:
         """Weigh all that is known anew, by the present fit: what was unlikely when it came may be likely now."""
+        everything = [(known, self._part(known)) for known in self._all()]
+        self._age(everything)
         for _ in range(_MOST_ROUNDS):
-            self._matrix, self._vector = _NOTHING, (0.0, 0.0, 0.0)
-            errors = [self._add(known, math.exp(known.forgotten - self._forgotten)) for known in self._known]
+            self._sums = NO_SUMS
+            for known, part in everything:
+                self._add(known, part)
             self._solve()
             if self.samples < _EARLY_REFITS[0]:
                 return
-            off = list(map(abs, errors))
-            latest = sorted(off[-_SCATTER_SAMPLES:])
-            self._gate = _within(3 * latest[int(_SCATTER_QUANTILE * len(latest))], _GATES)
-            for at in range(-len(self._latest), 0):
-                self._latest[at] = errors[at]
-            if sum(error > self._gate for error in off) <= _MOST_OUTLIERS * len(off):
+            off = sorted(abs(known.error) for known in self._recent)
+            self._gate = _within(3 * off[int(_SCATTER_QUANTILE * len(off))], _GATES)
+            outliers = sum(abs(known.error) > self._gate for known, _ in everything)
+            if outliers <= _MOST_OUTLIERS * len(everything):
                 return
 
-    def _jump(self) -> bool:
-        """Where most of the latest samples are off to one side, the speed is another one.
+    def _jump(self, latest: deque["_Known"]) -> bool:
+        """Where most of the latest samples of a kind are off to one side, the speed is another one.
 
         What is known from before then counts as if it had been so fast as well, but for no more than `_KEPT_WEIGHT`.
         """
-        if len(self._latest) < _JUMP_SAMPLES:
+        if len(latest) < _JUMP_SAMPLES:
             return False
-        ordered = sorted(self._latest)
-        middle = ordered[_JUMP_SAMPLES // 2]
+        ordered = sorted(known.error for known in latest)
         # All but one: where they are off to both sides, the split is wrong, which least squares will find.
         if ordered[1] < JUMP and ordered[-2] > -JUMP:
             return False
-        slower = math.exp(_within(middle, _JUMPS))
-        before = len(self._known) - len(self._latest)
-        kept = _KEPT_WEIGHT / max(self._weight_of(before), _KEPT_WEIGHT)
-        for at in range(before):
-            known = self._known[at]
-            self._known[at] = replace(known, seconds=known.seconds * slower, weight=known.weight * kept)
-        half = middle / 2
-        for at, error in enumerate(self._latest, before):
-            known = self._known[at]
-            if abs(error) < abs(half) or error * middle < 0:  # it was of the old speed
-                self._known[at] = replace(known, seconds=known.seconds * slower)
-        p0, p1, p2 = self._phi
-        self._phi = (p0 * slower, p1 * slower, p2 * slower)
-        self._latest.clear()
+        middle = _within(ordered[_JUMP_SAMPLES // 2], _JUMPS)
+        before, is_base = self._phi, latest is self._latest[0]
+        self._phi = logarithmic_step(before, [known.features for known in latest], middle, base=is_base)
+        news = {id(known) for known in chain(*self._latest) if known.error * middle > middle * middle / 2}
+        moved = []
+        for known in self._all():
+            if id(known) not in news:
+                slower = _seconds(self._phi, known.features) / _seconds(before, known.features)
+                known.seconds *= slower
+                if abs(math.log(slower)) > JUMP / 2:
+                    moved.append(known)
+        self._limit(moved, _KEPT_WEIGHT)
+        latest.clear()
+        self._aged = self._phi
         return True
 
-    def _weight_of(self, first: int) -> float:
-        """What the `first` samples that are known weigh together."""
-        known = itertools.islice(self._known, first)
-        return sum(one.weight * math.exp(one.forgotten - self._forgotten) for one in known)
-
     def _solve(self) -> None:
-        """The φ of least squares, none below its floor, drawn weakly to the prior's proportions."""
-        xx, xy, xz, yy, yz, zz = self._matrix
-        b0, b1, b2 = self._vector
-        level = (b0 + b1 + b2) / (xx + yy + zz + 2 * (xy + xz + yz))
-        p0, p1, p2 = self._phi
-        prior = self._prior
-        draw0, to0 = _draw(p0, level if prior.base_s else 0.0, level)
-        draw1, to1 = _draw(p1, level, level)
-        draw2, to2 = _draw(p2, level if prior.quad_s_per_token2 else 0.0, level)
-        phi = _bounded_minimum(
-            (xx + draw0, xy, xz, yy + draw1, yz, zz + draw2),
-            (b0 + to0, b1 + to1, b2 + to2),
-            (level * _FLOORS[0], level * _FLOORS[1], level * _FLOORS[2]),
-        )
+        """The φ of least squares, each drawn weakly to the prior's, and none less than a quarter of what it was."""
+        prior, phi, sums = self._prior, self._phi, self._sums
+        draw0, to0 = drawn(phi[0], prior.base_s > 0)
+        draw1, to1 = drawn(phi[1], True)
+        draw2, to2 = drawn(phi[2], prior.quad_s_per_token2 > 0)
+        drawn_sums = plus(sums, (draw0, 0.0, 0.0, draw1, 0.0, draw2, to0, to1, to2), 1.0)
+        phi = minimum(drawn_sums, (phi[0] / 4, phi[1] / 4, phi[2] / 4))
         by_base_s, by_token_s, by_pair_s = self._scales
-        base_s = _within(phi[0] * by_base_s, _BASE_S)
-        token_s = _within(phi[1] * by_token_s, _TOKEN_S)
-        pair_s = _within(phi[2] * by_pair_s, _PAIR_S)
-        self._phi = (base_s / by_base_s, token_s / by_token_s, pair_s / by_pair_s)
-        if self.samples:
-            self.model = PerfModel(
-                base_s=base_s,
-                prefill_tokens_per_s=1 / token_s,
-                quad_s_per_token2=pair_s,
-                itl_s=self.model.itl_s,
-                itl_s_per_request=prior.itl_s_per_request,
-                itl_s_per_context_token=prior.itl_s_per_context_token,
-            )
+        self._phi = (
+            _within(phi[0] * by_base_s, _BASE_S) / by_base_s,
+            _within(phi[1] * by_token_s, _TOKEN_S) / by_token_s,
+            _within(phi[2] * by_pair_s, _PAIR_S) / by_pair_s,
+        )
+
+    def _tell(self, sample: PrefillSample) -> None:
+        """Move the model to the fit: as far as this sample is evidence of it."""
+        told, prior = self.model, self._prior
+        long_s = sample.tokens / told.prefill_tokens_per_s + sample.pairs * told.quad_s_per_token2
+        step = math.exp(_STEADY_STEP + _LONG_STEP * (long_s / (long_s + sample.prompts * told.base_s)) ** 3)
+        phi, (by_base_s, by_token_s, by_pair_s) = self._phi, self._scales
+        token_s, pair_s = 1 / told.prefill_tokens_per_s, told.quad_s_per_token2 or by_pair_s
+        token_s = _within(phi[1] * by_token_s, (token_s / step, token_s * step))
+        pair_s = _within(phi[2] * by_pair_s, (pair_s / step, pair_s * step))
+        self.model = PerfModel(
+            base_s=_within(phi[0] * by_base_s, _BASE_S),
+            prefill_tokens_per_s=1 / _within(token_s, _TOKEN_S),
+            quad_s_per_token2=_within(pair_s, _PAIR_S),
+            itl_s=told.itl_s,
+            itl_s_per_request=prior.itl_s_per_request,
+            itl_s_per_context_token=prior.itl_s_per_context_token,
+        )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Known:
-    """A sample as it is kept: its terms by the prior, and how much had been forgotten when it came."""
+    """A sample as it is kept: its terms by the prior, how much had been forgotten when it came, and what it adds to
+    the sums by the fit that weighed it last."""
 
     features: Triple
     seconds: float
     weight: float
     forgotten: float
+    is_long: bool
+    gate: float = math.inf
+    error: float = 0.0
+    sums: Sums = NO_SUMS
 
 
 def _is_possible(sample: PrefillSample) -> bool:
@@ -304,47 +355,8 @@ def _is_possible(sample: PrefillSample) -> bool:
     )
 
 
-def _draw(phi: float, towards: float, level: float) -> tuple[float, float]:
-    """What draws a coefficient to the prior's proportions: a square whose value at `phi` is that of a logarithm's.
-
-    By a plain square a proportion that is really twenty times the prior's would be drawn as by forty samples.
-    """
-    ratio = phi / level
-    if not towards:
-        return SPLIT_WEIGHT / (level * level * max(ratio, 1.0) ** 2), 0.0
-    slope = math.log(ratio) / (ratio - 1) if abs(ratio - 1) > 1e-3 else 1.0
-    draw = SPLIT_WEIGHT * slope * slope / (level * level)
-    return draw, draw * towards
-
-
-def _bounded_minimum(matrix: Matrix, vector: Triple, floors: Triple) -> Triple:
-    """The p >= floors that makes pᵀMp/2 - vᵀp least, M symmetric and positive definite: by its upper triangle.
-
-    Coordinate by coordinate from the unbounded one, which is exact where no bound holds.
-    """
-    xx, xy, xz, yy, yz, zz = matrix
-    b0, b1, b2 = vector
-    f0, f1, f2 = floors
-    c0, c1, c2 = yy * zz - yz * yz, xz * yz - xy * zz, xy * yz - xz * yy
-    det = xx * c0 + xy * c1 + xz * c2
-    if det > 0:
-        d1, d2, d3 = xx * zz - xz * xz, xy * xz - xx * yz, xx * yy - xy * xy
-        p0 = (c0 * b0 + c1 * b1 + c2 * b2) / det
-        p1 = (c1 * b0 + d1 * b1 + d2 * b2) / det
-        p2 = (c2 * b0 + d2 * b1 + d3 * b2) / det
-        if p0 >= f0 and p1 >= f1 and p2 >= f2:
-            return p0, p1, p2
-        p0, p1, p2 = max(p0, f0), max(p1, f1), max(p2, f2)
-    else:
-        p0, p1, p2 = f0, f1, f2
-    for _ in range(_SWEEPS):
-        p0 = max((b0 - xy * p1 - xz * p2) / xx, f0)
-        p1 = max((b1 - xy * p0 - yz * p2) / yy, f1)
-        p2 = max((b2 - xz * p0 - yz * p1) / zz, f2)
-    return p0, p1, p2
-
-
-_SWEEPS: Final = 8
+def _seconds(phi: Triple, features: Triple) -> float:
+    return phi[0] * features[0] + phi[1] * features[1] + phi[2] * features[2]
 
 
 def _median(values: list[float]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.perf import PerfModel
@@ -124,12 +124,12 @@ def test_what_cannot_be_told_apart_is_still_predicted_right(
         assert endpoint.errors()[50] < 0.15
 
 
-def test_of_one_length_the_split_stays_the_priors() -> None:
+def test_of_one_length_a_coefficient_moves_by_its_part_of_the_seconds() -> None:
     endpoint = Endpoint(TRUTHS["a GPU"], one_length, seed=1).serve(200)
     fitted = endpoint.fit.model
-    token_s, prior_token_s = 1 / fitted.prefill_tokens_per_s, 1 / PRIOR.prefill_tokens_per_s
-    assert fitted.base_s / token_s == pytest.approx(PRIOR.base_s / prior_token_s, rel=0.3)
-    assert fitted.quad_s_per_token2 / token_s == pytest.approx(PRIOR.quad_s_per_token2 / prior_token_s, rel=0.3)
+    assert fitted.base_s == pytest.approx(PRIOR.base_s, rel=0.2)
+    assert fitted.quad_s_per_token2 == pytest.approx(PRIOR.quad_s_per_token2, rel=0.2)
+    assert fitted.prefill_tokens_per_s > 1.2 * PRIOR.prefill_tokens_per_s
 
 
 def test_the_split_is_found_once_other_lengths_come() -> None:
@@ -150,6 +150,63 @@ def test_another_speed_shows_within_a_minute_of_three_requests_a_second(
         began_s = endpoint.now_s
         while endpoint.serve(1).errors()[50] > 0.1:
             assert endpoint.now_s < began_s + 60
+
+
+def flooded(endpoint: Endpoint, requests: int, step_s: float) -> Endpoint:
+    """All is cached from now on, and a hit waits for a step of the others' answers."""
+    for _ in range(requests):
+        uncached, tokens = endpoint.rng.randint(1, 24), endpoint.rng.randint(500, 8000)
+        seconds = endpoint.truth.prefill_s(uncached, tokens) + endpoint.rng.uniform(0.5, 1.5) * step_s
+        endpoint.now_s += 1 / 3
+        endpoint.fit.prefill(PrefillSample(seconds, uncached, uncached * tokens), endpoint.now_s)
+    return endpoint
+
+
+@given(
+    st.sampled_from(list(TRUTHS.values())),
+    st.sampled_from([chats, mixed, documents]),
+    st.integers(0, 1000),
+    st.floats(0, 3),
+    st.integers(100, 1500),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_flood_of_hits_leaves_known_what_a_cold_prompt_takes(
+    truth: PerfModel, prompts: Callable[[random.Random], Prompt], seed: int, steps: float, requests: int
+) -> None:
+    endpoint = Endpoint(truth, prompts, seed).serve(200)
+    before_s = endpoint.fit.model.prefill_s(8000, 8000)
+    flooded(endpoint, requests, steps * truth.base_s)
+    assert endpoint.fit.model.prefill_s(8000, 8000) == pytest.approx(before_s, rel=0.25)
+
+
+def test_equal_endpoints_look_equal_through_a_flood_of_hits() -> None:
+    truth = TRUTHS["a GPU"]
+    endpoints = [flooded(endpoint, 2000, 0.06) for endpoint in of_many_seeds(truth, chats)]
+    rates = sorted(endpoint.fit.model.prefill_tokens_per_s for endpoint in endpoints)
+    assert rates[-1] < 1.3 * rates[0]
+    for endpoint in endpoints:
+        assert endpoint.fit.model.prefill_s(16, 4000) == pytest.approx(truth.prefill_s(16, 4000) + 0.06, rel=0.25)
+
+
+@pytest.mark.parametrize("by", [0.3, 3.0])
+def test_a_speed_that_changed_during_a_flood_shows_once_long_prompts_come(by: float) -> None:
+    was = TRUTHS["a GPU"]
+    for endpoint in of_many_seeds(was, chats):
+        endpoint.truth = PerfModel(was.base_s * by, was.prefill_tokens_per_s / by, was.quad_s_per_token2 * by)
+        flooded(endpoint, 500, 0.02)
+        while endpoint.serve(1).errors()[50] > 0.1 or endpoint.rate_error > 0.2:
+            assert endpoint.now_s < 1000 + 700 / 3 + 60
+
+
+@given(st.lists(st.tuples(st.floats(1e-4, 1e3), st.integers(1, 16)), min_size=8, max_size=40))
+def test_no_short_prompts_move_the_rate_by_more_than_a_factor_of_two_in_eight(hits: list[tuple[float, int]]) -> None:
+    fit = Endpoint(TRUTHS["a GPU"], mixed, seed=2).serve(200).fit
+    rates = [fit.model.prefill_tokens_per_s]
+    for at, (seconds, uncached) in enumerate(hits):
+        base_s = fit.model.base_s
+        fit.prefill(PrefillSample(max(seconds, base_s / 2), uncached, uncached * 1000), 1100.0 + at)
+        rates.append(fit.model.prefill_tokens_per_s)
+    assert all(1 / 2.1 < after / before < 2.1 for before, after in zip(rates, rates[8:], strict=False))
 
 
 def test_a_slow_drift_is_followed() -> None:
