@@ -16,9 +16,8 @@ gate opens when more than an eighth are.
 
 *What is no longer asked stays known.* Once nearly all is cached, every prompt is short, and no number of them says what
 a long one takes. So a few of each size are always kept: of 192, the oldest of the size with the most goes. A sample
-counts for less as it ages (1/e in 120 samples, or in ten minutes), but never for less than a tenth. And
-as the base moves (hits wait for a step that others' answers fill), what is older is taken to have
-had that base too.
+counts for less as it ages (1/e in 120 samples, or in ten minutes), but never for less than a tenth. And as the base
+moves (hits wait for a step that others' answers fill), what is older is taken to have had that base too.
 
 *What cannot be told apart* (only hits, one length) stays near the prior, each coefficient by itself: least squares is
 drawn, weakly, to (ln φ)² = 0 of each. So a surprise moves a coefficient by as much as it is part of the prediction: 16
@@ -26,12 +25,13 @@ tokens that take 50 ms and not 12 move the base, and leave the rate alone.
 
 *Another speed* is looked for among prompts of which most is base, where it moves the base, and among the others, where
 it moves the rest. What was measured before is taken to have been as much slower as the fit now says, and counts for as
-much as ten samples from then on. Prompts of which the fit says about the same as before count as before.
+much as ten samples from then on. Prompts of which the fit says about the same as before count as before, and so do long
+ones if only the base has moved.
 
 *Steady.* The rate and the quadratic term that are told never move by more than a factor of two in eight samples, unless
 the samples are of prompts of which they are the greater part.
 
-*Late insight.* Every 16th time all that is kept is weighed anew by the present fit: at the start it was weighed by a
+*Late insight.* Every 24th time all that is kept is weighed anew by the present fit: at the start it was weighed by a
 prior that may have been a hundred times wrong.
 
 A decode has one coefficient, the time between tokens: the median of the last 33 answers, the prior being five of them.
@@ -61,8 +61,8 @@ _JUMP_SAMPLES: Final = 9
 _JUMPS = (-9.0, 9.0)
 _KEPT_WEIGHT: Final = 10.0
 _DOUBTED_WEIGHT: Final = 0.5
-REFIT_EVERY: Final = 16
-_EARLY_REFITS: Final = (4, 8, 12)
+REFIT_EVERY: Final = 24
+_EARLY_REFITS: Final = (4, 8, 12, 16, 32, 40)
 _MOST_IDLE_S: Final = 4 * MEMORY_S
 _MOST_ROUNDS: Final = 4
 _MOST_OUTLIERS: Final = 0.12
@@ -105,7 +105,7 @@ class PrefillSample:
 
 
 class PerfFit:
-    """The fit of one endpoint. A prefill takes 10 µs, each `REFIT_EVERY`th 250 µs more."""
+    """The fit of one endpoint. A prefill takes 10 µs, each `REFIT_EVERY`th 300 µs more."""
 
     __slots__ = (
         "_aged",
@@ -288,7 +288,7 @@ class PerfFit:
             if id(known) not in news:
                 slower = _seconds(self._phi, known.features) / _seconds(before, known.features)
                 known.seconds *= slower
-                if abs(math.log(slower)) > JUMP / 2:
+                if abs(math.log(slower)) > JUMP / 2 and not (is_base and known.is_long):
                     moved.append(known)
         self._limit(moved, _KEPT_WEIGHT)
         latest.clear()
