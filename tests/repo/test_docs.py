@@ -95,7 +95,7 @@ def test_every_state_of_a_feed_is_documented() -> None:
     assert {state.value for state in FeedState} - documented("operations.md") == set()
 
 
-@pytest.mark.parametrize("room", ["gateway", "prefix_index"])
+@pytest.mark.parametrize("room", ["gateway", "prefix_index", "backends", "billing"])
 def test_every_module_of_a_room_is_in_the_drawing_of_the_rooms(room: str) -> None:
     drawing = (DOCS / "architecture.md").read_text().partition("## Rooms")[2].partition("```\n\n")[0]
     rooms = re.split(r"^(\w+)/ ", drawing, flags=re.MULTILINE)

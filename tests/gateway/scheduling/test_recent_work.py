@@ -60,7 +60,7 @@ def test_who_comes_back_starts_at_the_average_of_the_others_but_keeps_what_it_ha
     assert book.tokens_of("nobody") == 0.0
 
 
-def test_a_restart_changes_nothing_and_a_new_size_does_not_begin_anew() -> None:
+def test_a_new_size_does_not_begin_anew() -> None:
     book = book_of(a=1000)
     book.note("a", 300)
     before = book.tokens_of("a")
@@ -90,3 +90,15 @@ def test_an_endpoint_of_unknown_size_counts_as_one_of_the_usual() -> None:
     assert book.tokens_of("a") > 99
     book.forget("a")
     assert book.tokens_of("a") == 0.0
+
+
+@pytest.mark.parametrize("tokens", [60_000, 1_000_000_000])
+def test_a_prompt_a_thousand_times_as_long_as_the_caches_are_said_to_be_is_still_sent(tokens: int) -> None:
+    book = book_of(a=16, b=16)
+    book.note("b", 100)
+    book.note("a", tokens)
+    book.correct("a", -tokens / 2)
+    book.note("b", 10)
+    assert math.isfinite(book.tokens_of("a"))
+    assert book.tokens_of("a") > 0
+    assert book.tokens_of("b") == pytest.approx(10)
