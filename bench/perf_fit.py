@@ -11,6 +11,7 @@ answer is held against what the fit said just before, and medians are those of t
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import signal
@@ -84,13 +85,16 @@ class Truth:
     """What the fit said just before, as a multiple of what was measured then."""
 
     def ttft_s(self, length: int) -> float:
+        """Seconds to the first token of prompts of so many words."""
         return median(one.ttft_s for one in _later_half(self.asked[length]))
 
     def tokens(self, length: int) -> int:
+        """Of prompts of so many words."""
         return round(median(one.tokens for one in self.asked[length]))
 
     @property
     def itl_s(self) -> float:
+        """Seconds between two tokens."""
         return median(one.itl_s for several in self.asked.values() for one in _later_half(several))
 
     @property
@@ -160,7 +164,7 @@ class Bench:
                 if line.startswith("data: {") and '"choices":[]' not in line.replace(" ", ""):
                     seen_s.append(time.monotonic())
                 elif line.startswith("data: {"):
-                    usage = httpx.Response(200, content=line[6:]).json()["usage"]
+                    usage = json.loads(line[6:])["usage"]
                     tokens, answer_tokens = usage["prompt_tokens"], usage["completion_tokens"]
         return Asked(tokens, seen_s[0] - sent_s, (seen_s[-1] - seen_s[0]) / max(answer_tokens - 1, 1))
 

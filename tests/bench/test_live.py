@@ -69,7 +69,9 @@ def all_runs(ours_s: float) -> list[LiveRun]:
 
 
 def test_ratios_are_of_one_round_so_that_a_slow_one_counts_for_nothing() -> None:
-    for row in ratios_of(all_runs(0.5)):
+    rows = ratios_of(all_runs(0.5))
+    assert len(rows) == 3 * 2 * 2, "loads, other policies, figures"
+    for row in rows:
         wanted = 2.0 if str(row["ratio"]).startswith("requests/s") else 0.5
         assert (row["least"], row["median"], row["most"]) == pytest.approx((wanted, wanted, wanted))
 
