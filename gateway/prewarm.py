@@ -40,10 +40,15 @@ MOST_SHARE: Final = 0.5
 UP_S: Final = 60.0
 """How long an endpoint whose engine was just seen to be another may take until it is known what it serves."""
 LOOK_S: Final = 0.05
+_REFUSALS: Final = frozenset({400, 404, 413, 422})
+"""Statuses that are about the prompt: it is longer than this engine's context, or asks for what it has no more."""
 _MS: Final = 1000
 _ROUTES: Final = frozenset({Route.CHAT.value, Route.COMPLETIONS.value})
 _OURS: Final = {"max_tokens": b"1", "stream": b"false"}
-_CUT: Final = frozenset({*_OURS, "max_completion_tokens", "min_tokens", "stream_options", "n", "best_of", "logprobs"})
+_CUT: Final = frozenset(
+    {*_OURS, "max_completion_tokens", "min_tokens", "stream_options", "n", "best_of", "logprobs", "top_logprobs"}
+)
+"""Engines refuse some of these without others: `top_logprobs` without `logprobs`, `min_tokens` above `max_tokens`."""
 
 
 @dataclass(slots=True)
@@ -170,7 +175,8 @@ class Prewarmer:
         LOGGER.info("endpoint warmed", extra={"fields": {"endpoint": endpoint_id, "prefixes": sent}})
 
     async def _send(self, kept: Kept, endpoint_id: EndpointId) -> str:
-        """Have one prompt computed; `held` where somebody was faster, else `computed` or `failed`."""
+        """Have one prompt computed: `held` where somebody was faster, else `computed` or `failed`, or `refused` where
+        the engine has something against this prompt."""
         parts, chain = self._parts, kept.plan.chain
         match = await parts.index.match(chain)
         sent = parts.fleet.sent(endpoint_id, kept.plan, match, parts.clocks.monotonic())
@@ -179,23 +185,22 @@ class Prewarmer:
             return "held"
         tokens = max(chain.prompt_tokens - held * chain.block_size, 0)
         seat = parts.fleet.reserve(endpoint_id, tokens, 1)
-        usage = None
+        outcome, computed_tokens = "failed", 0
         try:
             seat.take(sent.holder, chain)
             parts.receipts.dispatched(sent, tokens)
-            usage = await self._answer(kept, endpoint_id)
+            outcome, computed_tokens = await self._answer(kept, endpoint_id)
         finally:
             seat.release()
-            if usage is not None:
+            began = outcome == "computed"
+            if began:
                 parts.receipts.first_token(sent)
-            parts.receipts.ended(Receipt(sent, began=usage is not None))
-        if usage is None:
-            return "failed"
-        parts.telemetry.prewarm.tokens(endpoint_id).inc(usage)
-        return "computed"
+            parts.receipts.ended(Receipt(sent, began))
+        parts.telemetry.prewarm.tokens(endpoint_id).inc(computed_tokens)
+        return outcome
 
-    async def _answer(self, kept: Kept, endpoint_id: EndpointId) -> int | None:
-        """Tokens that the engine says it computed of the prompt; None where it gave no answer."""
+    async def _answer(self, kept: Kept, endpoint_id: EndpointId) -> tuple[str, int]:
+        """What came of it, and the tokens that the engine says it computed of the prompt."""
         parts = self._parts
         headers = ((b"content-type", b"application/json"),)
         request_id = new_request_id(int(parts.clocks.wall().timestamp() * _MS))
@@ -207,19 +212,19 @@ class Prewarmer:
                 while chunk := await answer.read_chunk(parts.deadlines.first_byte_s):
                     tee.feed(chunk)
                 if answer.status != 200:
-                    return None
+                    return "refused" if answer.status in _REFUSALS else "failed", 0
         except UpstreamError as error:
             parts.fleet.failed(endpoint_id, error)
-            return None
+            return "failed", 0
         except GatewayError:
-            return None  # nested too deeply to be cut
+            return "refused", 0  # nested too deeply to be cut
         tee.held()
         usage = tee.usage.result().usage
         if not tee.began:
-            return None
+            return "failed", 0
         if usage is None or usage.prompt_tokens is None:
-            return kept.plan.chain.prompt_tokens
-        return max(usage.prompt_tokens - (usage.cached_tokens or 0), 0)
+            return "computed", kept.plan.chain.prompt_tokens
+        return "computed", max(usage.prompt_tokens - (usage.cached_tokens or 0), 0)
 
     def _kept_of(self, exchange: Exchange) -> Kept | None:
         """None where nothing was cached, or nothing that could be sent again to the same effect."""

@@ -237,7 +237,7 @@ class PrewarmMetrics:
         self.requests = _counter(
             registry,
             "prefixgate_prewarm_requests",
-            "Prompts for an endpoint that came back empty, by what became of them: computed, held, failed.",
+            "Prompts for an endpoint that came back empty, by what became of them: computed, held, refused, failed.",
             ["endpoint", "outcome"],
         )
         self.tokens = _counter(

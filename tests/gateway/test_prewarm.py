@@ -114,6 +114,34 @@ async def test_after_a_failure_no_more_are_sent(start_gateway: StartGateway) -> 
         assert gateway.metric("prefixgate_prewarm_requests_total") == 1
 
 
+async def test_a_prompt_that_the_engine_refuses_does_not_keep_the_others_from_being_warmed(
+    start_gateway: StartGateway,
+) -> None:
+    models = {"m": {"tokenizer": ensure_model("tiny")}}
+    async with restarting_engine() as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url, models=models, scheduling__prewarm_prefixes=4)
+        await ask_scripted(gateway)
+        await ask_scripted(gateway, "Another caravan crosses another desert. " * 20)
+        too_long = answer_json({"error": {"message": "longer than the context"}}, status=400)
+        engine.scripts[:] = [*[answer_chat("Hi")] * 4, too_long, answer_chat("Hi")]
+        restart(engine)
+        await until_prewarmed(gateway, "computed")
+    assert gateway.metric("prefixgate_prewarm_requests_total", outcome="refused") == 1
+    assert gateway.metric("prefixgate_prewarm_requests_total", outcome="failed") == 0
+
+
+async def test_a_prompt_that_asked_for_log_probabilities_is_sent_without_all_fields_of_them(
+    start_gateway: StartGateway,
+) -> None:
+    async with restarting_engine() as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url, scheduling__prewarm_prefixes=4)
+        await ask_scripted(gateway, logprobs=True, top_logprobs=5)
+        restart(engine)
+        await until_prewarmed(gateway, "computed")
+    assert json.loads(engine.bodies[0])["top_logprobs"] == 5
+    assert not {"logprobs", "top_logprobs"} & json.loads(engine.bodies[-1]).keys()
+
+
 @asynccontextmanager
 async def restarting_engine() -> AsyncIterator[ScriptedEngine]:
     """It finds two blocks of each prompt, and tells its start time by a page of metrics that `restart` changes."""
@@ -125,10 +153,10 @@ def restart(engine: ScriptedEngine) -> None:
     engine.metrics = METRICS.replace(b"1795961218.5", b"1795969999.5")
 
 
-async def ask_scripted(gateway: RunningGateway) -> int:
+async def ask_scripted(gateway: RunningGateway, story: str = STORY, **fields: object) -> int:
     async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
         for number in range(2):
-            body = {**chat(f"Well {number}?"), "model": "m"}
+            body = {**chat(f"Well {number}?", story), "model": "m", **fields}
             answer = await client.post("/v1/chat/completions", json=body, headers={"x-of-the-client": "1"})
             answer.raise_for_status()
         return await generation_of(client)
