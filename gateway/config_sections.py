@@ -20,12 +20,14 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 GiB = 1 << 30
 PositiveFloat = Annotated[float, Field(gt=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
+PrefillRate = Annotated[float, Field(ge=0.1, le=1e9)]
+"""Tokens a second; like the bounds of the other priors, those between which a speed is fitted."""
 
 
 class Section(BaseModel):
     """A part of the configuration: unknown keys are errors, nothing changes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Listen(Section):
@@ -77,7 +79,7 @@ class Backend(Section):
     ca_file: Path | None = Field(None, description="Certificate authorities to trust in place of the system's.")
     cert_file: Path | None = Field(None, description="Client certificate for mutual TLS.")
     key_file: Path | None = Field(None, description="Private key of the client certificate.")
-    prefill_tokens_per_s: PositiveFloat | None = Field(
+    prefill_tokens_per_s: PrefillRate | None = Field(
         None, description="Prior for the prefill speed of this server, tokens a second."
     )
     kv_events: KvEvents = Field(KvEvents(), description="Where the server publishes the events of its KV cache.")
@@ -204,10 +206,16 @@ class Scheduling(Section):
     near_tie_s: Annotated[float, Field(ge=0)] = Field(
         0.002, description="Endpoints this close to the best are chosen among at random, seconds."
     )
-    prefill_tokens_per_s: PositiveFloat = Field(8000.0, description="Prior for the prefill speed, tokens a second.")
-    base_s: Annotated[float, Field(ge=0)] = Field(0.01, description="Prior for the fixed cost of a prefill, seconds.")
-    quad_s_per_token2: Annotated[float, Field(ge=0)] = Field(1.2e-9, description="Prior for attention's part, seconds.")
-    itl_s: Annotated[float, Field(ge=0)] = Field(0.02, description="Prior for the time between two tokens, seconds.")
+    prefill_tokens_per_s: PrefillRate = Field(8000.0, description="Prior for the prefill speed, tokens a second.")
+    base_s: Annotated[float, Field(ge=0, le=600)] = Field(
+        0.01, description="Prior for the fixed cost of a prefill, seconds."
+    )
+    quad_s_per_token2: Annotated[float, Field(ge=0, le=1e-3)] = Field(
+        1.2e-9, description="Prior for attention's part, seconds."
+    )
+    itl_s: Annotated[float, Field(ge=0, le=60)] = Field(
+        0.02, description="Prior for the time between two tokens, seconds."
+    )
     prewarm_prefixes: Annotated[int, Field(ge=0, le=64)] = Field(
         0,
         description="Send so many of the most valuable prefixes, at most 64, to an endpoint that came back empty. "

@@ -143,3 +143,19 @@ def test_the_passwords_of_redis_and_sentinels_come_from_files_or_variables(tmp_p
 def test_one_password_is_enough(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="index: the password is given twice"):
         load_config(None, {}, {"index.redis_password_file": "f", "index.redis_password_env": "V"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"scheduling.prefill_tokens_per_s": value} for value in (float("inf"), float("nan"), 1e300, 5e-324, 0.0)]
+    + [
+        {f"scheduling.{name}": value}
+        for name in ("base_s", "quad_s_per_token2", "itl_s")
+        for value in (float("inf"), 1e9)
+    ]
+    + [{"scheduling.near_tie_s": float("inf")}, {"limits.idle_s": float("inf")}]
+    + [{"backends": [{"url": "http://a", "prefill_tokens_per_s": value}]} for value in (float("inf"), 1e300)],
+)
+def test_a_speed_that_no_machine_has_is_refused_rather_than_computed_with(given: dict[str, object]) -> None:
+    with pytest.raises(ConfigInvalid, match=r"Input should be|finite"):
+        load_config(None, {}, {"backends": [{"url": "http://a"}], **given})
