@@ -82,7 +82,10 @@ class RecentWork:
         """So many more are computed there than had been noted; negative where it was less."""
         if endpoint_id not in self._capacities:
             self.set_capacity(endpoint_id, None)
-        self._exponent += max(tokens, 0.0) / (WINDOW_TURNOVERS * self._capacity_sum)
+        faded = max(tokens, 0.0) / (WINDOW_TURNOVERS * self._capacity_sum)
+        self._exponent += min(
+            faded, _LARGEST_EXPONENT
+        )  # of a prompt that fills all caches often, nothing is left anyway
         self._raised[endpoint_id] = max(self._raised[endpoint_id] + tokens * math.exp(self._exponent), 0.0)
         if self._exponent > _LARGEST_EXPONENT:
             self._write_anew()
