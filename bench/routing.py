@@ -5,8 +5,9 @@ make bench-routing-full      everything, five seeds, 90 minutes: bench/results/r
 .venv/bin/python -m bench.routing --tables E,F --seeds 1 --policies prefixgate,rr      a look at it
 
 Runs are kept in bench/.cache: a command that was interrupted goes on where it was, and what did not change since is not
-run again. Only the full run of a commit writes its result, the page and its pictures; other whole runs leave a result
-in bench/.cache, and a part of one (--tables, --policies, --seeds) is only printed.
+run again. A whole run of a commit writes its result, the page and its pictures, which say what was run; one of the
+selection does not replace one of everything. Other whole runs leave a result in bench/.cache, and a part of one
+(--tables, --policies, --seeds) is only printed.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from typing import Final
 from rich.console import Console
 
 from bench.result import RESULTS, ROOT, Goal, commit, write_result
-from bench.routing_page import PAGE, page_part, read_result, with_part
+from bench.routing_page import PAGE, RUN, page_part, read_result, with_part
 from bench.routing_plots import write_plots
 from bench.routing_report import Row, printed, rows_of
 from bench.routing_runs import Job, jobs_of, run_jobs
@@ -64,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for goal in goals_of_table:
             console.print(goal.text(), markup=False)
     if options.whole:
-        rows = [row for key, table in tables.items() for row in rows_of(table, results[key])]
+        rows: list[Row] = [{RUN: "full" if options.full else "short", "seeds": options.seeds}]
+        rows += [row for key, table in tables.items() for row in rows_of(table, results[key])]
         for path in _written(options.full, rows, goals):
             console.print(f"written: {path.relative_to(ROOT)}", soft_wrap=True)
     return 0
@@ -73,16 +75,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _written(full: bool, rows: Sequence[Row], goals: Sequence[Goal]) -> Iterator[Path]:
     """The result file, and what is made of it. Of files that no commit has, nothing is written where it would stay."""
     committed = not str(commit()).endswith("+changes")
-    yield (path := write_result("routing" if full else "routing_short", rows, goals, PACKAGES, _home(full, committed)))
-    if full and committed:
+    kept = committed and (full or _is_replaced_by_a_selection(RESULTS / "routing.json"))
+    yield (path := write_result("routing", rows, goals, PACKAGES, RESULTS if kept else UNCOMMITTED))
+    if kept:
         result = read_result(path)
         PAGE.write_text(with_part(PAGE.read_text(encoding="utf-8"), page_part(TABLES, result)), encoding="utf-8")
         yield PAGE
-        yield from write_plots(rows)
+        yield from write_plots(result.rows)
 
 
-def _home(full: bool, committed: bool) -> Path:
-    return RESULTS if full and committed else UNCOMMITTED
+def _is_replaced_by_a_selection(path: Path) -> bool:
+    return not path.exists() or not read_result(path).is_full
 
 
 def _options(arguments: Sequence[str] | None) -> Options:

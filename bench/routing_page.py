@@ -21,8 +21,12 @@ from bench.routing_types import Table
 from gateway.sim.play import OURS
 
 PAGE: Final = ROOT / "docs" / "routing.md"
-BEGIN: Final = "<!-- made by `make bench-routing-full` from bench/results/routing.json: begin -->"
+BEGIN: Final = (
+    "<!-- made by `make bench-routing` or `make bench-routing-full` from bench/results/routing.json: begin -->"
+)
 END: Final = "<!-- end -->"
+RUN: Final = "run"
+"""A row of the result that says what was run, `full` or `short`, and with how many seeds; it belongs to no table."""
 UNMEASURED: Final = "Nothing is measured yet.\n"
 
 
@@ -33,12 +37,16 @@ class Result:
     commit: str
     rows: Sequence[Row]
     goals: Sequence[Mapping[str, object]]
+    is_full: bool = True
+    seeds: int = 5
 
 
 def read_result(path: Path) -> Result:
     """Raises `FileNotFoundError`, and `KeyError` for a file of another form."""
     found = json.loads(path.read_text(encoding="utf-8"))
-    return Result(str(found["commit"]), found["rows"], found["goals"])
+    about: Mapping[str, str] = next((row for row in found["rows"] if RUN in row), {RUN: "full", "seeds": "5"})
+    rows = [row for row in found["rows"] if RUN not in row]
+    return Result(str(found["commit"]), rows, found["goals"], about[RUN] == "full", int(about["seeds"]))
 
 
 def expected_part(makers: Mapping[str, TableMaker], path: Path) -> str:
@@ -59,7 +67,7 @@ def page_part(makers: Mapping[str, TableMaker], result: Result) -> str:
     present = {str(row["table"]) for row in result.rows if "table" in row}
     for key, maker in makers.items():
         if key in present:
-            lines += _section(maker(True), result)
+            lines += _section(maker(result.is_full), result)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -76,7 +84,9 @@ def _origin(result: Result) -> str:
     met = sum(1 for goal in result.goals if goal["met"])
     missed = len(result.goals) - met
     commit = result.commit[:12]
-    return f"Measured at commit `{commit}`. Of {len(result.goals)} goals {met} are met" + (
+    what = "everything" if result.is_full else "a selection of loads and policies (`make bench-routing`)"
+    run = f"Measured at commit `{commit}`: {what}, {result.seeds} seeds"
+    return f"{run}. Of {len(result.goals)} goals {met} are met" + (
         f"; the {missed} others are named under their tables." if missed else "."
     )
 

@@ -11,6 +11,7 @@ from backends.simulated import PRESETS, EngineSpec
 from bench import routing
 from bench.result import ROOT
 from bench.routing_fleets import LADDER, WARM_UP_S, llm_d_ladder, llm_d_stages
+from bench.routing_page import BEGIN, END
 from bench.routing_reference import POOL, HeadFirst, Workers, reference
 from bench.routing_report import AT, cell, number, rows_of
 from bench.routing_runs import Job, jobs_of, key_of, run, run_jobs
@@ -240,8 +241,30 @@ def test_a_whole_run_of_changed_files_leaves_its_result_aside(
     written = json.loads(path.read_text())
     path.unlink()
     path.parent.rmdir()
-    assert {row["scenario"] for row in written["rows"]} == {"with time", "caches"}
+    about, *rows = written["rows"]
+    assert about == {"run": "full", "seeds": 5}
+    assert {row["scenario"] for row in rows} == {"with time", "caches"}
     assert "routing.json" in capsys.readouterr().out
+
+
+def test_a_selection_does_not_replace_a_result_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "TABLES", MAKERS)
+    monkeypatch.setattr(routing, "ROOT", tmp_path)
+    monkeypatch.setattr(routing, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(routing, "UNCOMMITTED", tmp_path / "aside")
+    monkeypatch.setattr(routing, "PAGE", page := tmp_path / "routing.md")
+    monkeypatch.setattr(routing, "write_plots", lambda _: ())
+    monkeypatch.setattr("bench.routing_runs.KEPT", tmp_path)
+    monkeypatch.setattr(routing, "commit", lambda: "0123")
+    page.write_text(f"{BEGIN}\n\nnothing\n{END}")
+    runs = []
+    for arguments in (["--processes", "1"], ["--full", "--processes", "1"], ["--processes", "1"]):
+        assert routing.main(arguments) == 0
+        written = json.loads((tmp_path / "results" / "routing.json").read_text())
+        runs.append(written["rows"][0]["run"])
+    assert runs == ["short", "full", "full"]
+    assert (tmp_path / "aside" / "routing.json").exists()
+    assert "everything, 5 seeds" in page.read_text()
 
 
 def test_an_unknown_table_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

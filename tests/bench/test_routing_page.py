@@ -85,7 +85,7 @@ def test_the_pictures_show_what_the_result_file_says() -> None:
 def test_the_part_has_each_table_with_ceilings_goals_and_who_is_ahead() -> None:
     result = Result("0123456789abcdef", ROWS, [goal("S: hits", True), goal("S: more", False), goal("T: x", False)])
     part = page_part({"S": table, "T": table}, result)
-    assert "Measured at commit `0123456789ab`. Of 3 goals 1 are met; the 2 others" in part
+    assert "Measured at commit `0123456789ab`: everything, 5 seeds. Of 3 goals 1 are met; the 2 others" in part
     assert "### S. Small\n\nA load.\n" in part
     assert "**one** (one cache of all: 60.0 %, one without a limit: 75.0 %)" in part
     assert "| policy | hits % | p90 s |" in part
