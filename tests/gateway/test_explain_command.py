@@ -90,7 +90,15 @@ async def test_a_request_is_explained_with_what_came_of_it(
     assert cells(shown, "->")[1:3] == [name, f"{found['terms'][name]['cost_s']:.3f}"]
     assert cells(shown, "cached tokens") == ["cached tokens", "32", "0"]
     assert cells(shown, "regret, s")[2] == f"{ended['regret_s']:.3f}"
-    assert cells(shown, "seconds at")[1:] == ["cost", "wait", "prefill", "delays", "displacement", "decode pressure", "crowding"]
+    assert cells(shown, "seconds at")[1:] == [
+        "cost",
+        "wait",
+        "prefill",
+        "delays",
+        "displacement",
+        "decode pressure",
+        "crowding",
+    ]
     assert cells(shown, "tokens at")[1:4] == ["matched", "survival", "on average"]
 
 

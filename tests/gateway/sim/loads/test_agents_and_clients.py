@@ -13,7 +13,7 @@ from gateway.sim.loads.errors import LoadImpossible, WorkloadInvalid
 from gateway.sim.loads.servegen import Traffic, read_clients, servegen
 from tests.gateway.sim.loads.hit_share import unlimited
 
-TRACES = Path("bench/data/traces")
+TRACES = Path(__file__).parents[4] / "bench/data/traces"
 CLIENTS = TRACES / "servegen_clients.csv.gz"
 
 

@@ -14,7 +14,7 @@ from gateway.sim.loads import LoadImpossible, arrivals, mooncake, shared_prefix
 from prefix_index import Chain
 
 LOAD = shared_prefix(10, 400, 64, 32, 8)
-CONVERSATION = mooncake(Path("bench/data/traces/mooncake_conversation.jsonl.gz"))
+CONVERSATION = mooncake(Path(__file__).parents[4] / "bench/data/traces/mooncake_conversation.jsonl.gz")
 
 Change = Callable[[Workload], Workload]
 CHANGES: dict[str, Change] = {

@@ -9,7 +9,7 @@ import pytest
 from gateway.sim import Workload
 from gateway.sim.loads import WorkloadInvalid, agents, azure, mooncake, open_trace, sessions
 
-TRACES = Path("bench/data/traces")
+TRACES = Path(__file__).parents[4] / "bench/data/traces"
 Write = Callable[..., Path]
 ROW = '{"timestamp": 5, "input_length": 600, "output_length": 3, "hash_ids": [7, 8], "other": [1]}'
 SESSION = '{"session": "a", "block_size": 64, "requests": [{"t": 0, "in": 130, "out": 3, "runs": [1, 2]}]}'

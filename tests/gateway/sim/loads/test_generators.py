@@ -19,7 +19,7 @@ from gateway.sim.loads.merging import in_order_of_time
 from gateway.sim.loads.names import Names
 from tests.gateway.sim.loads.hit_share import unlimited
 
-CONVERSATION = Path("bench/data/traces/mooncake_conversation.jsonl.gz")
+CONVERSATION = Path(__file__).parents[4] / "bench/data/traces/mooncake_conversation.jsonl.gz"
 
 
 def quantile(values: Iterable[float], share: float) -> float:

@@ -9,7 +9,7 @@ from gateway.sim.loads.mooncake import mooncake
 from gateway.sim.loads.sessions import sessions
 from tests.gateway.sim.loads.hit_share import unlimited
 
-TRACES = Path("bench/data/traces")
+TRACES = Path(__file__).parents[4] / "bench/data/traces"
 
 
 @pytest.mark.parametrize(
