@@ -156,8 +156,8 @@ class Prewarmer:
         sent = 0
         try:
             async with asyncio.timeout(UP_S):
-                while not self._is_up(endpoint_id):  # noqa: ASYNC110 - the registry has no event for it
-                    await asyncio.sleep(LOOK_S)
+                while self._generations[endpoint_id] == generation and not self._is_up(endpoint_id):  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_S)  # the registry has no event for it
             room_tokens = self._room_tokens(endpoint_id)
             for kept in self.book.best(self._prefixes, lambda one: self._is_for(one, endpoint_id)):
                 room_tokens -= kept.plan.chain.prompt_tokens
@@ -201,20 +201,25 @@ class Prewarmer:
 
     async def _answer(self, kept: Kept, endpoint_id: EndpointId) -> tuple[str, int]:
         """What came of it, and the tokens that the engine says it computed of the prompt."""
-        parts = self._parts
+        parts, deadlines = self._parts, self._parts.deadlines
         headers = ((b"content-type", b"application/json"),)
         request_id = new_request_id(int(parts.clocks.wall().timestamp() * _MS))
         tee = PlainTee()
         try:
             body = await asyncio.to_thread(_of_one_token, kept.body)
             request = UpstreamRequest("POST", kept.path, engine_headers(headers, request_id), body)
-            async with await parts.client.send(parts.fleet.config_of(endpoint_id), request, parts.deadlines) as answer:
-                while chunk := await answer.read_chunk(parts.deadlines.first_byte_s):
+            async with (
+                asyncio.timeout(deadlines.connect_s + deadlines.first_byte_s),  # one token is no stream to wait for
+                await parts.client.send(parts.fleet.config_of(endpoint_id), request, deadlines) as answer,
+            ):
+                while chunk := await answer.read_chunk(deadlines.first_byte_s):
                     tee.feed(chunk)
                 if answer.status != 200:
                     return "refused" if answer.status in _REFUSALS else "failed", 0
         except UpstreamError as error:
             parts.fleet.failed(endpoint_id, error)
+            return "failed", 0
+        except TimeoutError:
             return "failed", 0
         except GatewayError:
             return "refused", 0  # nested too deeply to be cut

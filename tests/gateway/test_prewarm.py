@@ -17,6 +17,7 @@ from gateway.types import Plan, TokenSource
 from prefix_index import HASH_BYTES, Chain
 from tests.gateway.conftest import STORY, RunningGateway, StartGateway, settled
 from tests.gateway.scripted_engine import METRICS, ScriptedEngine, answer_chat, answer_json, scripted_engine
+from tests.hostile import Peer
 
 ENGINE = EngineConfig(model="tiny", served_model_name="tiny", kv_blocks=600, threads=1)
 
@@ -140,6 +141,30 @@ async def test_a_prompt_that_asked_for_log_probabilities_is_sent_without_all_fie
         await until_prewarmed(gateway, "computed")
     assert json.loads(engine.bodies[0])["top_logprobs"] == 5
     assert not {"logprobs", "top_logprobs"} & json.loads(engine.bodies[-1]).keys()
+
+
+async def test_an_answer_that_never_ends_does_not_count_as_work_for_ever(start_gateway: StartGateway) -> None:
+    ended = asyncio.Event()
+
+    async def endless(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+        try:
+            while True:
+                await peer.send(b" ")
+                await asyncio.sleep(0.02)
+        finally:
+            ended.set()
+
+    async with restarting_engine() as engine:
+        flags = {"limits__first_byte_s": 0.5, "scheduling__prewarm_prefixes": 4}
+        gateway = await asyncio.to_thread(start_gateway, engine.url, **flags)
+        await ask_scripted(gateway)
+        engine.scripts.append(endless)
+        restart(engine)
+        await until_prewarmed(gateway, "failed")
+        async with asyncio.timeout(5):
+            await ended.wait()
 
 
 @asynccontextmanager
