@@ -138,7 +138,8 @@ def simulate(
             console.print(line, markup=False, highlight=False)
         console.print(table)
     if not any(line.figures.answered for lines in summary.runs.values() for line in lines):
-        raise refused("no request was answered", 1)
+        after = f" that arrived after the first {skip_seconds:g} s (--skip-seconds)" if skip_seconds else ""
+        raise refused(f"no request was answered{after}", 1)
 
 
 class Progress:

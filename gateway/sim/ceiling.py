@@ -22,15 +22,19 @@ class Ceiling:
     prompt_tokens: int
 
 
-def ceiling_of(workload: Workload, most_blocks: int = MOST_BLOCKS) -> Ceiling:
-    """Reads the load once. O(blocks) time at the speed of a set, O(distinct blocks) memory."""
+def ceiling_of(workload: Workload, most_blocks: int = MOST_BLOCKS, *, skip_s: float = 0.0) -> Ceiling:
+    """Reads the load once; its first `skip_s` seconds are a warm-up. O(blocks) time at the speed of a set, O(distinct
+    blocks) memory."""
     known: set[int] = set()
     cached = prompt = 0
+    from_s: float | None = None
     for request in workload.requests:
+        from_s = request.at_s + skip_s if from_s is None else from_s
         names = memoryview(request.chain.hashes).cast("Q")
         run = _leading_run(known, names)
-        prompt += request.prompt_tokens
-        cached += min(run, (request.prompt_tokens - 1) // workload.block_size) * workload.block_size
+        if request.at_s >= from_s:
+            prompt += request.prompt_tokens
+            cached += min(run, (request.prompt_tokens - 1) // workload.block_size) * workload.block_size
         known.update(names[run:])
         if len(known) > most_blocks:
             return Ceiling(None, prompt)

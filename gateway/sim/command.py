@@ -13,14 +13,14 @@ from typing import Any
 from billing import BillingError, LedgerPeriod, Price, PriceBook, Recorded
 from gateway.sim.asked import AskedWrong, FleetAsked, LoadAsked, arriving, load_of, plan_of
 from gateway.sim.bill import PriceUnclear, price_of
-from gateway.sim.ceiling import ceiling_of
+from gateway.sim.ceiling import Ceiling, ceiling_of
 from gateway.sim.fleet import FleetPlan
 from gateway.sim.loads import WorkloadError
 from gateway.sim.past import LEAST_SAMPLES, NothingToReplay, left_out_text, past_load, period_of, speed_of
 from gateway.sim.play import OURS, Replicas
 from gateway.sim.policies import by_name as policies_by_name
 from gateway.sim.study import Line, Study, Tell, lines_of
-from gateway.sim.summary import Summary, percent
+from gateway.sim.summary import Summary
 from gateway.sim.types import Workload
 
 DEFAULT_POLICIES = (OURS, "rr", "least-req")
@@ -67,11 +67,20 @@ def simulated(asked: Asked, tell: Tell) -> Summary:
     price = _price(asked, served)
     replicas = Replicas(asked.replicas)
     study = Study(served.load, served.plan, asked.policies, asked.seeds, replicas, asked.skip_s, price)
-    ceiling = ceiling_of(served.load(0))
+    ceiling = _ceiling(asked, served)
     runs: dict[str, list[Line]] = {}
     for line in lines_of(study, tell):
         runs.setdefault(line.policy, []).append(line)
     return Summary(_about(asked, served), runs, ceiling, served.recorded, asked.prices is not None, served.notes)
+
+
+def _ceiling(asked: Asked, served: _Served) -> Ceiling:
+    """The mean over the seeds; unknown of a warm-up where a request arrives when another has ended."""
+    if asked.skip_s and (asked.load.closed_loop or asked.load.concurrency is not None):
+        return Ceiling(None, 0)
+    found = [ceiling_of(served.load(seed), skip_s=asked.skip_s) for seed in range(asked.seeds)]
+    shares = [ceiling.hit_share for ceiling in found if ceiling.hit_share is not None]
+    return Ceiling(sum(shares) / len(shares) if len(shares) == len(found) else None, found[0].prompt_tokens)
 
 
 def _of_load(asked: Asked) -> _Served:
@@ -107,7 +116,8 @@ def _as_fast_as_then(asked: Asked, period: LedgerPeriod, model: str, plan: Fleet
     rate, itl_s = speed.model.prefill_tokens_per_s, speed.model.itl_s
     prompts = f"as measured over {speed.prompts:,} prompts" if speed.is_measured else f"of {asked.fleet.engine}"
     answers = f"as measured over {speed.answers:,} answers" if speed.answers >= LEAST_SAMPLES else "of the preset"
-    return plan, f"engines compute {rate:,.0f} tok/s ({prompts}), {itl_s * 1e3:.1f} ms between tokens ({answers})"
+    prompts = f"{speed.model.base_s * 1e3:.1f} ms for each prompt and {rate:,.0f} tok/s ({prompts})"
+    return plan, f"engines take {prompts}, {itl_s * 1e3:.1f} ms between tokens ({answers})"
 
 
 def _price(asked: Asked, served: _Served) -> Price | None:
@@ -142,15 +152,17 @@ def arrivals_text(asked: LoadAsked) -> str:
         if asked.rate_per_s is not None
         else f", {asked.speed:g}x as fast" * (asked.speed != 1)
     )
-    return f"{asked.arrivals}{rate}" + ", later turns after the answer before them" * asked.closed_loop
+    arrivals = "arrivals as the load has them" if asked.arrivals == "recorded" else f"{asked.arrivals} arrivals"
+    return f"{arrivals}{rate}" + ", later turns after the answer before them" * asked.closed_loop
 
 
 def headline(summary: Summary) -> list[str]:
     """What was simulated, a line each, for people."""
     about = summary.about
+    seeds = max(map(len, summary.runs.values()))
     return [
-        f"{about['load']}, {about['arrivals']}, blocks of {about['block_size']} tokens",
+        f"{about['load']}, {about['arrivals']}, blocks of {about['block_size']} tokens"
+        + f"; means of {seeds} seeds" * (seeds > 1),
         f"{'; '.join(about['engines'])}" + f"; {about['replicas']} gateways" * (about["replicas"] > 1),
-        f"an unlimited cache would hit {percent(summary.ceiling.hit_share)}",
         *summary.notes,
     ]

@@ -20,11 +20,12 @@ _UNKNOWN = "-"
 _PICO = 10**12
 _COLUMNS = (
     *("policy", "hit share", "TTFT mean", "p50", "p90", "p99", "output/s", "max/mean", "exp − rep"),
-    *("answered", "failed", "bill", "saved"),
+    *("answered", "failed"),
 )
+_BILLED = ("bill", "saved")
 _CAPTION = (
-    "seconds to the first token; output tokens per second; the busiest endpoint's computed prompt tokens over the mean;"
-    " cached tokens expected less reported, of the prompt's; what caching saved"
+    "TTFT, p50 ...: seconds to the first token · output/s: tokens · max/mean: busiest endpoint's computed tokens\n"
+    "exp − rep: cached tokens as expected less as reported, of the prompts' tokens · - is unknown"
 )
 _CEILING = "unlimited cache"
 
@@ -44,13 +45,18 @@ class Summary:
 
 
 def table_of(summary: Summary) -> Table:
-    """A row a policy; above them the recorded figures and the ceiling, where they are known."""
-    table = Table(*(Column(name, no_wrap=True) for name in _COLUMNS), caption=_CAPTION)
-    table.add_row(_CEILING, percent(summary.ceiling.hit_share), *[_UNKNOWN] * (len(_COLUMNS) - 2), style="dim")
-    if summary.recorded is not None:
-        table.add_row(*_recorded(summary.recorded), style="dim")
+    """A row a policy; above them the ceiling, and what was recorded if that is known. Bills where there are prices."""
+    recorded = summary.recorded
+    names = _COLUMNS + _BILLED * (summary.is_priced or (recorded is not None and recorded.currency is not None))
+    table = Table(*(Column(name, no_wrap=True) for name in names), caption=_CAPTION, caption_justify="left")
+    rows = [(_CEILING, percent(summary.ceiling.hit_share), *[_UNKNOWN] * (len(names) - 2))]
+    if recorded is not None:
+        rows.append(tuple(_recorded(recorded)))
+    for row in rows:
+        table.add_row(*row[: len(names)], style="dim")
     for policy, lines in summary.runs.items():
-        table.add_row(escape(policy), *_cells(lines), *_bill(mean_of(lines).bill, summary.is_priced))
+        row = (escape(policy), *_cells(lines), *_bill(mean_of(lines).bill, summary.is_priced))
+        table.add_row(*row[: len(names)])
     return table
 
 
