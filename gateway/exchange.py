@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 
 from backends import EndpointSnapshot
 from billing import Attempt, KeptChain, OpenedRequest, SettlementState
@@ -27,6 +28,10 @@ class Clocks:
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
 
+
+_MOST_WAITED: Final = 0.25
+_MOST_WAITED_S: Final = 0.01
+"""A part of an answer's time, and seconds, that handing it on may take where nobody waits for the client."""
 
 Outlet = StreamTee | PlainTee | TranslatedStream | TranslatedPlain
 """What the answer's bytes go through on their way to the client."""
@@ -63,6 +68,8 @@ class Exchange:
     """When a token was first seen; of an answer that is no stream, when it was whole."""
     last_token_s: float | None = None
     """When a part of the answer was last seen; what a stream says after its end is none."""
+    client_waited_s: float = 0.0
+    """How long the answer waited for its client to read."""
     prefill: Prefill | None = None
     """The prompt on its way at the endpoint, as the speed of that is learned from it."""
     computed: bool = False
@@ -97,6 +104,14 @@ class Exchange:
         if self.first_token_s is None or self.last_token_s is None or not isinstance(self.tee, StreamTee):
             return None
         return self.last_token_s - self.first_token_s
+
+    @property
+    def engine_decode_s(self) -> float | None:
+        """The same where it says how fast the engine is: not where the answer waited for its client."""
+        decode_s = self.decode_s
+        if decode_s is None or self.client_waited_s > max(_MOST_WAITED * decode_s, _MOST_WAITED_S):
+            return None
+        return decode_s
 
     @property
     def reports_cached_tokens(self) -> bool:

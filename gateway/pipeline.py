@@ -244,7 +244,9 @@ class Pipeline:
                 if not client.started:
                     await self._keep_response(exchange)
                     await client.start(response.status, head)
+                handed_s = parts.clocks.monotonic()
                 await client.write(passed)
+                exchange.client_waited_s += parts.clocks.monotonic() - handed_s
             closing_at_s = closing_at_s or (parts.clocks.monotonic() + CLOSING_S if _has_ended(tee) else None)
             chunk = await _next_chunk(response, closing_at_s, parts.clocks)
         held = await asyncio.to_thread(outlet.held) if outlet.is_long else outlet.held()

@@ -229,7 +229,7 @@ class Settler:
         if usage is not None and usage.prompt_tokens is not None and reported is not None:
             self._worked(sent.endpoint_id, usage.prompt_tokens - reported, self._clocks.monotonic() - sent.sent_s)
         if usage is not None and exchange.prefill is not None:
-            self._perf.settled(exchange.prefill, usage, exchange.decode_s)
+            self._perf.settled(exchange.prefill, usage, exchange.engine_decode_s)
 
     def _prefill_s(self, exchange: Exchange, report: UsageReport) -> float | None:
         """Seconds of what the endpoint says it has computed of the prompt, by its fitted speed; None where unknown."""

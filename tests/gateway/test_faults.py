@@ -10,6 +10,7 @@ import pytest
 
 from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
 from tests.gateway.scripted_engine import (
+    USAGE,
     ScriptedEngine,
     answer_chat,
     answer_json,
@@ -349,3 +350,31 @@ async def test_two_endpoints_share_the_load_of_a_burst(start_gateway: StartGatew
         await asyncio.gather(*(ask(client, gateway, CHAT) for _ in range(60)))
         assert len(await settled(gateway, 60)) == 60
     assert sum(len(engine.requests) for engine in engines) == 60
+
+
+async def test_a_client_that_reads_slowly_does_not_make_the_endpoint_look_slow(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    long = chat_stream(*["x" * 100_000] * 200, usage={**USAGE, "completion_tokens": 200})
+    quick = chat_stream(*"Hello", usage={**USAGE, "completion_tokens": 5})
+    begun = asyncio.Event()
+
+    async def token_by_token(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + quick[0])
+        await begun.wait()
+        await peer.send(b"".join(quick[1:]))
+
+    async with scripted_engine(stream(*long), token_by_token) as engine:
+        gateway = await start(start_gateway, engine.url)
+        async with client.stream("POST", f"{gateway.url}/v1/chat/completions", json=STREAM) as answer:
+            await asyncio.sleep(0.7)  # that is how slow it is
+            async for _ in answer.aiter_bytes():
+                pass
+        await settled(gateway, 1)
+        assert gateway.metric("prefixgate_perf_samples_total", kind="decode") == 0
+        async with client.stream("POST", f"{gateway.url}/v1/chat/completions", json=STREAM) as answer:
+            async for _ in answer.aiter_bytes():
+                begun.set()
+        await settled(gateway, 2)
+        assert gateway.metric("prefixgate_perf_samples_total", kind="decode") == 1
