@@ -4,7 +4,8 @@ ledgers ──> ledger_loads ──> the model that is asked for ──> Past: w
     └─────> measured_work ──> PerfFit, on the preset ──────> how fast its endpoints were
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,11 @@ from gateway.sim.loads.ledger import LedgerLoad, ledger_loads
 
 LEAST_SAMPLES = 20
 """With fewer requests of which seconds are known, a preset says more than they."""
+
+_LATEST = 1000
+_MOST_ROUNDS = 12
+_STAYS = 1.03
+"""The fit is taken when its rate moves by less than this, or after so many rounds over the latest prompts."""
 
 
 class NothingToReplay(Exception):
@@ -65,6 +71,23 @@ def past_load(period: LedgerPeriod, model: str | None) -> LedgerLoad:
     return usable[0]
 
 
+def _fitted(model: PerfModel, samples: Iterable[tuple[PrefillSample, float]]) -> PerfModel:
+    """A fit that begins with the one before, until it stays: these seconds are what gateways had fitted, without noise,
+    and a preset that is far from them must not have a say. O(samples).
+
+    What the samples cannot tell apart stays as it is, since a model that explains them is not moved.
+    """
+    for _ in range(_MOST_ROUNDS):
+        fit = PerfFit(model)
+        for sample, at_s in samples:
+            fit.prefill(sample, at_s)
+        ratio = fit.model.prefill_tokens_per_s / model.prefill_tokens_per_s
+        model = fit.model
+        if 1 / _STAYS < ratio < _STAYS:
+            break
+    return model
+
+
 def left_out_text(load: LedgerLoad) -> str:
     """What is not in the load, why, and how much of the work it was; "" where all of it is in."""
     left, share = load.left_out, load.left_out.token_share
@@ -81,13 +104,16 @@ def speed_of(period: LedgerPeriod, model: str, prior: PerfModel) -> Speed:
     longer by a crowd once more. O(requests). Raises `LedgerUnavailable`.
     """
     fit, prompts, answers = PerfFit(prior), 0, 0
+    latest: deque[tuple[PrefillSample, float]] = deque(maxlen=_LATEST)
     for one in measured_work(period, model):
         if one.prefill_s and one.uncached_tokens > 0:
             sample = PrefillSample(one.prefill_s, one.uncached_tokens, one.uncached_tokens * one.prompt_tokens)
-            prompts += fit.prefill(sample, one.opened_at_us / 1e6)
+            latest.append((sample, one.opened_at_us / 1e6))
+            prompts += fit.prefill(*latest[-1])
         if one.decode_s and one.output_tokens > 1:
             answers += fit.decode(one.decode_s / (one.output_tokens - 1))
-    model_of = fit.model if prompts >= LEAST_SAMPLES else replace(prior, itl_s=fit.model.itl_s)
+    fitted = _fitted(fit.model, latest) if prompts >= LEAST_SAMPLES else prior
+    model_of = replace(fitted, itl_s=fit.model.itl_s)
     if answers < LEAST_SAMPLES:
         return Speed(replace(model_of, itl_s=prior.itl_s), prompts, answers)
     return Speed(replace(model_of, itl_s_per_request=0.0, itl_s_per_context_token=0.0), prompts, answers)

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -226,13 +227,22 @@ def ended(row: OpenedRequest, prefill_s: float | None, decode_s: float | None) -
     )
 
 
-def write(path: Path, rows: list[OpenedRequest], *, fast: bool | None = None, prices: Path | None = None) -> None:
-    """A ledger of complete answers. 5,000 tok/s and 40 ms between tokens where `fast`; else of unknown speed."""
+def write(
+    path: Path,
+    rows: list[OpenedRequest],
+    *,
+    fast: bool | None = None,
+    prices: Path | None = None,
+    tokens_per_s: float = 5000,
+    cached_tokens: int = 256,
+) -> None:
+    """A ledger of complete answers. `tokens_per_s` and 40 ms between tokens where `fast`; else of unknown speed."""
 
     def settled(row: OpenedRequest) -> Settlement:
         number = int(row.request_id.split()[1])
-        uncached = (number // 40 + 4) * 256 + 10 - 256
-        return ended(row, 0.02 + uncached / 5000 if fast else None, 0.4 if fast else None)
+        uncached = (number // 40 + 4) * 256 + 10 - cached_tokens
+        found = ended(row, 0.025 + uncached / tokens_per_s if fast else None, 0.4 if fast else None)
+        return replace(found, usage=Usage(uncached + cached_tokens, cached_tokens, 11))
 
     async def written() -> None:
         book = PriceBook.empty() if prices is None else PriceBook.load(prices)
@@ -277,6 +287,17 @@ def test_engines_are_as_fast_as_the_ledger_has_measured(tmp_path: Path) -> None:
     asked = simulated(*arguments, "--prefill-tokens-per-s", "7000")
     assert asked["notes"] == ["engines are as fast as they were asked to be"]
     assert "7,000 tok/s" in asked["engines"][0]
+
+
+@pytest.mark.parametrize("tokens_per_s", [400, 4000, 100_000])
+def test_a_preset_that_is_far_from_the_ledgers_endpoints_has_no_say(tmp_path: Path, tokens_per_s: float) -> None:
+    path = tmp_path / "ledger.db"
+    write(path, list(map(opened, range(120))), fast=True, tokens_per_s=tokens_per_s, cached_tokens=1000)
+    (note,) = simulated("--from-ledger", "2026-11-15", "--ledger", path, "--policy", "rr")["notes"]
+    base_ms, rate = map(float, re.findall(r"[\d.]+", note.replace(",", ""))[:2])
+    assert 0.001 * base_ms + 300 / rate == pytest.approx(0.025 + 300 / tokens_per_s, rel=0.05)
+    if tokens_per_s <= 4000:
+        assert rate == pytest.approx(tokens_per_s, rel=0.2)
 
 
 def test_a_ledger_of_older_gateways_says_nothing_of_speed(tmp_path: Path) -> None:
