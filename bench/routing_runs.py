@@ -7,6 +7,7 @@ A run depends on the simulator, and ours on the scheduling too, and on the modul
 a change there makes its results unknown again, and no others.
 """
 
+import gc
 import hashlib
 import json
 import logging
@@ -171,7 +172,8 @@ def _computed(
     if processes < 2 or len(tasks) < 2:
         yield from map(_compute, tasks)
         return
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), max_tasks_per_child=50)
+    # No bound on the tasks of a child: in Python 3.11 the pool waits for ever once its children have reached it.
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
     try:
         for done in as_completed([pool.submit(_compute, task) for task in tasks]):
             yield done.result()
@@ -181,6 +183,7 @@ def _computed(
 
 def _compute(task: tuple[TableMaker, Job, Path]) -> tuple[Job, Path, dict[Figure, float], float]:
     maker, job, path = task
+    gc.collect()  # a run leaves rings behind
     logging.disable(logging.WARNING)  # what a gateway would tell its operator
     began_s, figures = time.process_time(), None
     try:

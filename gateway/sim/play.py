@@ -93,7 +93,7 @@ def _theirs(policy: str, plan: FleetPlan, seed: int, replicas: Replicas) -> list
     spec = plan.specs[0]
     make, capacity = by_name[policy], spec.capacity_blocks * spec.block_size
     return [
-        make(PolicyArgs(len(plan.specs), seed + replica, capacity, spec.block_size))
+        make(PolicyArgs(len(plan.specs), seed + replica, capacity, spec.block_size, spec.perf))
         for replica in range(replicas.count)
     ]
 
@@ -103,7 +103,7 @@ def _ours(plan: FleetPlan, seed: int, replicas: Replicas) -> tuple[list[Policy],
     for index in indexes:
         index.share(indexes)
     settings = Config().scheduling
-    prior = PerfModel(settings.base_s, settings.prefill_tokens_per_s, itl_s=settings.itl_s)
+    prior = PerfModel(settings.base_s, settings.prefill_tokens_per_s, settings.quad_s_per_token2, settings.itl_s)
     ours = [
         OurPolicy(OurOptions(plan.specs, chooser_of("prefix", settings.near_tie_s), [prior]), index, seed + replica)
         for replica, index in enumerate(indexes)
