@@ -145,7 +145,7 @@ class Index(Section):
         600.0, description="How long a prompt that was sent counts as cached before the engine has said so, seconds."
     )
     max_bytes: int = Field(4 * GiB, ge=1 << 20, description="Most memory of the index in Redis, all shards, bytes.")
-    block_size: PositiveInt | None = Field(
+    block_size: Annotated[int, Field(gt=0, lt=1 << 31)] | None = Field(
         None, description="Tokens a block; default: what the engines of a model report (their greatest common divisor)."
     )
     capacity_blocks: PositiveInt | None = Field(
@@ -176,7 +176,7 @@ class Ledger(Section):
     sync: Literal["normal", "disk"] = Field(
         "normal", description="`normal` survives the death of the gateway, `disk` also a power loss."
     )
-    chain_tokens: Annotated[int, Field(ge=16)] | None = Field(
+    chain_tokens: Annotated[int, Field(ge=16, lt=1 << 31)] | None = Field(
         None, description="Keep a hash for each so many tokens of a prompt, such as 256, for replays; default: none."
     )
 

@@ -6,6 +6,7 @@ the lines of other metrics first, by prefix, leaves the real parser a dozen line
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -70,15 +71,19 @@ def labels(samples: Samples, name: str) -> list[Mapping[str, str]]:
     return [series_labels for series_labels, _ in samples.get(name, ())]
 
 
+MOST_COUNTED: Final = (1 << 31) - 1
+"""Tokens, blocks or slots beyond this are what no engine has, and the wire of the index could not carry them."""
+
+
 def whole_number(text: object) -> int | None:
-    """A positive whole number written as text or number; None for anything else, such as "None"."""
+    """A whole number from 1 to `MOST_COUNTED` written as text or number; None for anything else, such as "None"."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         return None
     try:
         number = float(text)
     except (ValueError, OverflowError):
         return None
-    return int(number) if number > 0 and number.is_integer() else None
+    return int(number) if 0 < number <= MOST_COUNTED and number.is_integer() else None
 
 
 def _values(samples: Samples, names: tuple[str, ...]) -> list[float]:

@@ -50,6 +50,11 @@ def test_lists_and_maps_come_from_the_environment_as_json() -> None:
         ("listen: {port: 70000}", r"listen\.port"),
         ("scheduling: {policy: luck}", r"scheduling\.policy"),
         ("ledger: {chain_tokens: 8}", r"^ledger\.chain_tokens: Input should be greater than or equal to 16$"),
+        (
+            "ledger: {chain_tokens: 1000000000000000000000000000000}",
+            r"^ledger\.chain_tokens: Input should be less than",
+        ),
+        ("index: {block_size: 1000000000000000000}", r"^index\.block_size: Input should be less than"),
         ("backends: [{url: 'http://a'}, {url: 'http://a'}]", "two backends"),
         (
             "backends: [{url: 'http://a', kv_events: {url: 'tcp://e:1'}}, "

@@ -10,6 +10,7 @@ import pytest
 
 from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
 from tests.gateway.scripted_engine import (
+    METRICS,
     USAGE,
     ScriptedEngine,
     answer_chat,
@@ -378,3 +379,22 @@ async def test_a_client_that_reads_slowly_does_not_make_the_endpoint_look_slow(
                 begun.set()
         await settled(gateway, 2)
         assert gateway.metric("prefixgate_perf_samples_total", kind="decode") == 1
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        b'block_size="1000000000000000000",num_gpu_blocks="100"',
+        b'block_size="16",kv_cache_size_tokens="1e308"} 1.0\nvllm:cache_config_info{kv_cache_size_tokens="1.5e308"',
+    ],
+)
+async def test_an_engine_whose_cache_is_larger_than_any_is_used_as_one_that_does_not_say(
+    says: bytes, start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async with scripted_engine(answer_chat("Hi")) as engine:
+        engine.metrics = METRICS.replace(b'block_size="16",engine="0",num_gpu_blocks="1000"', says)
+        gateway = await start(start_gateway, engine.url)
+        for _ in range(2):
+            assert (await ask(client, gateway, CHAT)).status_code == 200
+        health = (await client.get(f"{gateway.url}/health")).json()
+        assert health["endpoints"]["e0"]["capacity_blocks"] in (None, 100)
