@@ -72,9 +72,10 @@ def ask(method: str, path: str, query: Mapping[str, str], of: Asked) -> dict[str
     if answer.status_code == 401:
         raise refused(f"{gateway} has another admin token")
     try:
-        content = cast("dict[str, Any]", answer.json())
+        said = answer.json()
     except ValueError:
-        content = {}
+        said = None
+    content = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
     if answer.status_code != 200 or not content:
         why = content.get("detail") or "there is no admin API: it needs admin_token_file, and a gateway of this version"
         raise refused(f"{gateway} answers {answer.status_code}: {why}", 1)

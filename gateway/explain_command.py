@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.admin_client import AsJson, Gateway, TokenFile, ask, asked, print_json
-from gateway.terminal import ConfigFile, wide_console
+from gateway.terminal import ConfigFile, refused, wide_console
 
 _CHOSEN = "->"
 _UNKNOWN = "-"
@@ -32,17 +32,23 @@ def explain(
 
     Exit 1 where the gateway has no such request among its last ones, or is away; 2 where it cannot be asked.
     """
-    found = ask("GET", f"/admin/requests/{quote(request_id, safe='')}", {}, asked(gateway, token_file, config))
+    of = asked(gateway, token_file, config)
+    found = ask("GET", f"/admin/requests/{quote(request_id, safe='')}", {}, of)
     if as_json:
         print_json(found)
         return
-    tables = [table for table in (costs(found), knowledge(found), filtered(found), outcome(found)) if table.row_count]
-    console = wide_console(*tables)
-    for line in headline(found):
+    try:
+        lines, is_settled = list(headline(found)), found["outcome"] is not None
+        tables = [costs(found), knowledge(found), filtered(found), outcome(found)]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise refused(f"what {of.url} answers is of no gateway, or of another version: --json shows it", 1) from None
+    shown = [table for table in tables if table.row_count]
+    console = wide_console(*shown)
+    for line in lines:
         _say(console, line)
-    for table in tables:
+    for table in shown:
         console.print(table)
-    if found["outcome"] is None:
+    if not is_settled:
         _say(console, "it is not settled yet")
 
 

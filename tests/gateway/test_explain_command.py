@@ -194,3 +194,14 @@ async def test_a_tenant_who_asks_is_told_when_the_first_token_was_thought_to_com
     assert re.fullmatch(r"wait=\d\.\d\d prefill=0\.[0-3]\d", warm["x-prefixgate-decision"])
     assert "x-prefixgate-decision" not in unasked
     assert b"x-prefixgate" not in reached.lower()
+
+
+@pytest.mark.parametrize("says", [{"status": "ok"}, ["a list"], "text", {"request_id": "x", "terms": None}, None, 7])
+async def test_what_is_no_gateway_of_this_version_is_told_in_a_line(says: object, token_file: Path) -> None:
+    async with scripted_engine(answer_chat("Hi")) as other:
+        other.pages["/admin/requests/x"] = says
+        arguments = ("explain", "x", "--gateway", other.url, "--token-file", str(token_file))
+        result = await asyncio.to_thread(CliRunner().invoke, cli, [*arguments])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "of another version" in result.output or "a gateway of this version" in result.output
