@@ -28,6 +28,9 @@ TICKS_PER_S = 10_000
 TICK_EPOCH_S = 1_767_225_600
 """Ticks count from the start of 2026, UTC."""
 
+MOST_LOAD_TOKENS = (1 << 53) - 1
+"""What is told of more: the format ends at 2^64, exact floats here, and a queue of either is one for ever."""
+
 NONSENSE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, struct.error, msgspec.MsgspecError)
 """What reading something fails with that is not what it should be, here and in redis-py."""
 
@@ -129,7 +132,11 @@ def pack_loads(loads: Mapping[str, Load]) -> bytes:
     """Loads of one replica; holders with nothing outstanding are left out."""
     return msgspec.msgpack.encode(
         {
-            holder: (load.requests, load.uncached_tokens, load.decode_tokens)
+            holder: (
+                load.requests,
+                min(load.uncached_tokens, MOST_LOAD_TOKENS),
+                min(load.decode_tokens, MOST_LOAD_TOKENS),
+            )
             for holder, load in loads.items()
             if load != Load()
         }

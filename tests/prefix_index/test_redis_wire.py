@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefix_index.redis_wire import Registry, pack_loads, pool_keys, read_match
+from prefix_index.redis_wire import MOST_LOAD_TOKENS, Registry, pack_loads, pool_keys, read_match
 from prefix_index.types import Claim, Load
 
 REFUSALS = (ValueError, TypeError, LookupError, struct.error, msgspec.MsgspecError)
@@ -79,6 +79,11 @@ def test_a_new_table_replaces_the_known_one_for_this_reply() -> None:
 
 def test_loads_of_nothing_are_not_sent() -> None:
     assert msgspec.msgpack.decode(pack_loads({"a": Load(), "b": Load(0, 0, 1)})) == {"b": [0, 0, 1]}
+
+
+def test_a_load_beyond_all_measure_is_told_as_the_largest_there_is() -> None:
+    read = read_match(reply(news=[b"r", b"99", pack_loads({"a": Load(1, 1 << 80, 1 << 64)})]), KNOWN)
+    assert read.news == [("r", 99, {"a": Load(1, MOST_LOAD_TOKENS, MOST_LOAD_TOKENS)})]
 
 
 def test_pools_have_their_own_slot() -> None:
