@@ -29,7 +29,7 @@ from gateway.receipts import Receipt, Receipts
 from gateway.relay import PlainTee
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Plan, Route
-from prefix_index import HASH_BYTES, SharedIndex
+from prefix_index import HASH_BYTES, Match, SharedIndex
 
 MOST_KEPT: Final = 64
 MOST_BODY_BYTES: Final = 1 << 20
@@ -161,9 +161,10 @@ class Prewarmer:
             room_tokens = self._room_tokens(endpoint_id)
             for kept in self.book.best(self._prefixes, lambda one: self._is_for(one, endpoint_id)):
                 room_tokens -= kept.plan.chain.prompt_tokens
+                match = await self._parts.index.match(kept.plan.chain)
                 if room_tokens < 0 or self._generations[endpoint_id] != generation:
                     break
-                outcome = await self._send(kept, endpoint_id)
+                outcome = await self._send(kept, endpoint_id, match)
                 self._parts.telemetry.prewarm.requests(endpoint_id, outcome).inc()
                 if outcome == "failed":
                     break
@@ -174,11 +175,10 @@ class Prewarmer:
             LOGGER.error("an endpoint was not warmed", extra={"fields": {"error": type(error).__name__}})
         LOGGER.info("endpoint warmed", extra={"fields": {"endpoint": endpoint_id, "prefixes": sent}})
 
-    async def _send(self, kept: Kept, endpoint_id: EndpointId) -> str:
+    async def _send(self, kept: Kept, endpoint_id: EndpointId, match: Match[str]) -> str:
         """Have one prompt computed: `held` where somebody was faster, else `computed` or `failed`, or `refused` where
         the engine has something against this prompt."""
         parts, chain = self._parts, kept.plan.chain
-        match = await parts.index.match(chain)
         sent = parts.fleet.sent(endpoint_id, kept.plan, match, parts.clocks.monotonic())
         held = max(sent.confirmed_blocks, sent.speculative_blocks)
         if _has(chain.hashes[: held * HASH_BYTES], kept.name):

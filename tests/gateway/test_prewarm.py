@@ -2,21 +2,25 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends import EndpointId
 from backends.reference.embedded import run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
 from gateway.prewarm import MOST_BODY_BYTES, Kept, PrewarmBook
 from gateway.types import Plan, TokenSource
-from prefix_index import HASH_BYTES, Chain
+from prefix_index import HASH_BYTES, Chain, Match
 from tests.gateway.conftest import STORY, RunningGateway, StartGateway, settled
 from tests.gateway.scripted_engine import METRICS, ScriptedEngine, answer_chat, answer_json, scripted_engine
+from tests.gateway.test_storm import parts_of
 from tests.hostile import Peer
 
 ENGINE = EngineConfig(model="tiny", served_model_name="tiny", kv_blocks=600, threads=1)
@@ -165,6 +169,30 @@ async def test_an_answer_that_never_ends_does_not_count_as_work_for_ever(start_g
         await until_prewarmed(gateway, "failed")
         async with asyncio.timeout(5):
             await ended.wait()
+
+
+async def test_an_engine_that_restarts_again_meanwhile_is_warmed_for_the_last_time_it_started(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with restarting_engine() as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url, scheduling__prewarm_prefixes=4)
+        await ask_scripted(gateway)
+        parts = parts_of(gateway)
+        match, restarts = parts.index.match, iter([1795970001])
+
+        async def restarted_meanwhile(chain: Chain) -> Match[str]:
+            found = await match(chain)
+            for generation in restarts:
+                for listener in parts.fleet._registry._listeners:
+                    listener(EndpointId("e0"), generation)
+            return found
+
+        monkeypatch.setattr(parts.index, "match", restarted_meanwhile)
+        restart(engine)
+        await until_prewarmed(gateway, "computed")
+        assert parts.fleet.holder_of("e0") == "e0@1795970001"
+    assert len(engine.bodies) == 3
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 @asynccontextmanager
