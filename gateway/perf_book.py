@@ -22,6 +22,11 @@ tokens of a prompt that failed: they make one sample too slow, which is what the
 *Who is never asked.* An endpoint that looks slow gets no requests, so it could look slow for ever. Where it has had
 none for two minutes, its fit is doubted: it is taken to be as fast as the others are against their priors, and its next
 request says whether that is true.
+
+*Who is like the others.* Two machines of one kind do not differ by what their fits differ by; but the one that looks a
+hundredth faster would get the queue. So decisions take an endpoint for the middle one of its kind (those with its
+prior) while what it takes for the usual prompt is within `ALIKE` of that, and before it has been heard of. The gauges
+show its own fit.
 """
 
 import math
@@ -47,6 +52,10 @@ _LEAST_OUTPUT_TOKENS: Final = 4
 _MOST_UNSEEN: Final = 64
 DOUBTED_AFTER_S: Final = 120.0
 _LOOK_EVERY_S: Final = 10.0
+ALIKE: Final = 0.15
+"""Seconds for the usual prompt that differ by less are no difference: fits of equal engines under unequal loads differ
+by a tenth (decodes beside a prefill), GPUs of two generations by half."""
+_USUAL_REQUESTS: Final = 256
 
 
 @dataclass(slots=True)
@@ -146,6 +155,8 @@ class _Line:
         self.prior = prior
         self.fit = PerfFit(prior)
         self.told = prior
+        self.taken_for = prior
+        """What decisions go by."""
         self.waiting = 0
         self.waiting_tokens = 0
         self.computed_s = -math.inf
@@ -191,20 +202,28 @@ class PerfBook:
         self._clock = clock
         self._changed = changed
         self._next_look_s = -math.inf
+        self._kinds: dict[PerfModel, PerfModel] = {}
+        self._tells = 0
+        self._requests = 0
+        self._usual_tokens = self._usual_prompt_tokens = 0.0
         self._lines = {endpoint_id: self._begin(endpoint_id) for endpoint_id in self._priors}
 
     def new_generation(self, endpoint_id: str, _generation: int) -> None:
         """The engine is another one now: what was learned of its predecessor is forgotten."""
         self._lines[endpoint_id] = line = self._begin(endpoint_id)
-        self._changed(endpoint_id, line.told)
+        self._look_at_kinds()
+        self._changed(endpoint_id, line.taken_for)
 
     def speed_of(self, endpoint_id: str) -> PerfModel:
         """The speed as decisions see it. Raises `KeyError` for an endpoint without a prior. O(1)."""
-        return self._lines[endpoint_id].told
+        return self._lines[endpoint_id].taken_for
 
     def dispatched(self, decision: Decision, *, streams: bool) -> Prefill:
         """A prompt is being sent to the endpoint chosen; `streams`: its first token will be seen."""
         now_s, tokens = self._clock(), decision.work_tokens
+        self._requests = min(self._requests + 1, _USUAL_REQUESTS)
+        self._usual_tokens += (tokens - self._usual_tokens) / self._requests
+        self._usual_prompt_tokens += (decision.prompt_tokens - self._usual_prompt_tokens) / self._requests
         self._look_at_idle_ones(decision, now_s)
         line = self._lines[decision.endpoint_id]
         others_tokens = max(decision.chosen.queued_tokens - line.waiting_tokens, 0)
@@ -245,13 +264,45 @@ class PerfBook:
         self._show(line)
         return line
 
+    @property
+    def _usual(self) -> tuple[float, int]:
+        """Uncached tokens and tokens of a prompt, on average."""
+        return self._usual_tokens, int(self._usual_prompt_tokens)
+
     def _tell(self, line: _Line) -> None:
-        """Tell of a fit that has moved."""
+        """Tell of a fit that has moved; now and then, of what all say. O(endpoints), once in that many calls."""
         model = line.fit.model
-        if _moved(line.told, model):
-            line.told = model
-            self._changed(line.endpoint_id, model)
-            self._show(line)
+        if not _moved(line.told, model):
+            return
+        line.told = model
+        self._show(line)
+        self._tells += 1
+        if self._tells % len(self._lines) == 0:
+            self._look_at_kinds()
+        self._take_for(line)
+
+    def _look_at_kinds(self) -> None:
+        """What an average endpoint of each kind is like: the one in the middle, by its seconds for the usual prompt."""
+        kinds: dict[PerfModel, list[tuple[float, str]]] = {}
+        for line in self._lines.values():
+            if line.fit.samples >= _LEAST_SAMPLES:
+                kinds.setdefault(line.prior, []).append((line.told.prefill_s(*self._usual), line.endpoint_id))
+        self._kinds = {prior: self._lines[median_low(known)[1]].told for prior, known in kinds.items()}
+        for line in self._lines.values():
+            self._take_for(line)
+
+    def _take_for(self, line: _Line) -> None:
+        """Decide what decisions take an endpoint for, and tell them where that is another speed than before."""
+        own, kind = line.told, self._kinds.get(line.prior)
+        usual = self._usual
+        if kind is not None and (
+            line.fit.samples < _LEAST_SAMPLES
+            or abs(own.prefill_s(*usual) - kind.prefill_s(*usual)) < ALIKE * kind.prefill_s(*usual)
+        ):
+            own = replace(kind, itl_s=own.itl_s)
+        if _moved(line.taken_for, own):
+            line.taken_for = own
+            self._changed(line.endpoint_id, own)
 
     def _show(self, line: _Line) -> None:
         metrics, endpoint_id, speed = self._metrics, line.endpoint_id, line.told
@@ -287,8 +338,8 @@ class PerfBook:
             else:
                 line.fit = PerfFit(hoped)
             line.told = hoped
-            self._changed(line.endpoint_id, hoped)
             self._show(line)
+            self._take_for(line)
 
 
 def _is_idle(line: _Line, now_s: float) -> bool:

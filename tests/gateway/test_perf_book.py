@@ -5,7 +5,7 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -266,7 +266,7 @@ def test_who_looks_slow_and_is_never_asked_is_doubted_and_one_request_says_what_
 
 def test_who_was_never_asked_since_its_prior_is_slow_is_hoped_to_be_like_the_others() -> None:
     book = Book(names=("a", "b"))
-    while book.book.speed_of("b") == PRIOR:
+    while book.book.speed_of("b").prefill_s(1000, 1000) > 1.1 * 0.0135:
         book.serve(1000, 0.0135, to="a")
         assert book.now_s < 110.0 + DOUBTED_AFTER_S
         book.now_s += 1.0
@@ -274,6 +274,31 @@ def test_who_was_never_asked_since_its_prior_is_slow_is_hoped_to_be_like_the_oth
     assert hoped_s == pytest.approx(0.0135, rel=0.1)
     book.serve(1000, 0.0135, to="b")
     assert book.book.speed_of("b").prefill_s(1000, 1000) == pytest.approx(hoped_s, rel=0.1)
+
+
+def test_engines_that_hardly_differ_are_taken_for_one_another_and_others_are_not() -> None:
+    book = Book(names=("a", "b", "c"))
+    for _ in range(60):
+        book.serve(1000, 0.200, to="a")
+        book.serve(1000, 0.210, to="b")
+        book.serve(1000, 0.400, to="c")
+    a, b, c = (book.book.speed_of(name) for name in "abc")
+    assert replace(a, itl_s=0) == replace(b, itl_s=0)
+    assert c.prefill_s(1000, 1000) == pytest.approx(0.4, rel=0.1)
+    shown = [
+        book.telemetry.registry.get_sample_value("prefixgate_perf_prefill_tokens_per_second", {"endpoint": name})
+        for name in "ab"
+    ]
+    assert shown[0] != shown[1]
+
+
+def test_who_restarts_is_taken_for_one_of_the_others_until_it_is_known() -> None:
+    book = Book(names=("a", "b"))
+    for _ in range(30):
+        book.serve(1000, 0.5, to="a")
+        book.serve(1000, 0.5, to="b")
+    book.book.new_generation("b", 7)
+    assert book.told["b"].prefill_s(1000, 1000) == pytest.approx(0.5, rel=0.1)
 
 
 def test_an_endpoint_as_fast_as_it_looks_is_left_alone() -> None:

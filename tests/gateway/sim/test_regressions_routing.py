@@ -145,3 +145,12 @@ def work_shares(played: Played, endpoint: int) -> list[float]:
         uncached = records.prompt_tokens[row] - records.cached_tokens[row]
         work[int(at_s // WINDOW_S)][records.endpoint[row]] += uncached
     return [window[endpoint] * FLEET / sum(window) for window in work[:windows]]
+
+
+def test_n_replica_herd_gateways_that_do_not_see_each_other_yet_do_not_choose_alike() -> None:
+    names = Names()
+    asked = [request(n, n // 64 * 8.0 + n % 64 * 1e-4, names.fresh(120)) for n in range(6 * 64)]
+    bursts = Workload("bursts", BLOCK, asked)
+    played = [play(bursts, PLAN, OURS, seed=seed, replicas=Replicas(4)).figures.imbalance for seed in range(5)]
+    assert mean(played) <= 1.3
+    assert max(played) <= 1.5
