@@ -52,9 +52,9 @@ class PerfModel:
 
     def queue_tokens(self, uncached_tokens: float, prompt_tokens: int) -> float:
         """What a prefill is to those who wait for it, in tokens of a short prompt: attention over a long one takes its
-        share of the time, so that 100,000 tokens may be worth several times as many, and a prompt of which all is
-        cached still takes its base. `wait_s` of it is `prefill_s`."""
-        return self.prefill_s(uncached_tokens, prompt_tokens) * self.prefill_tokens_per_s
+        share of the time, so that 100,000 tokens may be worth several times as many. `wait_s` of it is the prefill
+        without its base, which prompts of one step share."""
+        return uncached_tokens * (1 + self.quad_s_per_token2 * self.prefill_tokens_per_s * prompt_tokens)
 
     def wait_s(self, outstanding_queue_tokens: float) -> float:
         """Seconds until the prefills ahead are done."""
