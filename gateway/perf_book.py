@@ -25,8 +25,7 @@ request says whether that is true.
 
 *Who is like the others.* Two machines of one kind do not differ by what their fits differ by; but the one that looks a
 hundredth faster would get the queue. So decisions take an endpoint for the middle one of its kind (those with its
-prior) while what it takes for the usual prompt is within `ALIKE` of that, and before it has been heard of. The gauges
-show its own fit.
+prior) while what it takes for the usual prompt is within `ALIKE` of that. The gauges show its own fit.
 """
 
 import math
@@ -209,9 +208,14 @@ class PerfBook:
         self._lines = {endpoint_id: self._begin(endpoint_id) for endpoint_id in self._priors}
 
     def new_generation(self, endpoint_id: str, _generation: int) -> None:
-        """The engine is another one now: what was learned of its predecessor is forgotten."""
+        """The engine is another one now: what was learned of its predecessor is forgotten. It is hoped to be like the
+        others of its kind, where they are known. O(endpoints)."""
         self._lines[endpoint_id] = line = self._begin(endpoint_id)
         self._look_at_kinds()
+        kind = self._kinds.get(line.prior)
+        if kind is not None:
+            line.fit, line.told, line.taken_for = PerfFit(kind), kind, kind
+            self._show(line)
         self._changed(endpoint_id, line.taken_for)
 
     def speed_of(self, endpoint_id: str) -> PerfModel:
@@ -293,16 +297,15 @@ class PerfBook:
 
     def _take_for(self, line: _Line) -> None:
         """Decide what decisions take an endpoint for, and tell them where that is another speed than before."""
-        own, kind = line.told, self._kinds.get(line.prior)
-        usual = self._usual
-        if kind is not None and (
-            line.fit.samples < _LEAST_SAMPLES
-            or abs(own.prefill_s(*usual) - kind.prefill_s(*usual)) < ALIKE * kind.prefill_s(*usual)
-        ):
-            own = replace(kind, itl_s=own.itl_s)
-        if _moved(line.taken_for, own):
-            line.taken_for = own
-            self._changed(line.endpoint_id, own)
+        kind, usual = self._kinds.get(line.prior), self._usual
+        taken_for = line.told
+        if kind is not None and line.fit.samples >= _LEAST_SAMPLES:
+            own_s, kind_s = taken_for.prefill_s(*usual), kind.prefill_s(*usual)
+            if abs(own_s - kind_s) < ALIKE * kind_s:
+                taken_for = replace(kind, itl_s=taken_for.itl_s)
+        if _moved(line.taken_for, taken_for):
+            line.taken_for = taken_for
+            self._changed(line.endpoint_id, taken_for)
 
     def _show(self, line: _Line) -> None:
         metrics, endpoint_id, speed = self._metrics, line.endpoint_id, line.told

@@ -292,7 +292,7 @@ def test_engines_that_hardly_differ_are_taken_for_one_another_and_others_are_not
     assert shown[0] != shown[1]
 
 
-def test_who_restarts_is_taken_for_one_of_the_others_until_it_is_known() -> None:
+def test_who_restarts_is_hoped_to_be_like_the_others_until_it_is_known() -> None:
     book = Book(names=("a", "b"))
     for _ in range(30):
         book.serve(1000, 0.5, to="a")
