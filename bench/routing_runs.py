@@ -189,6 +189,7 @@ def _compute(task: tuple[TableMaker, Job, Path]) -> tuple[Job, Path, dict[Figure
     try:
         figures = run(_table(maker, job.full).scenario(job.scenario), job.policy, job.seed)
     finally:
+        logging.disable(logging.NOTSET)
         if figures is None:
             print(f"in table {job.table}, {job.scenario}, {job.policy}, seed {job.seed}:", file=sys.stderr)
     return job, path, figures, time.process_time() - began_s
