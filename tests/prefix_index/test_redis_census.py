@@ -31,7 +31,8 @@ async def test_a_census_counts_each_claim_of_each_holder(client: Redis, pool: st
     await index.forget("b", chain("xxyyq"), 0)
     await index.match(chain("xx"))
     found = await census(client, pool)
-    assert {(seat.holder, seat.claim, seat.blocks, seat.nodes) for seat in found.seats} == {
+    # A seat with nothing left stays until a write happens to look after it: b's may be gone already.
+    assert {(seat.holder, seat.claim, seat.blocks, seat.nodes) for seat in found.seats} | {("b", Claim.DISK, 0, 0)} == {
         ("a", Claim.CONFIRMED, 7, 3),
         ("a", Claim.SPECULATIVE, 2, 1),
         ("b", Claim.DISK, 0, 0),
@@ -47,7 +48,8 @@ async def test_a_census_counts_each_claim_of_each_holder(client: Redis, pool: st
             assert (seat.oldest_use_s, seat.newest_use_s) == (None, None)
     assert (found.nodes, found.blocks) == (4, 47)
     assert 47 * 8 < found.estimated_bytes < 47 * 9 + 4 * 400
-    assert (found.seats_used, found.seats_free) == (4, SLOTS - 4)
+    assert found.seats_used == len(found.seats)
+    assert found.seats_used + found.seats_free + found.seats_ending == SLOTS
 
 
 async def test_a_census_of_many_seats_is_read_in_pages(client: Redis, pool: str) -> None:
