@@ -40,6 +40,7 @@ from gateway.config import (
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
 from gateway.edge.auth import Authenticator, KeysFileInvalid, load_keys, open_to_all
+from gateway.edge.labels import Labeller
 from gateway.engine_tokens import RemoteTokenizer
 from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
@@ -214,6 +215,7 @@ class Gateway:
                 pipeline=pipeline,
                 passthrough=Passthrough(fleet, planner, client, responses, options.deadlines),
                 authenticator=authenticator,
+                labeller=Labeller(salt_secret(config)),
                 pages=StatusPages(StatusParts(fleet, planner, index, ledger, parity, feeds, telemetry)),
                 telemetry=telemetry,
                 clocks=clocks,

@@ -10,12 +10,13 @@ No framework on this path: a route of FastAPI with a streaming answer costs half
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from backends import Metering
 from gateway.edge.auth import Authenticator
 from gateway.edge.error_shapes import error_body
+from gateway.edge.labels import Labeller
 from gateway.edge.reading import LOOP_SAFE_PARSED_BYTES, Arrival, read_request
 from gateway.errors import (
     BadRequest,
@@ -49,6 +50,7 @@ class EdgeParts:
     pipeline: Pipeline
     passthrough: Passthrough
     authenticator: Authenticator
+    labeller: Labeller
     pages: StatusPages
     telemetry: Telemetry
     clocks: Clocks
@@ -120,6 +122,8 @@ class Edge:
             request = await asyncio.to_thread(read_request, arrival, body)
         else:
             request = read_request(arrival, body)
+        labels = parts.labeller.labels(arrival.headers, arrival.tenant, request.user)
+        request = replace(request, user=None, labels=labels)
         with parts.telemetry.in_flight.track_inprogress():
             await _until_client_leaves(receive, parts.pipeline.serve(request, client))
 

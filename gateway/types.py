@@ -80,6 +80,15 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
+class Labels:
+    """What a client says of a request for the books: the run it is part of, a hash of who asked, its own tags."""
+
+    job_id: str | None = None
+    end_user: str | None = None
+    tags: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ForeignForm:
     """A request of another dialect than OpenAI's chat: its decoded body, and the chat that asks the same.
 
@@ -100,7 +109,8 @@ class InferenceRequest:
     `model` is empty where the client named none. `client_wants_usage` says whether the client asked for the usage event
     of a stream itself. `max_output_tokens` is None where the client set no limit. `adapter` is what the body says of
     adapters beside the model's name, as canonical JSON. `blind` names why the prompt's tokens cannot be known, where
-    the request itself tells so. `started_s` is monotonic, `opened_at` wall time in UTC.
+    the request itself tells so. `started_s` is monotonic, `opened_at` wall time in UTC. `user` is whom the client says
+    it asks for, and goes no further than into the hash in `labels`.
     """
 
     id: RequestId
@@ -119,6 +129,8 @@ class InferenceRequest:
     foreign: ForeignForm | None = None
     adapter: str | None = None
     blind: Reason | None = None
+    user: str | None = field(default=None, repr=False)
+    labels: Labels = Labels()
 
     @property
     def translatable(self) -> bool:

@@ -45,8 +45,8 @@ _WHY_REFUSED: Final = (
     "background could not be billed"
 )
 _FALSE: Final = (_NULL, b"false", b"0")
-_RAW_FIELDS: Final = (*ALTERING_FIELDS, *ADAPTER_FIELDS)
-"""Fields of which only their JSON matters."""
+_RAW_FIELDS: Final = (*ALTERING_FIELDS, *ADAPTER_FIELDS, "user", "safety_identifier")
+"""Fields of which only their JSON matters, or that may be of any type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,8 @@ class _Common(msgspec.Struct, kw_only=True):
     stream_options: _StreamOptions | None = None
     max_tokens: int | float | None = None
     max_completion_tokens: int | float | None = None
+    user: msgspec.Raw = msgspec.Raw(_NULL)
+    safety_identifier: msgspec.Raw = msgspec.Raw(_NULL)
     adapter_id: msgspec.Raw = msgspec.Raw(_NULL)
     lora: msgspec.Raw = msgspec.Raw(_NULL)
     lora_path: msgspec.Raw = msgspec.Raw(_NULL)
@@ -122,6 +124,7 @@ _chat = msgspec.json.Decoder(_Chat)
 _completion = msgspec.json.Decoder(_Completion)
 _embedding = msgspec.json.Decoder(_Embedding)
 _named = msgspec.json.Decoder(_Named)
+_text = msgspec.json.Decoder(str)
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -222,7 +225,25 @@ def _request(
         foreign=foreign,
         adapter=_adapter(view),
         blind=blind,
+        user=_user(view) if foreign is None else _foreign_user(foreign.body),
     )
+
+
+def _user(view: _Common) -> str | None:
+    """Whom the client says it asks for; what is no text is the engine's to judge."""
+    for raw in (view.user, view.safety_identifier):
+        said = bytes(raw)
+        if said.startswith(b'"'):
+            return decode(_text, said)
+    return None
+
+
+def _foreign_user(body: Mapping[str, object]) -> str | None:
+    """The same in a request for a response, or Anthropic's for a message."""
+    metadata = body.get("metadata")
+    of_message = metadata.get("user_id") if isinstance(metadata, dict) else None
+    said = (body.get("user"), body.get("safety_identifier"), of_message)
+    return next((one for one in said if isinstance(one, str)), None)
 
 
 def _is_true(value: object) -> bool:
