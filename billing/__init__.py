@@ -4,6 +4,7 @@ UsageMerger      what engines report, in any shape  -> UsageReport              
 PriceBook        the price of a model at a time, from YAML                       (price_book, price_file)
 charge           disjoint tokens x price -> pico-units                           (pricing, money)
 open_ledger      SQLite, one writing thread, group commit                        (ledger, writer, store, batch, schema)
+reading          the ledger of a path or URL, to be read only                     (reading)
 report           tokens and money of a period, per tenant and model              (report)
 groups_of        what of a period can be replayed, and what was measured of it    (replay)
 measured_work    ... and what each of them took                              (replay_speed)
@@ -13,6 +14,7 @@ from billing.errors import BillingError, LedgerUnavailable, PeriodInvalid, Price
 from billing.ledger import Ledger, LedgerOptions, open_ledger
 from billing.price_book import PriceBook
 from billing.pricing import Charge, Price, charge
+from billing.reading import reading
 from billing.replay import Group, LedgerPeriod, PastRequest, Recorded, groups_of, past_requests, recorded
 from billing.replay_speed import MeasuredWork, measured_work
 from billing.report import Line, Report, Tally, report
@@ -20,6 +22,8 @@ from billing.report_text import render_csv, render_json, render_table
 from billing.types import (
     Attempt,
     Buckets,
+    Correction,
+    CorrectionKind,
     KeptChain,
     OpenedRequest,
     Settlement,
@@ -27,6 +31,7 @@ from billing.types import (
     Usage,
     UsageFlag,
     UsageReport,
+    Verdict,
 )
 from billing.usage import UsageMerger
 from billing.when import parse_period, parse_when
@@ -36,6 +41,8 @@ __all__ = [
     "BillingError",
     "Buckets",
     "Charge",
+    "Correction",
+    "CorrectionKind",
     "Group",
     "KeptChain",
     "Ledger",
@@ -60,6 +67,7 @@ __all__ = [
     "UsageFlag",
     "UsageMerger",
     "UsageReport",
+    "Verdict",
     "charge",
     "groups_of",
     "measured_work",
@@ -67,6 +75,7 @@ __all__ = [
     "parse_period",
     "parse_when",
     "past_requests",
+    "reading",
     "recorded",
     "render_csv",
     "render_json",

@@ -13,15 +13,22 @@ from sqlalchemy import Connection, Table, bindparam, select
 
 from billing.errors import RowRefused
 from billing.price_book import PriceBook
-from billing.rows import Fact, Row, attempt_row, chain_row, request_row, settlement_row
-from billing.schema import attempts, chains, insert_sql, requests, settlements
-from billing.types import OpenedRequest, Settlement
+from billing.rows import Fact, Row, attempt_row, chain_row, correction_row, request_row, settlement_row, tags_text
+from billing.schema import attempts, chains, corrections, insert_sql, requests, settlements
+from billing.types import Correction, OpenedRequest, Settlement
 from billing.when import from_us
 
 _LARGEST_GROUP = 64
 
 _READ_BACK = (
-    select(requests.c.opened_at_us, requests.c.model, settlements.c.state)
+    select(
+        requests.c.opened_at_us,
+        requests.c.model,
+        requests.c.tenant_id,
+        requests.c.key_id,
+        requests.c.tags,
+        settlements.c.state,
+    )
     .outerjoin(settlements, settlements.c.request_id == requests.c.request_id)
     .where(requests.c.request_id == bindparam("request_id"))
 )
@@ -42,15 +49,21 @@ class Batch:
         self._chains: list[Row] = []
         self._settlements: list[Row] = []
         self._attempts: list[Row] = []
+        self._corrections: list[Row] = []
 
-    def add(self, record: OpenedRequest | Settlement) -> RowRefused | None:
+    def add(self, record: OpenedRequest | Settlement | Correction) -> RowRefused | None:
         """Take a record; says if the ledger's own rows refuse it. What the database refuses shows in `insert`."""
         if isinstance(record, Settlement):
             return self._settle(record)
+        if isinstance(record, Correction):
+            self._corrections.append(correction_row(record))
+            return None
         self._requests.append(request_row(record, self._owner_id))
         if record.chain is not None:
             self._chains.append(chain_row(record.request_id, record.chain))
-        self.opened[record.request_id] = Fact(record.opened_at, record.model)
+        self.opened[record.request_id] = Fact(
+            record.opened_at, record.model, record.tenant_id, record.key_id, tags_text(record.tags)
+        )
         return None
 
     def insert(self) -> None:
@@ -60,6 +73,7 @@ class Batch:
             (chains, self._chains),
             (settlements, self._settlements),
             (attempts, self._attempts),
+            (corrections, self._corrections),
         ):
             self._insert(table, rows)
 
@@ -76,7 +90,7 @@ class Batch:
             if found.state is not None:
                 self.settled_twice += 1
                 return None
-            fact = Fact(from_us(found.opened_at_us), found.model)
+            fact = Fact(from_us(found.opened_at_us), found.model, found.tenant_id, found.key_id, found.tags)
         self.settled.add(request_id)
         self._settlements.append(settlement_row(settlement, fact, self._book))
         self._attempts += map(attempt_row, settlement.attempts)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from billing.price_book import PriceBook
 from billing.store import SqliteStore, Sync
-from billing.types import OpenedRequest, Settlement
+from billing.types import Correction, OpenedRequest, Settlement
 from billing.writer import Writer
 
 
@@ -64,6 +64,10 @@ class Ledger:
         The future fails with `LedgerUnavailable`, or `RowRefused` for a request that was never opened.
         """
         return self._writer.put(settlement)
+
+    def correct(self, correction: Correction) -> asyncio.Future[None]:
+        """Write down a change of a bill. It fails with `LedgerUnavailable`, or `RowRefused` where the id exists."""
+        return self._writer.put(correction)
 
 
 @asynccontextmanager

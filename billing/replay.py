@@ -30,7 +30,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, false, func, inspect, null, select
 
-from billing.report import IN_FLIGHT, Tally, opened_in, snapshot, sums, tally_of
+from billing.reading import reading
+from billing.report import IN_FLIGHT, Tally, opened_in, sums, tally_of
 from billing.schema import chains, requests, settlements
 from billing.types import KeptChain, SettlementState
 from billing.when import to_us
@@ -124,7 +125,7 @@ def groups_of(period: LedgerPeriod) -> tuple[Group, ...]:
 def _groups_in(path: Path, period: LedgerPeriod) -> list[Group]:
     """Several may differ in flags alone."""
     chosen = opened_in(period.start, period.end, period.tenant)
-    with snapshot(path) as connection:
+    with reading(path) as connection:
         source, block_tokens, _ = _source(connection, period)
         keys = (
             requests.c.model,
@@ -162,7 +163,7 @@ def past_requests(period: LedgerPeriod, model: str, block_tokens: Collection[int
 def _past_requests_in(
     path: Path, period: LedgerPeriod, model: str, block_tokens: Collection[int]
 ) -> Iterator[PastRequest]:
-    with snapshot(path) as connection:
+    with reading(path) as connection:
         source, sizes, hashes = _source(connection, period)
         columns = (requests.c.opened_at_us, requests.c.tenant_id, _prompt_tokens, _s.output_tokens, sizes, hashes)
         chosen = _replayable(period, model, sizes, block_tokens)
@@ -200,7 +201,7 @@ def recorded(period: LedgerPeriod, model: str, groups: Iterable[Group]) -> Recor
 
 def _first_token_times(path: Path, period: LedgerPeriod, model: str, block_tokens: Collection[int]) -> Iterator[float]:
     """In seconds, of those that were streamed."""
-    with snapshot(path) as connection:
+    with reading(path) as connection:
         source, sizes, _ = _source(connection, period)
         chosen = [*_replayable(period, model, sizes, block_tokens), requests.c.stream, _s.ttft_s.is_not(None)]
         yield from chain.from_iterable(_streamed(connection, select(_s.ttft_s).select_from(source).where(*chosen)))

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from sqlalchemy import inspect, select
 
+from billing.reading import reading
 from billing.replay import LedgerPeriod
-from billing.report import opened_in, snapshot
+from billing.report import opened_in
 from billing.schema import requests, settlements
 from billing.types import SettlementState
 from billing.when import to_us
@@ -63,7 +64,7 @@ def _measured_in(path: Path, period: LedgerPeriod, model: str) -> Iterator[Measu
         )
         .order_by(requests.c.opened_at_us, requests.c.request_id)
     )
-    with snapshot(path) as connection:
+    with reading(path) as connection:
         if not {"prefill_s", "decode_s"} <= {
             column["name"] for column in inspect(connection).get_columns(settlements.name)
         }:

@@ -11,8 +11,7 @@ Sums: a 64-bit sum of pico-units would overflow at 9.2 million units, so whole u
 are summed apart and joined in Python.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,20 +20,17 @@ from typing import Any, TypeVar
 from sqlalchemy import (
     Column,
     ColumnElement,
-    Connection,
     FromClause,
     RowMapping,
     Select,
     case,
-    create_engine,
     func,
     select,
 )
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
-from billing.errors import LedgerUnavailable, PeriodInvalid
+from billing.errors import PeriodInvalid
 from billing.money import joined_pico
+from billing.reading import reading
 from billing.schema import requests, settlements
 from billing.types import SettlementState, UsageFlag
 from billing.when import to_us
@@ -134,26 +130,11 @@ def report(path: Path | str, from_: datetime, to: datetime, tenant: str | None =
     keys = (requests.c.tenant_id, requests.c.model, _s.currency, _s.state, _s.flags)
     source = requests.outerjoin(settlements, _s.request_id == requests.c.request_id)
     chosen = opened_in(from_, to, tenant)
-    with snapshot(path) as connection:
+    with reading(path) as connection:
         rows = connection.execute(sums(keys, source, chosen)).mappings().all()
     lines = _lines(rows)
     totals = _folded((line.currency, line.tally) for line in lines)
     return Report(from_, to, lines, totals)
-
-
-@contextmanager
-def snapshot(path: Path | str) -> Iterator[Connection]:
-    """The ledger file, to be read; a statement sees it as it was when the statement began. Raises
-    `LedgerUnavailable`, also for what fails inside."""
-    path = Path(path).absolute()
-    if not path.exists():
-        raise LedgerUnavailable(f"there is no ledger at {path}")
-    engine = create_engine(f"sqlite+pysqlite:///{path.as_uri()}?mode=ro&uri=true", poolclass=NullPool)
-    try:
-        with engine.connect() as connection:
-            yield connection
-    except SQLAlchemyError as error:
-        raise LedgerUnavailable(f"{path} cannot be read: {getattr(error, 'orig', None) or error}") from error
 
 
 def opened_in(from_: datetime, to: datetime, tenant: str | None) -> list[ColumnElement[bool]]:

@@ -1,12 +1,14 @@
 """Records as rows of the tables, the bill of a settlement computed on the way. Pure."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from billing.money import split_pico
 from billing.price_book import PriceBook
 from billing.pricing import Price, bill
-from billing.types import Attempt, KeptChain, OpenedRequest, Settlement, Usage, UsageFlag
+from billing.types import Attempt, Correction, KeptChain, OpenedRequest, Settlement, SettlementState, Usage, UsageFlag
 from billing.usage import checked
 from billing.when import to_us
 
@@ -19,10 +21,14 @@ _DISPUTE_RATIO = 2
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What the bill of a request depends on, apart from its usage."""
+    """What the bill of a request depends on, apart from its usage; and whose it is."""
 
     opened_at: datetime
     model: str
+    tenant_id: str
+    key_id: str
+    tags: str | None
+    """As in the column."""
 
 
 def request_row(opened: OpenedRequest, owner_id: str) -> Row:
@@ -38,7 +44,15 @@ def request_row(opened: OpenedRequest, owner_id: str) -> Row:
         opened.route,
         opened.stream,
         opened.prompt_tokens_expected,
+        opened.job_id,
+        opened.end_user,
+        tags_text(opened.tags),
     )
+
+
+def tags_text(tags: Mapping[str, str] | None) -> str | None:
+    """Tags in the one form in which equal ones are equal texts; None where there are none."""
+    return json.dumps(tags, sort_keys=True, separators=(",", ":"), ensure_ascii=False) if tags else None
 
 
 def chain_row(request_id: str, chain: KeptChain) -> Row:
@@ -77,6 +91,27 @@ def settlement_row(settlement: Settlement, fact: Fact, book: PriceBook) -> Row:
         *_rates(price),
         *_amount(charge.full_pico),
         *_amount(charge.charged_pico),
+        _discounted(usage, price, settlement),
+        *_amount(charge.charged_pico),
+        None if settlement.verdict is None else settlement.verdict.value,
+        settlement.miss_reason,
+    )
+
+
+def correction_row(correction: Correction) -> Row:
+    """Row of `schema.corrections`."""
+    return (
+        correction.correction_id,
+        to_us(correction.made_at),
+        correction.request_id,
+        correction.tenant_id,
+        correction.key_id,
+        correction.model,
+        correction.kind.value,
+        correction.reason,
+        correction.currency,
+        *split_pico(correction.full_pico),
+        *split_pico(correction.charged_pico),
     )
 
 
@@ -97,6 +132,15 @@ def _rates(price: Price | None) -> Row:
     if price is None:
         return (None,) * 5
     return (price.id, price.input_pico, price.cached_input_pico, price.cache_write_pico, price.output_pico)
+
+
+def _discounted(usage: Usage, price: Price | None, settlement: Settlement) -> int | None:
+    """Tokens billed at the cached rate; None where that is not known."""
+    if settlement.state is SettlementState.INTERRUPTED or price is None:
+        return None
+    if not settlement.state.billable:
+        return 0
+    return usage.cached_tokens if price.cached_input_pico is not None else 0
 
 
 def _amount(pico: int | None) -> Row:

@@ -1,11 +1,13 @@
-"""The tables of the ledger: three that only ever grow, one that says which process owns them, and one to forget.
+"""The tables of the ledger: four that only ever grow, sums of them, which process owns them, and one to forget.
 
     requests  1 --- 0..1  settlements      a request without a settlement is in flight, or its owner died
         1 ------- 0..n    attempts         upstream calls, also those that nobody pays for
+                     0..n corrections      signed changes of a bill, of one request or none
+    usage_quarters                         sums of the first two by quarter of an hour, kept with them
     owners                                 one row per gateway process; ended_at_us is set by an orderly end
     requests  1 --- 0..1  chains           what prompts shared, where that is kept: no bill rests on it
 
-Rows of the first three are never changed and never deleted: triggers refuse it. Those of `chains` may be deleted; they
+Rows of the first four are never changed and never deleted: triggers refuse it. Those of `chains` may be deleted; they
 have a table of their own so that a report need not step over them. An amount is whole units and a pico
 remainder (`money`). A settlement holds the rates by which it was priced, so that it can be computed again from itself.
 Times are microseconds since 1970 in UTC, as integers: they sort, and no driver gives them a zone of its own.
@@ -31,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-VERSION = 1
+VERSION = 2
 """Of the tables; kept in the file, so that an older gateway does not write into a newer ledger.
 
 A table that an older gateway can leave alone is no new version: it is made where it is missing.
@@ -52,6 +54,9 @@ requests = Table(
     Column("route", Text, nullable=False),
     Column("stream", Boolean, nullable=False),
     Column("prompt_tokens_expected", BigInteger),
+    Column("job_id", Text),
+    Column("end_user", Text),
+    Column("tags", Text),
     Index("requests_by_time", "opened_at_us"),
     sqlite_with_rowid=False,
 )
@@ -87,6 +92,11 @@ settlements = Table(
     Column("full_pico", BigInteger),
     Column("charged_units", BigInteger),
     Column("charged_pico", BigInteger),
+    Column("discounted_tokens", BigInteger),
+    Column("list_units", BigInteger),
+    Column("list_pico", BigInteger),
+    Column("verdict", String(16)),
+    Column("miss_reason", String(24)),
     sqlite_with_rowid=False,
 )
 
@@ -100,6 +110,66 @@ attempts = Table(
     Column("ended_at_us", BigInteger, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("status", Integer),
+    sqlite_with_rowid=False,
+)
+
+corrections = Table(
+    "corrections",
+    metadata,
+    Column("correction_id", String(64), primary_key=True),
+    Column("made_at_us", BigInteger, nullable=False),
+    Column("request_id", String(64)),
+    Column("tenant_id", Text, nullable=False),
+    Column("key_id", Text),
+    Column("model", Text),
+    Column("kind", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("full_units", BigInteger, nullable=False),
+    Column("full_pico", BigInteger, nullable=False),
+    Column("charged_units", BigInteger, nullable=False),
+    Column("charged_pico", BigInteger, nullable=False),
+    Index("corrections_by_time", "made_at_us"),
+    sqlite_with_rowid=False,
+)
+
+OPENED = "opened"
+"""State under which `usage_quarters` counts openings; those in flight are the openings without a settlement."""
+
+usage_quarters = Table(
+    "usage_quarters",
+    metadata,
+    Column("quarter_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("owner_id", String(64), primary_key=True),
+    Column("group_id", String(32), primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("price_id", Text, nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("flags", Text, nullable=False),
+    Column("verdict", String(16), nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("discounted_tokens", BigInteger, nullable=False),
+    Column("cache_write_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("reasoning_tokens", BigInteger, nullable=False),
+    Column("expected_cached_tokens", BigInteger, nullable=False),
+    Column("reported_prompt_tokens", BigInteger, nullable=False),
+    Column("reported_cached_tokens", BigInteger, nullable=False),
+    Column("full_units", BigInteger, nullable=False),
+    Column("full_pico", BigInteger, nullable=False),
+    Column("charged_units", BigInteger, nullable=False),
+    Column("charged_pico", BigInteger, nullable=False),
+    Column("list_units", BigInteger, nullable=False),
+    Column("list_pico", BigInteger, nullable=False),
+    Column("unknown_amounts", BigInteger, nullable=False),
+    Column("prefill_s", Float, nullable=False),
+    Column("decode_s", Float, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -120,7 +190,7 @@ chains = Table(
     sqlite_with_rowid=False,
 )
 
-for _table in (requests, settlements, attempts):
+for _table in (requests, settlements, attempts, corrections):
     for _change in ("UPDATE", "DELETE"):
         event.listen(
             _table,

@@ -23,7 +23,8 @@ from billing.ownership import owned
 from billing.price_book import PriceBook
 from billing.rows import Fact
 from billing.schema import VERSION, metadata, owners, requests, settlements
-from billing.types import SettlementState
+from billing.schema_upgrade import upgrade_1_to_2
+from billing.types import Correction, SettlementState
 from billing.when import to_us
 from billing.writer import Outcome, Record
 
@@ -97,7 +98,7 @@ class SqliteStore:
             outcomes = self._transaction(records)
         except _ROW_ERRORS as error:
             if len(records) == 1:
-                return [RowRefused(records[0].request_id, _words(error))]
+                return [RowRefused(_id_of(records[0]), _words(error))]
             half = len(records) // 2
             return self.write(records[:half]) + self.write(records[half:])
         except SQLAlchemyError as error:
@@ -155,8 +156,10 @@ class SqliteStore:
 
     def _create(self, connection: Connection) -> None:
         version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-        if version not in (0, VERSION):
+        if version not in range(VERSION + 1):
             raise LedgerUnavailable(f"{self._path} has tables of version {version}, this program writes {VERSION}")
+        if version == 1:
+            upgrade_1_to_2(connection)
         metadata.create_all(connection)  # those that are missing
         connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
@@ -200,6 +203,10 @@ class SqliteStore:
             self._facts.pop(request_id, None)
         while len(self._facts) > MOST_FACTS:
             del self._facts[next(iter(self._facts))]
+
+
+def _id_of(record: Record) -> str:
+    return record.correction_id if isinstance(record, Correction) else record.request_id
 
 
 def _words(error: Exception) -> str:

@@ -15,6 +15,7 @@
 Money is integers of pico-units (10^-12 of the currency), times are aware datetimes in UTC, durations are seconds.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -60,6 +61,26 @@ class UsageFlag(StrEnum):
     """All but one prompt token reported as cached where the index expected little: a known fault of split prefill."""
     NOT_BILLABLE = "not_billable"
     """The request failed or was refused: the amount is zero."""
+
+
+class Verdict(StrEnum):
+    """What the index says of the cached tokens that an engine reported."""
+
+    VERIFIED = "verified"
+    ENGINE_HIGHER = "engine_higher"
+    ENGINE_LOWER = "engine_lower"
+    UNREPORTED = "unreported"
+
+
+class CorrectionKind(StrEnum):
+    """Why an amount is put right by a row of its own."""
+
+    CORRECTION = "correction"
+    """What was billed was wrong."""
+    CREDIT = "credit"
+    """What was billed was right, and something is given back."""
+    ADJUSTMENT = "adjustment"
+    """Anything else agreed with the tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +135,8 @@ class KeptChain:
 class OpenedRequest:
     """A request that is about to be sent. `request_id` is made by the gateway, never by a client or a provider.
 
-    `chain` is None where it is not to be kept, or the prompt's tokens are not known.
+    `chain` is None where it is not to be kept, or the prompt's tokens are not known. `job_id` groups the calls of one
+    run, `end_user` is a hash of who asked the tenant, `tags` are the tenant's own names and values.
     """
 
     request_id: str
@@ -127,6 +149,9 @@ class OpenedRequest:
     stream: bool
     prompt_tokens_expected: int | None
     chain: KeptChain | None = None
+    job_id: str | None = None
+    end_user: str | None = None
+    tags: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +186,26 @@ class Settlement:
     attempts: tuple[Attempt, ...]
     prefill_s: float | None = None
     decode_s: float | None = None
+    verdict: Verdict | None = None
+    miss_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A change of a bill, signed, in pico-units. It counts in the period in which it is made.
+
+    `correction_id` is made by us; a second of one id is refused. `request_id` is None where it is about no single
+    request.
+    """
+
+    correction_id: str
+    made_at: datetime
+    request_id: str | None
+    tenant_id: str
+    key_id: str | None
+    model: str | None
+    kind: CorrectionKind
+    reason: str
+    currency: str
+    full_pico: int
+    charged_pico: int

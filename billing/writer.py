@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from billing.errors import LedgerUnavailable
-from billing.types import OpenedRequest, Settlement
+from billing.types import Correction, OpenedRequest, Settlement
 
-Record = OpenedRequest | Settlement
+Record = OpenedRequest | Settlement | Correction
 Outcome = LedgerUnavailable | None
 """What became of a record: None = durable."""
 

@@ -45,7 +45,7 @@ class ScriptedStore:
         self.healthy = not self.broken
         if self.broken:
             return [LedgerUnavailable("disk full") for _ in records]
-        ids = [record.request_id for record in records]
+        ids = [str(record.request_id) for record in records]
         self.batches.append(ids)
         return [RowRefused(id_, "bad") if id_.startswith("bad") else None for id_ in ids]
 

@@ -1,0 +1,95 @@
+"""A ledger of version 1 becomes one of version 2 when it is opened, and loses nothing."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from billing import Correction, CorrectionKind, RowRefused, Verdict, open_ledger, report
+from billing.money import split_pico
+from billing.schema import VERSION, metadata
+from tests.billing.conftest import Rows
+from tests.billing.samples import NOON, book, opened, settled
+
+VERSION_1 = Path(__file__).with_name("version_1.sql")
+
+
+@pytest.fixture
+def old_ledger(ledger_path: Path) -> Path:
+    with closing(sqlite3.connect(ledger_path)) as connection:
+        connection.executescript(VERSION_1.read_text("utf-8"))
+    return ledger_path
+
+
+async def test_an_old_ledger_keeps_its_rows_and_gets_the_new_columns(old_ledger: Path, rows: Rows) -> None:
+    before = {row["request_id"]: row for row in rows("settlements")}
+    async with open_ledger(old_ledger, book()) as ledger:
+        assert ledger.interrupted == 1
+    after = {row["request_id"]: row for row in rows("settlements")}
+    for request_id, row in before.items():
+        assert {name: after[request_id][name] for name in row} == row
+    whole, failed, left_open = (after[name] for name in ("whole", "failed", "open"))
+    assert (whole["list_units"], whole["list_pico"], whole["discounted_tokens"]) == (0, 1_237_500_000, 900)
+    assert (failed["list_pico"], failed["discounted_tokens"]) == (0, 0)
+    assert (left_open["state"], left_open["list_pico"], left_open["discounted_tokens"]) == ("interrupted", None, None)
+    assert {row["job_id"] for row in rows("requests")} == {None}
+
+
+async def test_an_upgraded_ledger_has_the_tables_of_a_new_one(old_ledger: Path, tmp_path: Path, rows: Rows) -> None:
+    new = tmp_path / "new.db"
+    for path in (old_ledger, new):
+        async with open_ledger(path, book()):
+            pass
+    shapes = []
+    for path in (old_ledger, new):
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+            tables = {
+                table: sorted(connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall())
+                for table in metadata.tables
+            }
+            others = "SELECT type, name FROM sqlite_master WHERE type IN ('index', 'trigger') ORDER BY 1, 2"
+            shapes.append((tables, connection.execute(others).fetchall()))
+    assert shapes[0] == shapes[1]
+
+
+async def test_old_and_new_rows_are_reported_together_and_stay_immutable(old_ledger: Path) -> None:
+    async with open_ledger(old_ledger, book()) as ledger:
+        await ledger.open(opened("new"))
+        await ledger.settle(settled("new"))
+    found = report(old_ledger, NOON - timedelta(days=365), NOON + timedelta(days=365))
+    assert sum(line.tally.requests for line in found.lines) == 4
+    with closing(sqlite3.connect(old_ledger)) as connection:
+        for statement in ("UPDATE settlements SET list_pico = 1", "DELETE FROM requests"):
+            with pytest.raises(sqlite3.IntegrityError, match="immutable"):
+                connection.execute(statement)
+
+
+async def test_new_facts_of_a_request_are_kept(ledger_path: Path, rows: Rows) -> None:
+    async with open_ledger(ledger_path, book()) as ledger:
+        await ledger.open(replace(opened(), job_id="run 7", end_user="ab12", tags={"team": "東京", "app": "chat"}))
+        await ledger.settle(replace(settled(), verdict=Verdict.ENGINE_HIGHER, miss_reason="evicted"))
+    (request,) = rows("requests")
+    assert (request["job_id"], request["end_user"]) == ("run 7", "ab12")
+    assert request["tags"] == '{"app":"chat","team":"東京"}'
+    (row,) = rows("settlements")
+    assert (row["verdict"], row["miss_reason"], row["discounted_tokens"]) == ("engine_higher", "evicted", 900)
+    assert (row["list_units"], row["list_pico"]) == (row["charged_units"], row["charged_pico"])
+
+
+async def test_a_correction_is_signed_written_once_and_immutable(ledger_path: Path, rows: Rows) -> None:
+    credit = Correction(
+        "c1", NOON, "r1", "acme", None, "llama", CorrectionKind.CREDIT, "routed elsewhere", "USD", 0, -1_125_000
+    )
+    async with open_ledger(ledger_path, book()) as ledger:
+        await ledger.correct(credit)
+        with pytest.raises(RowRefused, match="c1"):
+            await ledger.correct(credit)
+    (row,) = rows("corrections")
+    assert (row["charged_units"], row["charged_pico"]) == split_pico(-1_125_000) == (-1, 999_998_875_000)
+    assert (row["kind"], row["request_id"], row["key_id"]) == ("credit", "r1", None)
+    with closing(sqlite3.connect(ledger_path)) as connection, pytest.raises(sqlite3.IntegrityError, match="immutable"):
+        connection.execute("DELETE FROM corrections")
