@@ -46,6 +46,7 @@ from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet, FleetOptions
 from gateway.index_pages import IndexParts
+from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
 from gateway.outcomes import Outcomes
@@ -155,6 +156,7 @@ class Gateway:
         )
         fleet.follow_events(feeds.is_followed)
         options = _pipeline_options(config)
+        misses = MissReasons(fleet, telemetry)
         prewarmer = Prewarmer(
             PrewarmParts(
                 fleet, index, receipts, client, telemetry, clocks, options.deadlines, inject_salt=options.inject_salt
@@ -167,6 +169,7 @@ class Gateway:
             feeds.new_generation,
             partial(_trust_again, parity, fleet),
             prewarmer.new_generation,
+            misses.new_generation,
         )
         for listener in listeners:
             registry.subscribe(listener)
@@ -184,6 +187,7 @@ class Gateway:
                 receipts=receipts,
                 outcomes=Outcomes(decisions, telemetry),
                 perf=perf,
+                misses=misses,
                 worked=feeds.worked,
             )
         )

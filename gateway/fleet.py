@@ -261,6 +261,13 @@ class Fleet:
         """A candidate by how likely what it holds is still there."""
         return self._candidates.refined(candidate, self._standings[candidate.endpoint_id], plan, match)
 
+    def expected_at(self, candidate: Candidate, plan: Plan, match: Match[str]) -> int:
+        """What a candidate would most likely have reported as cached; 0 where it has restarted since."""
+        standing = self._standings.get(candidate.endpoint_id)
+        if standing is None:
+            return 0
+        return self._candidates.refined(candidate, standing, plan, match).expected_cached_tokens
+
     def sent(self, endpoint_id: str, plan: Plan, match: Match[str], sent_s: float) -> Sent:
         """What is known of a prompt at the endpoint that it is sent to, for the receipt to be held against."""
         return self._candidates.sent(self._standings[endpoint_id], plan, match, sent_s)

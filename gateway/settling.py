@@ -23,6 +23,7 @@ from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usag
 from gateway.errors import UpstreamTimeout
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
+from gateway.miss_reasons import MissReasons
 from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook, ParityResult
 from gateway.perf_book import PerfBook
@@ -61,6 +62,7 @@ class SettlerParts:
     receipts: Receipts
     outcomes: Outcomes
     perf: PerfBook
+    misses: MissReasons
     worked: Callable[[str, int, float], None]
     """Told of an endpoint that has computed so many tokens of a prompt, for a request sent so many seconds ago."""
 
@@ -78,6 +80,7 @@ class Settler:
         self._receipts = parts.receipts
         self._outcomes = parts.outcomes
         self._perf = parts.perf
+        self._misses = parts.misses
         self._worked = parts.worked
         self._cut: asyncio.Queue[tuple[Exchange, asyncio.Future[None]] | None] = asyncio.Queue()
         self._threads = asyncio.Semaphore(MOST_THREADS)
@@ -187,6 +190,7 @@ class Settler:
     def _write(self, exchange: Exchange, state: SettlementState, report: UsageReport) -> asyncio.Future[None]:
         now, decision = self._clocks.monotonic(), exchange.decision
         started_s = exchange.request.started_s
+        judgement = self._misses.judge(exchange, None if UsageFlag.ESTIMATED in report.flags else report.usage)
         settlement = Settlement(
             request_id=exchange.request.id,
             settled_at=self._clocks.wall(),
@@ -203,11 +207,14 @@ class Settler:
             attempts=tuple(exchange.attempts),
             prefill_s=self._prefill_s(exchange, report),
             decode_s=exchange.decode_s,
+            verdict=judgement.verdict,
+            miss_reason=None if judgement.miss is None else str(judgement.miss),
         )
         durable = self._ledger.settle(settlement)  # first of all: nothing below may keep a bill from being written
         self.tell_index(exchange, report)
         if not exchange.counted:
             exchange.counted = True
+            self._misses.settled(exchange, judgement, settlement.endpoint_id)
             self._count(exchange, settlement)
         return durable
 

@@ -14,6 +14,8 @@ from typing import Final, TextIO
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from gateway.verification_metrics import VerificationMetrics
+
 LOGGER: Final = logging.getLogger("prefixgate")
 _LOGGERS: Final = (LOGGER.name, "prefix_index", "backends", "billing")
 
@@ -145,7 +147,7 @@ class Telemetry:
             _PREDICTION_BUCKETS_S,
         )
         self.in_flight = Gauge("prefixgate_in_flight_requests", "Requests being served.", registry=registry)
-        self.speed = SpeedMetrics(registry)
+        self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
         self.copies, self.prewarm = CopyMetrics(registry), PrewarmMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry

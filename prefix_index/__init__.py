@@ -2,6 +2,7 @@
 
 prompt_root, chain_of, extend    token ids -> Chain                                             (blocks)
 coarser                          a Chain in larger blocks                                       (blocks)
+common_blocks                    how far two chains are one                                     (blocks)
 ChainMemo                        chain_of with a memory                                         (chain_memo)
 SegmentCache                     texts to token ids, bounded                                    (segment_cache)
 SharedIndex                      the index of the gateway: Redis in front, its stand-in behind  (shared_index)
@@ -11,7 +12,7 @@ connect, read_address            a client for SharedIndex, whatever shape its se
 EmbeddedServer                   a private Valkey where there is no Redis                       (embedded)
 """
 
-from prefix_index.blocks import chain_of, coarser, extend, prompt_root
+from prefix_index.blocks import chain_of, coarser, common_blocks, extend, prompt_root
 from prefix_index.chain_memo import ChainMemo
 from prefix_index.embedded import EmbeddedServer
 from prefix_index.errors import (
@@ -78,6 +79,7 @@ __all__ = [
     "UnsupportedContent",
     "chain_of",
     "coarser",
+    "common_blocks",
     "connect",
     "extend",
     "pack",

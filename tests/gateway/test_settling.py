@@ -14,6 +14,7 @@ from backends import EndpointId, EndpointSnapshot, PerfModel
 from billing import Attempt, LedgerUnavailable, Settlement, SettlementState, UsageFlag
 from gateway.decision_log import DecisionLog
 from gateway.exchange import Clocks, Exchange
+from gateway.miss_reasons import MissReasons
 from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook
 from gateway.perf_book import PerfBook
@@ -24,7 +25,7 @@ from gateway.settling import MOST_AT_ONCE, Settler, SettlerParts
 from gateway.stream_format import ChatFormat
 from gateway.telemetry import Telemetry
 from gateway.types import InferenceRequest, KeyId, Plan, Reason, RequestId, Route, Tenant, TenantId, TokenSource
-from prefix_index import Chain, SharedIndex, TokenIds, chain_of
+from prefix_index import Chain, Match, SharedIndex, TokenIds, chain_of
 from prefix_index.prompt import PromptView
 from tests.gateway.scripted_engine import event
 
@@ -55,7 +56,7 @@ def sent(plan: Plan, request_id: str = "r") -> Exchange:
         started_s=0.0,
         opened_at=datetime.now(UTC),
     )
-    exchange = Exchange(request, plan, match=None, endpoints=[])  # type: ignore[arg-type]  # neither is looked at
+    exchange = Exchange(request, plan, match=Match(), endpoints=[])
     chosen = Candidate("e0", 32, 32, 0, PerfModel(0.0, 1.0, 0.0, 0.0))
     exchange.decision = Decision(chosen, Reason.PREFIX_HIT, [chosen], {}, Demand(plan.chain.prompt_tokens, 1))
     exchange.holder = HOLDER
@@ -92,7 +93,7 @@ async def test_a_receipt_below_what_was_expected_is_believed_only_where_the_toke
     index.observe(HOLDER, other)
     ledger: Any = SimpleNamespace(settle=lambda settlement: asyncio.get_running_loop().create_future())
     planner: Any = None
-    fleet: Any = SimpleNamespace(contradicted=lambda endpoint_id, holder: None)
+    fleet: Any = SimpleNamespace(contradicted=lambda endpoint_id, holder: None, endpoint_of=lambda holder: "e0")
     telemetry, clocks = Telemetry(), Clocks()
     receipts = Receipts(index, telemetry, clocks.monotonic)
     settler = Settler(
@@ -106,6 +107,7 @@ async def test_a_receipt_below_what_was_expected_is_believed_only_where_the_toke
             receipts,
             Outcomes(DecisionLog(), telemetry),
             a_perf_book(telemetry),
+            MissReasons(fleet, telemetry),
             lambda *_: None,
         )
     )
@@ -150,6 +152,7 @@ class Desk:
         parts.outcomes = Outcomes(DecisionLog(), parts.telemetry)
         parts.perf = a_perf_book(parts.telemetry)
         parts.parity = ParityBook(parts.telemetry)
+        parts.misses = MissReasons(parts.fleet, parts.telemetry)
         self.settler = Settler(parts)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[None]:

@@ -1,0 +1,170 @@
+"""Why a request missed, with real engines behind a real gateway; and the memory of earlier prompts that it rests on."""
+
+import asyncio
+import sqlite3
+from array import array
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.reference.embedded import RunningEngine, run_engine
+from backends.reference.model_files import ensure_model
+from backends.reference.types import EngineConfig
+from gateway.miss_reasons import MOST_PROMPTS, RecentPrompts
+from prefix_index import Chain, chain_of, pack
+from tests.gateway.conftest import RunningGateway, StartGateway, settled
+
+LIBRARY = " ".join(f"Shelf {7 * n} holds the books on subject number {n}." for n in range(30))
+LAW = " ".join(f"Paragraph {n} says who owes what to whom, and when." for n in range(30))
+BLOCK = 4
+
+
+def chain(*numbers: int) -> Chain:
+    """One block for each number."""
+    return chain_of(pack(array("I", [number for number in numbers for _ in range(BLOCK)])), b"root", BLOCK)
+
+
+def test_of_earlier_prompts_the_one_that_shares_most_is_the_closest() -> None:
+    recent = RecentPrompts()
+    assert recent.closest("k", "m", chain(1)) is None
+    for numbers in ((1, 2, 3), (1, 2, 4, 5), (9,)):
+        recent.keep("k", "m", chain(*numbers), "e@1")
+    found = recent.closest("k", "m", chain(1, 2, 4, 6))
+    assert found is not None
+    assert (found[0].hashes, found[1]) == (chain(1, 2, 4, 5).hashes, 3)
+    assert recent.closest("other key", "m", chain(1)) is None
+    assert recent.closest("k", "other model", chain(1)) is None
+
+
+def test_a_prompt_that_continues_an_earlier_one_takes_its_place() -> None:
+    recent = RecentPrompts()
+    recent.keep("k", "m", chain(7), "e@1")
+    for turn in range(1, 4 * MOST_PROMPTS):
+        recent.keep("k", "m", chain(*range(10, 10 + turn)), "e@1")
+    found = recent.closest("k", "m", chain(7, 8))
+    assert found is not None
+    assert found[1] == 1
+
+
+def test_other_block_sizes_are_not_compared() -> None:
+    recent = RecentPrompts()
+    recent.keep("k", "m", chain(1, 2), "e@1")
+    assert recent.closest("k", "m", chain_of(pack(array("I", [1] * 16)), b"root", 8)) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(1, 3), min_size=1, max_size=6)), max_size=60))
+def test_the_memory_is_bounded_and_drops_the_key_that_was_quiet_for_longest(calls: list[tuple[str, list[int]]]) -> None:
+    most = 200
+    recent = RecentPrompts(most)
+    for key, numbers in calls:
+        recent.keep(key, "m", chain(*numbers), "e@1")
+        kept = [one for prompts in recent._prompts.values() for one in prompts]
+        assert sum(len(one.hashes) for one in kept) == recent._bytes <= most
+        assert all(len(prompts) <= MOST_PROMPTS for prompts in recent._prompts.values())
+        found = recent.closest(key, "m", chain(*numbers))
+        assert found is not None
+        assert found[1] == len(numbers)
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[list[RunningEngine]]:
+    config = EngineConfig(model="tiny", served_model_name="tiny", kv_blocks=600, threads=1)
+    with run_engine(config) as one, run_engine(config) as two:
+        yield [one, two]
+
+
+@pytest.fixture(autouse=True)
+def _cold(engines: list[RunningEngine]) -> None:
+    for engine in engines:
+        httpx.post(f"{engine.url}/reset_prefix_cache").raise_for_status()
+
+
+def verdicts(path: Path) -> list[tuple[str | None, str | None]]:
+    """Verdict and miss of each request, oldest first."""
+    query = "SELECT verdict, miss_reason FROM settlements JOIN requests USING (request_id) ORDER BY opened_at_us"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def ask(gateway: RunningGateway, system: str, *turns: str) -> int:
+    """The cached tokens that the gateway expects."""
+    roles = ("user", "assistant")
+    messages = [{"role": "system", "content": system}]
+    messages += [{"role": roles[n % 2], "content": text} for n, text in enumerate(turns)]
+    body = {"model": "tiny", "messages": messages, "max_tokens": 1, "temperature": 0}
+    answer = gateway.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200
+    return int(answer.headers["x-prefixgate-cached-tokens"])
+
+
+def start_over(start: StartGateway, engines: list[RunningEngine], **flags: object) -> RunningGateway:
+    return start(*(e.url for e in engines), models={"tiny": {"tokenizer": ensure_model("tiny")}}, **flags)
+
+
+async def test_cold_then_a_further_turn_then_a_prompt_that_changed_then_an_evicted_one(
+    engines: list[RunningEngine], start_gateway: StartGateway
+) -> None:
+    gateway = await asyncio.to_thread(start_over, start_gateway, engines[:1])
+
+    def drive() -> int:
+        ask(gateway, LIBRARY, "Where is gravity?")
+        ask(gateway, LIBRARY, "Where is gravity?", "On shelf 7.", "And botany, music, law and the sea, where are they?")
+        shared = ask(
+            gateway, LIBRARY, "Something else entirely, which is asked for the first time, and is long enough."
+        )
+        ask(gateway, LAW, "Who owes?")
+        httpx.post(f"{engines[0].url}/reset_prefix_cache").raise_for_status()
+        ask(gateway, LAW, "Who owes?")
+        return shared
+
+    shared = await asyncio.to_thread(drive)
+    await settled(gateway, 5)
+    found = verdicts(gateway.ledger_path)
+    assert found == [
+        ("verified", "cold"),
+        ("verified", None),
+        ("verified", f"prompt_changed:{shared}"),
+        ("verified", "prompt_changed:0"),
+        ("engine_lower", "evicted"),
+    ]
+    assert shared > 300
+    assert gateway.metric("prefixgate_verdicts_total", verdict="verified") == 4
+    assert gateway.metric("prefixgate_misses_total", reason="evicted") == 1
+
+
+async def test_a_prompt_that_a_policy_sends_elsewhere_says_how_much_that_lost(
+    engines: list[RunningEngine], start_gateway: StartGateway
+) -> None:
+    """Round robin knows of no prefixes, but the index does."""
+    gateway = await asyncio.to_thread(start_over, start_gateway, engines, scheduling__policy="round_robin")
+    for _ in range(2):
+        await asyncio.to_thread(ask, gateway, LIBRARY, "Where is gravity?")
+    [first, second] = await settled(gateway, 2)
+    assert first.endpoint_id != second.endpoint_id
+    assert second.prompt_tokens is not None
+    lost = (second.prompt_tokens - 1) // 16 * 16
+    assert verdicts(gateway.ledger_path) == [("verified", "cold"), ("verified", f"routed_elsewhere:{lost}")]
+
+
+async def test_a_restarted_engine_is_why_a_prompt_missed(start_gateway: StartGateway) -> None:
+    config = EngineConfig(model="tiny", served_model_name="tiny", kv_blocks=600, threads=1)
+    with run_engine(config) as engine:
+        port = int(engine.url.rpartition(":")[2])
+        gateway = await asyncio.to_thread(start_over, start_gateway, [engine])
+        await asyncio.to_thread(ask, gateway, LIBRARY, "Where is gravity?")
+        before = gateway.http.get("/health").json()["endpoints"]["e0"]["generation"]
+    with run_engine(config, port=port):
+        async with httpx.AsyncClient(base_url=gateway.url) as client, asyncio.timeout(20):
+            while True:
+                seen = (await client.get("/health")).json()["endpoints"]["e0"]
+                if seen["healthy"] and seen["generation"] != before:
+                    break
+                await asyncio.sleep(0.02)
+        await asyncio.to_thread(ask, gateway, LIBRARY, "Where is gravity?")
+        await settled(gateway, 2)
+    assert verdicts(gateway.ledger_path) == [("verified", "cold"), ("verified", "restarted")]
