@@ -12,7 +12,7 @@ from itertools import chain
 from sqlalchemy import Connection, Table, bindparam, select
 
 from billing.errors import RowRefused
-from billing.price_book import PriceBook
+from billing.price_book import Prices
 from billing.rows import Fact, Row, attempt_row, chain_row, correction_row, request_row, settlement_row, tags_text
 from billing.schema import attempts, chains, corrections, insert_sql, requests, settlements
 from billing.types import Correction, OpenedRequest, Settlement
@@ -37,7 +37,7 @@ _READ_BACK = (
 class Batch:
     """Collects rows; `insert` writes them. After the commit, `opened`, `settled` and `settled_twice` hold true."""
 
-    def __init__(self, connection: Connection, owner_id: str, book: PriceBook, remembered: Mapping[str, Fact]) -> None:
+    def __init__(self, connection: Connection, owner_id: str, book: Prices, remembered: Mapping[str, Fact]) -> None:
         self.opened: dict[str, Fact] = {}
         self.settled: set[str] = set()
         self.settled_twice = 0

@@ -27,4 +27,4 @@ MINOR_UNIT_PLACES: Final = {code: places for places, codes in _CODES_BY_PLACES.i
 
 def minor_unit_pico(currency: str) -> int:
     """The smallest amount of a currency that can be paid, in pico-units: 10^10 for USD. Raises `KeyError`."""
-    return PICO // 10 ** MINOR_UNIT_PLACES[currency]
+    return int(PICO // 10 ** MINOR_UNIT_PLACES[currency])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from billing.price_book import PriceBook
+from billing.price_book import Prices
 from billing.store import SqliteStore, Sync
 from billing.types import Correction, OpenedRequest, Settlement
 from billing.writer import Writer
@@ -72,7 +72,7 @@ class Ledger:
 
 @asynccontextmanager
 async def open_ledger(
-    path: Path | str, book: PriceBook, *, sync: Sync = "normal", options: LedgerOptions | None = None
+    path: Path | str, book: Prices, *, sync: Sync = "normal", options: LedgerOptions | None = None
 ) -> AsyncIterator[Ledger]:
     """Own the ledger file `path` while inside; it is created where it is missing, and drained at the end.
 

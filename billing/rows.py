@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from billing.money import split_pico
-from billing.price_book import PriceBook
+from billing.price_book import Prices
 from billing.pricing import Price, bill
-from billing.types import Attempt, Correction, KeptChain, OpenedRequest, Settlement, SettlementState, Usage, UsageFlag
+from billing.types import Attempt, Correction, KeptChain, OpenedRequest, Settlement, Usage, UsageFlag
 from billing.usage import checked
 from billing.when import to_us
 
@@ -60,11 +60,11 @@ def chain_row(request_id: str, chain: KeptChain) -> Row:
     return (request_id, chain.block_tokens, chain.hashes)
 
 
-def settlement_row(settlement: Settlement, fact: Fact, book: PriceBook) -> Row:
+def settlement_row(settlement: Settlement, fact: Fact, prices: Prices) -> Row:
     """Row of `schema.settlements`, priced by the time at which the request was opened."""
     usage, flags = checked(settlement.usage or _NO_USAGE)
-    price = book.price_at(fact.model, fact.opened_at)
-    charge = bill(settlement.state, usage, price)
+    quote = prices.quote(fact.model, fact.tenant_id, fact.opened_at)
+    charge = bill(settlement.state, usage, quote, settlement.expected_cached_tokens)
     flags |= settlement.flags | charge.flags
     if _suspicious(usage, settlement.expected_cached_tokens):
         flags |= {UsageFlag.DISPUTED}
@@ -87,12 +87,12 @@ def settlement_row(settlement: Settlement, fact: Fact, book: PriceBook) -> Row:
         settlement.duration_s,
         settlement.prefill_s,
         settlement.decode_s,
-        book.currency,
-        *_rates(price),
+        prices.currency if charge.price is None else charge.price.currency,
+        *_rates(charge.price),
         *_amount(charge.full_pico),
         *_amount(charge.charged_pico),
-        _discounted(usage, price, settlement),
-        *_amount(charge.charged_pico),
+        charge.discounted_tokens,
+        *_amount(charge.list_pico),
         None if settlement.verdict is None else settlement.verdict.value,
         settlement.miss_reason,
     )
@@ -132,15 +132,6 @@ def _rates(price: Price | None) -> Row:
     if price is None:
         return (None,) * 5
     return (price.id, price.input_pico, price.cached_input_pico, price.cache_write_pico, price.output_pico)
-
-
-def _discounted(usage: Usage, price: Price | None, settlement: Settlement) -> int | None:
-    """Tokens billed at the cached rate; None where that is not known."""
-    if settlement.state is SettlementState.INTERRUPTED or price is None:
-        return None
-    if not settlement.state.billable:
-        return 0
-    return usage.cached_tokens if price.cached_input_pico is not None else 0
 
 
 def _amount(pico: int | None) -> Row:

@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 from billing.batch import Batch
 from billing.errors import LedgerUnavailable, RowRefused
 from billing.ownership import owned
-from billing.price_book import PriceBook
+from billing.price_book import Prices
 from billing.rows import Fact
 from billing.schema import VERSION, metadata, owners, requests, settlements
 from billing.schema_upgrade import upgrade_1_to_2
@@ -48,7 +48,7 @@ class SqliteStore:
     def __init__(
         self,
         path: Path,
-        book: PriceBook,
+        book: Prices,
         owner_id: str,
         *,
         sync: Sync,

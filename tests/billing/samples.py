@@ -79,11 +79,12 @@ def price(
     id_: str = "p1",
     valid_from: datetime = LONG_AGO,
     valid_to: datetime | None = None,
+    currency: str = "USD",
 ) -> Price:
     return Price(
         id=id_,
         model=model,
-        currency="USD",
+        currency=currency,
         input_pico=rate(input_),
         output_pico=rate(output),
         valid_from=valid_from,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from billing import Buckets, Charge, Price, SettlementState, Usage, UsageFlag, charge
 from billing.money import MOST_PER_MTOK, amount_text, joined_pico, pico_per_token, split_pico
-from billing.pricing import bill
+from billing.pricing import Quote, bill
 from tests.billing.samples import LONG_AGO, price
 
 tokens = st.integers(0, 2**31 - 1)
@@ -119,15 +119,18 @@ def test_what_is_unknown_is_left_out_and_flagged() -> None:
 
 
 def test_nothing_known_is_an_unknown_amount() -> None:
-    found = bill(SettlementState.COMPLETE, None, price())
-    assert found == Charge(None, None, frozenset({UsageFlag.UNREPORTED, UsageFlag.INCOMPLETE}))
+    found = bill(SettlementState.COMPLETE, None, Quote(price()))
+    assert found == Charge(None, None, frozenset({UsageFlag.UNREPORTED, UsageFlag.INCOMPLETE}), price=price())
 
 
 @pytest.mark.parametrize("state", [SettlementState.FAILED, SettlementState.REJECTED])
 @pytest.mark.parametrize("at", [price(), None])
 def test_failed_and_refused_requests_are_never_billed(state: SettlementState, at: Price | None) -> None:
-    assert bill(state, Usage(10, 0, 5), at) == Charge(0, 0, frozenset({UsageFlag.NOT_BILLABLE}))
+    found = bill(state, Usage(10, 0, 5), Quote(at))
+    assert (found.full_pico, found.charged_pico, found.list_pico) == (0, 0, 0)
+    assert found.flags == {UsageFlag.NOT_BILLABLE}
+    assert (found.price, found.discounted_tokens) == (at, None if at is None else 0)
 
 
 def test_an_interrupted_request_has_an_unknown_amount() -> None:
-    assert bill(SettlementState.INTERRUPTED, None, price()) == Charge(None, None)
+    assert bill(SettlementState.INTERRUPTED, None, Quote(price())) == Charge(None, None, price=price())

@@ -171,7 +171,7 @@ async def test_a_negative_saving_is_shown_as_one(ledger_path: Path) -> None:
 
 async def test_ten_billion_in_one_report(ledger_path: Path) -> None:
     """Beyond what a 64-bit column of pico-units could hold by a factor of a thousand, and exact to the last one."""
-    prices = PriceBook("JPY", (price("999999999.999999", None, "0"),))
+    prices = PriceBook("JPY", (price("999999999.999999", None, "0", currency="JPY"),))
     tokens = 2**31 - 1
     records: list[OpenedRequest | Settlement] = []
     for n in range(6_000):

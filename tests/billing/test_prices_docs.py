@@ -1,0 +1,39 @@
+"""The page on prices shows every key of the file, and its example is read as it stands."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from billing import PriceBook
+from billing.price_file import (
+    BOOK_KEYS,
+    CONTEXT_TIER_KEYS,
+    DEFAULT_KEYS,
+    DISCOUNT_KEYS,
+    PRICE_KEYS,
+    TENANT_KEYS,
+    VOLUME_TIER_KEYS,
+)
+from billing.pricing import BillCached, Bucket
+
+PAGE = (Path(__file__).parents[2] / "docs" / "prices.md").read_text("utf-8")
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def test_every_key_of_a_price_file_is_shown() -> None:
+    keys = BOOK_KEYS | DEFAULT_KEYS | PRICE_KEYS | CONTEXT_TIER_KEYS | VOLUME_TIER_KEYS | TENANT_KEYS | DISCOUNT_KEYS
+    assert {key for key in keys if f"{key}:" not in PAGE and f"`{key}`" not in PAGE} == set()
+    assert {word for word in (*BillCached, *Bucket) if word not in PAGE} == set()
+
+
+def test_the_price_book_of_the_page_is_read_as_it_stands() -> None:
+    book = PriceBook.parse(EXAMPLES[0])
+    quote = book.quote("llama-3.3-70b", "globex", datetime(2026, 12, 1, tzinfo=UTC))
+    assert quote.price is not None
+    assert quote.price.id == "llama-2026-11~globex-winter"
+    assert quote.price.input_pico == 510_000
+    assert quote.bill_cached is BillCached.MIN_OF_REPORTED_AND_EXPECTED
+    own = book.quote("llama-3.3-70b", "acme", datetime(2026, 12, 1, tzinfo=UTC))
+    assert own.price is own.list_price
+    assert own.price is not None
+    assert own.price.currency == "EUR"
