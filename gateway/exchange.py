@@ -145,6 +145,9 @@ class Exchange:
             stream=request.stream,
             prompt_tokens_expected=self.plan.prompt_tokens,
             chain=None if chain_tokens is None else kept_chain(self.plan, chain_tokens),
+            job_id=request.labels.job_id,
+            end_user=request.labels.end_user,
+            tags=request.labels.tags,
         )
 
     def attempt_begins(self, at: datetime) -> None:
