@@ -10,14 +10,24 @@ groups_of        what of a period can be replayed, and what was measured of it  
 measured_work    ... and what each of them took                              (replay_speed)
 """
 
-from billing.errors import BillingError, LedgerUnavailable, PeriodInvalid, PricesInvalid, RowRefused
+from billing.errors import (
+    BillingError,
+    LedgerUnavailable,
+    PeriodInvalid,
+    PricesInvalid,
+    ReportInvalid,
+    ReportTooSlow,
+    RowRefused,
+)
 from billing.ledger import Ledger, LedgerOptions, open_ledger
 from billing.price_book import PriceBook
 from billing.pricing import Charge, Price, charge
 from billing.reading import reading
 from billing.replay import Group, LedgerPeriod, PastRequest, Recorded, groups_of, past_requests, recorded
 from billing.replay_speed import MeasuredWork, measured_work
-from billing.report import Line, Report, Tally, report
+from billing.report import Line, Report, report, report_of
+from billing.report_query import About, Query, Source
+from billing.report_tally import Tally
 from billing.report_text import render_csv, render_json, render_table
 from billing.types import (
     Attempt,
@@ -37,6 +47,7 @@ from billing.usage import UsageMerger
 from billing.when import parse_period, parse_when
 
 __all__ = [
+    "About",
     "Attempt",
     "BillingError",
     "Buckets",
@@ -57,11 +68,15 @@ __all__ = [
     "Price",
     "PriceBook",
     "PricesInvalid",
+    "Query",
     "Recorded",
     "Report",
+    "ReportInvalid",
+    "ReportTooSlow",
     "RowRefused",
     "Settlement",
     "SettlementState",
+    "Source",
     "Tally",
     "Usage",
     "UsageFlag",
@@ -81,4 +96,5 @@ __all__ = [
     "render_json",
     "render_table",
     "report",
+    "report_of",
 ]

@@ -4,7 +4,10 @@ BillingError
 |- LedgerUnavailable    the ledger cannot be opened, written or read
 |  `- RowRefused        the ledger works, but this row cannot be taken
 |- PricesInvalid        the price file is missing or contradicts itself
-`- PeriodInvalid        a date or a period that cannot be read
+|- CostsInvalid         the costs file is missing or contradicts itself
+|- PeriodInvalid        a date or a period that cannot be read
+|- ReportInvalid        a report of a kind that there is not
+`- ReportTooSlow        reading took longer than it may
 """
 
 
@@ -37,6 +40,15 @@ class PricesInvalid(BillingError):
         self.why = why
 
 
+class CostsInvalid(BillingError):
+    """The costs file cannot be used; `where` names the file or the endpoint, `why` what would help."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"costs, {where}: {why}")
+        self.where = where
+        self.why = why
+
+
 class PeriodInvalid(BillingError):
     """A time or a period that cannot be read; `text` is what was given."""
 
@@ -44,3 +56,20 @@ class PeriodInvalid(BillingError):
         super().__init__(f"{text!r}: {why}")
         self.text = text
         self.why = why
+
+
+class ReportInvalid(BillingError):
+    """A report that cannot be made as it was asked for; `text` is what was given."""
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(f"{text!r}: {why}")
+        self.text = text
+        self.why = why
+
+
+class ReportTooSlow(BillingError):
+    """Reading took longer than `deadline_s`; a shorter period, or one that needs no rows, takes less."""
+
+    def __init__(self, deadline_s: float) -> None:
+        super().__init__(f"the report was not done within {deadline_s:g} s: ask for a shorter period")
+        self.deadline_s = deadline_s

@@ -1,219 +1,199 @@
-"""What a period cost, per tenant, model and currency, with totals that are the sums of the lines to the last digit.
+"""What a period cost, split as asked, with totals that are the sums of the lines to the last digit.
 
-    requests opened in [from, to) -- settlements --> Line per tenant x model x currency --> Total per currency
+    roll-ups, or rows  -- sums by group --> Line, Line, ...  --> totals by currency
+    corrections        -- by group, kind --> Adjustment, ...      that are counted when they are made
 
-Only billable requests (complete and partial) bring tokens and money; the others are counted. Unknown is never zero:
-  unreported   the engine did not say what was cached; billed at the input price; left out of the hit share
-  incomplete   some count is unknown and so not in the amount
-  unpriced     no price for the model at that time; the amount is unknown, and so is a line that has no other
-The file is only read, on a snapshot: a gateway may write meanwhile. Cost: O(requests in the period), in SQLite.
-Sums: a 64-bit sum of pico-units would overflow at 9.2 million units, so whole units and both halves of the remainder
-are summed apart and joined in Python.
+A period is read from roll-ups where it is made of whole quarters of an hour, and from rows at ragged ends. The ledger
+is only read, as it is at one moment: a gateway may write meanwhile. Cost: O(roll-ups in the period) in the database,
+or O(requests) from rows; O(groups) here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    FromClause,
-    RowMapping,
-    Select,
-    case,
-    func,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, func, select
 
-from billing.errors import PeriodInvalid
-from billing.money import joined_pico
-from billing.reading import reading
-from billing.schema import requests, settlements
-from billing.types import SettlementState, UsageFlag
-from billing.when import to_us
+from billing.report_adjustments import Adjustment, adjustments
+from billing.report_groups import FROM_QUARTERS, FROM_ROWS, Key, groups, labels
+from billing.report_query import MODEL, TENANT, About, Query, Source
+from billing.report_reading import one_view
+from billing.report_sums import QUARTER_SUMS, ROW_SUMS, ROWS, in_flight_tally, tally_of
+from billing.report_tally import Tally, total_of
+from billing.report_time import QUARTER_US
+from billing.schema import OPENED, requests, settlements, usage_quarters
 
-IN_FLIGHT = "in_flight"
-"""State of a request that has no settlement yet."""
-
-STATES = (*(state.value for state in SettlementState), IN_FLIGHT)
-
-COUNTED_FLAGS = (
-    UsageFlag.UNREPORTED,
-    UsageFlag.INCOMPLETE,
-    UsageFlag.UNPRICED,
-    UsageFlag.ESTIMATED,
-    UsageFlag.CLAMPED,
-    UsageFlag.INVALID,
-    UsageFlag.DISPUTED,
-)
-"""Flags whose requests a report counts."""
-
-Key = TypeVar("Key")
-
-_HALF = 10**6
 _s = settlements.c
-_TOKENS = (_s.prompt_tokens, _s.cached_tokens, _s.cache_write_tokens, _s.output_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Sums over requests. Tokens, flags and money are of billable ones only; an amount is None where none is known."""
-
-    states: Mapping[str, int]
-    flags: Mapping[UsageFlag, int]
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    cache_write_tokens: int = 0
-    output_tokens: int = 0
-    reported_prompt_tokens: int = 0
-    reported_cached_tokens: int = 0
-    """Prompt tokens of the requests whose cached count is known."""
-    full_pico: int | None = None
-    charged_pico: int | None = None
-
-    @property
-    def requests(self) -> int:
-        """All of them, however they ended."""
-        return sum(self.states.values())
-
-    @property
-    def saved_pico(self) -> int | None:
-        """Amount at full price less amount charged."""
-        return None if self.full_pico is None or self.charged_pico is None else self.full_pico - self.charged_pico
-
-    @property
-    def hit_share(self) -> float | None:
-        """Cached over prompt tokens, where the engine reported both; None where it never did. No estimates."""
-        return self.reported_cached_tokens / self.reported_prompt_tokens if self.reported_prompt_tokens else None
-
-    def plus(self, other: "Tally") -> "Tally":
-        """Both together."""
-        return Tally(
-            states={state: self.states[state] + other.states[state] for state in STATES},
-            flags={flag: self.flags[flag] + other.flags[flag] for flag in COUNTED_FLAGS},
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            reported_prompt_tokens=self.reported_prompt_tokens + other.reported_prompt_tokens,
-            reported_cached_tokens=self.reported_cached_tokens + other.reported_cached_tokens,
-            full_pico=_sum_of_known(self.full_pico, other.full_pico),
-            charged_pico=_sum_of_known(self.charged_pico, other.charged_pico),
-        )
+_r = requests.c
+_q = usage_quarters.c
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One tenant's use of one model. `currency` is None without a price book, and for what is still in flight."""
+    """Sums over the requests of one group. `currency` is None without a price book, and for what is in flight."""
 
-    tenant_id: str
-    model: str
+    group: Mapping[str, str]
+    """What the report is split by, each name with its value; empty where a request has none, as no tag."""
     currency: str | None
     tally: Tally
+
+    @property
+    def tenant_id(self) -> str:
+        """Empty where the report is not split by tenant."""
+        return self.group.get(TENANT, "")
+
+    @property
+    def model(self) -> str:
+        """Empty where the report is not split by model."""
+        return self.group.get(MODEL, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Requests that hit less than they could have, for one reason, and the prompt tokens that were computed."""
+
+    reason: str
+    requests: int
+    computed_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Lines of a period, end exclusive, sorted by tenant, model and currency; `totals` are their sums by currency."""
+    """Lines of a period in the order of what they are split by; `totals` are their sums by currency, without the
+    adjustments. `misses` is None where they were not asked for."""
 
-    start: datetime
-    end: datetime
+    query: Query
     lines: tuple[Line, ...]
     totals: Mapping[str | None, Tally]
+    adjustments: tuple[Adjustment, ...] = ()
+    misses: tuple[Miss, ...] | None = None
+
+    @property
+    def start(self) -> datetime:
+        """Of the period, in its time zone."""
+        return self.query.start.astimezone(self.query.zone)
+
+    @property
+    def end(self) -> datetime:
+        """Of the period, exclusive, in its time zone."""
+        return self.query.end.astimezone(self.query.zone)
+
+    def payable_pico(self) -> dict[str, int]:
+        """By currency, what the lines and the adjustments charge together; unknown amounts are not in it."""
+        found: dict[str, int] = defaultdict(int)
+        for currency, total in self.totals.items():
+            if currency is not None and total.charged_pico is not None:
+                found[currency] += total.charged_pico
+        for one in self.adjustments:
+            found[one.currency] += one.charged_pico
+        return dict(found)
 
 
-def report(path: Path | str, from_: datetime, to: datetime, tenant: str | None = None) -> Report:
-    """Report the requests opened in [from_, to), of one tenant or all. Raises `LedgerUnavailable`, `PeriodInvalid`."""
-    keys = (requests.c.tenant_id, requests.c.model, _s.currency, _s.state, _s.flags)
-    source = requests.outerjoin(settlements, _s.request_id == requests.c.request_id)
-    chosen = opened_in(from_, to, tenant)
-    with reading(path) as connection:
-        rows = connection.execute(sums(keys, source, chosen)).mappings().all()
-    lines = _lines(rows)
-    totals = _folded((line.currency, line.tally) for line in lines)
-    return Report(from_, to, lines, totals)
+def report(where: Path | str, from_: datetime, to: datetime, tenant: str | None = None) -> Report:
+    """Per tenant and model, the requests opened in [from_, to), of one tenant or all: see `report_of`."""
+    return report_of(where, Query(from_, to, about=About(tenant=tenant)))
+
+
+def report_of(where: Path | str, query: Query, deadline_s: float | None = None) -> Report:
+    """The report of a ledger, at a path or URL. Raises `LedgerUnavailable`, and `ReportTooSlow` past a deadline."""
+    with one_view(where, deadline_s) as connection:
+        tallies: dict[tuple[Key, str | None], list[Tally]] = defaultdict(list)
+        for source, start_us, end_us in _pieces(query):
+            read = _from_rows if source is Source.ROWS else _from_quarters
+            for key, currency, tally in read(connection, query, start_us, end_us):
+                tallies[key, currency].append(tally)
+        ordered = sorted(tallies, key=lambda both: (both[0], both[1] or ""))
+        lines = tuple(Line(labels(query.by, key), one, total_of(tallies[key, one])) for key, one in ordered)
+        return Report(
+            query=query,
+            lines=lines,
+            totals=_totals(lines),
+            adjustments=adjustments(connection, query),
+            misses=_misses(connection, query) if query.with_misses else None,
+        )
 
 
 def opened_in(from_: datetime, to: datetime, tenant: str | None) -> list[ColumnElement[bool]]:
     """Conditions of the requests of a period, of one tenant or all. Raises `PeriodInvalid`."""
-    if from_.tzinfo is None or to.tzinfo is None:
-        raise PeriodInvalid(f"{from_} to {to}", "both ends need a time zone")
-    if to <= from_:
-        raise PeriodInvalid(f"{from_.isoformat()} to {to.isoformat()}", "the end must be after the beginning")
-    chosen = [requests.c.opened_at_us >= to_us(from_), requests.c.opened_at_us < to_us(to)]
-    return chosen if tenant is None else [*chosen, requests.c.tenant_id == tenant]
+    return _opened_in(Query(from_, to, about=About(tenant=tenant)))
 
 
-def sums(keys: Sequence[ColumnElement[Any]], source: FromClause, chosen: Sequence[ColumnElement[bool]]) -> Select[Any]:
-    """One row per set of keys, which have state and flags among them, for `tally_of`; few sets of flags differ."""
-    reported = _s.cached_tokens.is_not(None) & _s.flags.not_like(f"%{UsageFlag.ESTIMATED.value}%")
-    return (
-        select(
-            *keys,
-            func.count().label("requests"),
-            *(func.coalesce(func.sum(column), 0).label(column.name) for column in _TOKENS),
-            func.coalesce(func.sum(case((reported, _s.prompt_tokens))), 0).label("reported"),
-            func.coalesce(func.sum(case((reported, _s.cached_tokens))), 0).label("reported_cached"),
-            *_amount("full", _s.full_units, _s.full_pico),
-            *_amount("charged", _s.charged_units, _s.charged_pico),
-        )
-        .select_from(source)
-        .where(*chosen)
-        .group_by(*keys)
+def _pieces(query: Query) -> Iterator[tuple[Source, int, int]]:
+    """The period as parts that one source holds each."""
+    start_us, end_us = query.start_us, query.end_us
+    first_us, last_us = -(-start_us // QUARTER_US) * QUARTER_US, end_us // QUARTER_US * QUARTER_US
+    if query.source is Source.ROWS or first_us >= last_us:
+        yield Source.ROWS, start_us, end_us
+        return
+    if start_us < first_us:
+        yield Source.ROWS, start_us, first_us
+    yield Source.ROLL_UPS, first_us, last_us
+    if last_us < end_us:
+        yield Source.ROWS, last_us, end_us
+
+
+_Found = Iterator[tuple[Key, str | None, Tally]]
+
+
+def _from_rows(connection: Connection, query: Query, start_us: int, end_us: int) -> _Found:
+    chosen = [_r.opened_at_us >= start_us, _r.opened_at_us < end_us, *FROM_ROWS.about(query)]
+    grouped = groups(connection, query, FROM_ROWS, chosen)
+    if grouped is None:
+        return
+    ending = (_s.currency, _s.state, _s.flags, _s.verdict)
+    asked = select(*grouped.columns, *ending, *ROW_SUMS).select_from(ROWS).where(*chosen)
+    for row in connection.execute(asked.group_by(*grouped.grouped_by, *ending)).mappings():
+        key = grouped.key_of(row)
+        if key is not None:
+            yield key, row["currency"], tally_of(row)
+
+
+def _from_quarters(connection: Connection, query: Query, start_us: int, end_us: int) -> _Found:
+    chosen = [_q.quarter_us >= start_us, _q.quarter_us < end_us, *FROM_QUARTERS.about(query)]
+    grouped = groups(connection, query, FROM_QUARTERS, chosen)
+    if grouped is None:
+        return
+    ending = (_q.currency, _q.state, _q.flags, _q.verdict)
+    asked = select(*grouped.columns, *ending, *QUARTER_SUMS).where(*chosen)
+    in_flight: dict[Key, int] = defaultdict(int)
+    for row in connection.execute(asked.group_by(*grouped.grouped_by, *ending)).mappings():
+        key, count = grouped.key_of(row), int(row["requests"])
+        if key is None:
+            continue
+        unpriced = grouped.key_of({**row, _q.price_id.name: ""})
+        assert unpriced is not None, "it has the same tags"
+        is_opening = row["state"] == OPENED
+        in_flight[unpriced] += count if is_opening else -count
+        if not is_opening:
+            yield key, row["currency"] or None, tally_of(row)
+    yield from ((key, None, in_flight_tally(count)) for key, count in in_flight.items() if count)
+
+
+def _totals(lines: Iterable[Line]) -> dict[str | None, Tally]:
+    found: dict[str | None, list[Tally]] = defaultdict(list)
+    for line in lines:
+        found[line.currency].append(line.tally)
+    return {currency: total_of(tallies) for currency, tallies in found.items()}
+
+
+def _misses(connection: Connection, query: Query) -> tuple[Miss, ...]:
+    chosen = [*_opened_in(query), _s.miss_reason.is_not(None)]
+    grouped = groups(connection, replace(query, by=()), FROM_ROWS, chosen)
+    assert grouped is not None, "it is not split by time"
+    computed = func.sum(_s.prompt_tokens - func.coalesce(_s.cached_tokens, 0)).label("computed_tokens")
+    asked = select(*grouped.columns, _s.miss_reason, func.count().label("requests"), computed)
+    asked = asked.select_from(ROWS).where(*chosen).group_by(*grouped.grouped_by, _s.miss_reason)
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in connection.execute(asked).mappings():
+        if grouped.key_of(row) is not None:
+            found[row["miss_reason"]].append((int(row["requests"]), int(row["computed_tokens"] or 0)))
+    return tuple(
+        Miss(reason, sum(count for count, _ in counts), sum(tokens for _, tokens in counts))
+        for reason, counts in sorted(found.items())
     )
 
 
-def _amount(name: str, units: Column[int], pico: Column[int]) -> Iterable[ColumnElement[Any]]:
-    yield func.sum(units).label(f"{name}_units")
-    yield func.sum(pico // _HALF).label(f"{name}_high")
-    yield func.sum(pico % _HALF).label(f"{name}_low")
-
-
-def _lines(rows: Iterable[RowMapping]) -> tuple[Line, ...]:
-    tallies = _folded(((row["tenant_id"], row["model"], row["currency"]), tally_of(row)) for row in rows)
-    lines = (Line(*key, tally) for key, tally in tallies.items())
-    return tuple(sorted(lines, key=lambda line: (line.tenant_id, line.model, line.currency or "")))
-
-
-def _folded(tallies: Iterable[tuple[Key, Tally]]) -> dict[Key, Tally]:
-    """The sum of the tallies of each key."""
-    found: dict[Key, Tally] = {}
-    for key, tally in tallies:
-        found[key] = found[key].plus(tally) if key in found else tally
-    return found
-
-
-def tally_of(row: RowMapping) -> Tally:
-    """A row of `sums`."""
-    state = row["state"] or IN_FLIGHT
-    states = dict.fromkeys(STATES, 0) | {state: row["requests"]}
-    if state == IN_FLIGHT or not SettlementState(state).billable:
-        return Tally(states, dict.fromkeys(COUNTED_FLAGS, 0))
-    flags = row["flags"].split(",")
-    return Tally(
-        states=states,
-        flags={flag: row["requests"] if flag.value in flags else 0 for flag in COUNTED_FLAGS},
-        prompt_tokens=int(row["prompt_tokens"]),
-        cached_tokens=int(row["cached_tokens"]),
-        cache_write_tokens=int(row["cache_write_tokens"]),
-        output_tokens=int(row["output_tokens"]),
-        reported_prompt_tokens=int(row["reported"]),
-        reported_cached_tokens=int(row["reported_cached"]),
-        full_pico=_joined(row, "full"),
-        charged_pico=_joined(row, "charged"),
-    )
-
-
-def _joined(row: RowMapping, name: str) -> int | None:
-    if row[f"{name}_units"] is None:
-        return None
-    return joined_pico(int(row[f"{name}_units"]), int(row[f"{name}_high"]) * _HALF + int(row[f"{name}_low"]))
-
-
-def _sum_of_known(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one + other
+def _opened_in(query: Query) -> list[ColumnElement[bool]]:
+    return [_r.opened_at_us >= query.start_us, _r.opened_at_us < query.end_us, *FROM_ROWS.about(query)]

@@ -3,9 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from billing import BillingError, UsageFlag
+from billing import BillingError, Report, Tally, UsageFlag, report
 from billing.money import amount_text
-from billing.report import Report, Tally, report
 from gateway.demo.types import BillLine, DemoFailed
 
 _BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)

@@ -1,11 +1,10 @@
-"""The page on billing names every state, flag, convention, table and key of a price."""
+"""The page on billing names every state, flag, convention and table."""
 
 import re
 from pathlib import Path
 
 from billing import SettlementState, UsageFlag
-from billing.price_file import PRICE_KEYS
-from billing.report import STATES
+from billing.report_tally import STATES
 from billing.schema import metadata
 
 PAGE = (Path(__file__).parents[2] / "docs" / "billing.md").read_text("utf-8")
@@ -14,7 +13,3 @@ PAGE = (Path(__file__).parents[2] / "docs" / "billing.md").read_text("utf-8")
 def test_every_word_of_a_bill_is_explained() -> None:
     words = {*SettlementState, *UsageFlag, *STATES, *metadata.tables, "openai", "responses", "anthropic", "deepseek"}
     assert words - set(re.findall(r"^\| `([a-z_]+)` \|", PAGE, flags=re.MULTILINE)) == set()
-
-
-def test_every_key_of_a_price_is_shown() -> None:
-    assert {key for key in PRICE_KEYS if f"{key}:" not in PAGE} == set()

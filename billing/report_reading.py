@@ -1,0 +1,47 @@
+"""One view of the ledger for all questions of a report, and an end to those that take too long."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from billing.errors import ReportTooSlow
+from billing.reading import reading
+
+_MS = 1000
+_STEPS_BETWEEN_LOOKS = 20_000
+"""Of SQLite's machine: some tenths of a millisecond."""
+
+
+@contextmanager
+def one_view(
+    where: Path | str, deadline_s: float | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Connection]:
+    """A connection whose statements all see the ledger as the first of them did; a gateway may write meanwhile.
+
+    Raises `LedgerUnavailable`, and `ReportTooSlow` where a statement is still running after `deadline_s`.
+    """
+    ends_s = None if deadline_s is None else clock() + deadline_s
+    with reading(where) as connection:
+        is_sqlite = connection.dialect.name == "sqlite"
+        connection.exec_driver_sql("BEGIN" if is_sqlite else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        if deadline_s is not None:
+            _end_after(connection, deadline_s, ends_s or 0.0, clock)
+        try:
+            yield connection
+        except DBAPIError as error:
+            if ends_s is not None and clock() >= ends_s:
+                raise ReportTooSlow(deadline_s or 0.0) from error
+            raise
+
+
+def _end_after(connection: Connection, deadline_s: float, ends_s: float, clock: Callable[[], float]) -> None:
+    if connection.dialect.name != "sqlite":
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, round(deadline_s * _MS))}")
+        return
+    driver: Any = connection.connection.driver_connection
+    driver.set_progress_handler(lambda: clock() >= ends_s, _STEPS_BETWEEN_LOOKS)
