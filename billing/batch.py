@@ -13,9 +13,19 @@ from sqlalchemy import Connection, Table, bindparam, select
 
 from billing.errors import RowRefused
 from billing.price_book import Prices
-from billing.rows import Fact, Row, attempt_row, chain_row, correction_row, request_row, settlement_row, tags_text
-from billing.schema import attempts, chains, corrections, insert_sql, requests, settlements
-from billing.types import Correction, OpenedRequest, Settlement
+from billing.rows import (
+    Fact,
+    Row,
+    attempt_row,
+    chain_row,
+    correction_row,
+    request_row,
+    sample_row,
+    settlement_row,
+    tags_text,
+)
+from billing.schema import attempts, chains, corrections, engine_samples, insert_sql, requests, settlements
+from billing.types import Correction, EngineSample, OpenedRequest, Settlement
 from billing.when import from_us
 
 _LARGEST_GROUP = 64
@@ -50,13 +60,17 @@ class Batch:
         self._settlements: list[Row] = []
         self._attempts: list[Row] = []
         self._corrections: list[Row] = []
+        self._samples: list[Row] = []
 
-    def add(self, record: OpenedRequest | Settlement | Correction) -> RowRefused | None:
+    def add(self, record: OpenedRequest | Settlement | Correction | EngineSample) -> RowRefused | None:
         """Take a record; says if the ledger's own rows refuse it. What the database refuses shows in `insert`."""
         if isinstance(record, Settlement):
             return self._settle(record)
         if isinstance(record, Correction):
             self._corrections.append(correction_row(record))
+            return None
+        if isinstance(record, EngineSample):
+            self._samples.append(sample_row(record, self._owner_id))
             return None
         self._requests.append(request_row(record, self._owner_id))
         if record.chain is not None:
@@ -74,6 +88,7 @@ class Batch:
             (settlements, self._settlements),
             (attempts, self._attempts),
             (corrections, self._corrections),
+            (engine_samples, self._samples),
         ):
             self._insert(table, rows)
 

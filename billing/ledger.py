@@ -18,7 +18,7 @@ from pathlib import Path
 
 from billing.price_book import Prices
 from billing.store import SqliteStore, Sync
-from billing.types import Correction, OpenedRequest, Settlement
+from billing.types import Correction, EngineSample, OpenedRequest, Settlement
 from billing.writer import Writer
 
 
@@ -68,6 +68,10 @@ class Ledger:
     def correct(self, correction: Correction) -> asyncio.Future[None]:
         """Write down a change of a bill. It fails with `LedgerUnavailable`, or `RowRefused` where the id exists."""
         return self._writer.put(correction)
+
+    def sample(self, sample: EngineSample) -> asyncio.Future[None]:
+        """Write down what an engine's counters say. The future fails with `LedgerUnavailable`."""
+        return self._writer.put(sample)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from datetime import datetime
 from billing.money import split_pico
 from billing.price_book import Prices
 from billing.pricing import Price, bill
-from billing.types import Attempt, Correction, KeptChain, OpenedRequest, Settlement, Usage, UsageFlag
+from billing.types import Attempt, Correction, EngineSample, KeptChain, OpenedRequest, Settlement, Usage, UsageFlag
 from billing.usage import checked
 from billing.when import to_us
 
@@ -112,6 +112,18 @@ def correction_row(correction: Correction) -> Row:
         correction.currency,
         *split_pico(correction.full_pico),
         *split_pico(correction.charged_pico),
+    )
+
+
+def sample_row(sample: EngineSample, owner_id: str) -> Row:
+    """Row of `schema.engine_samples`."""
+    return (
+        sample.endpoint_id,
+        to_us(sample.sampled_at),
+        owner_id,
+        sample.generation,
+        sample.hit_tokens,
+        sample.query_tokens,
     )
 
 

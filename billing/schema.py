@@ -4,6 +4,7 @@
         1 ------- 0..n    attempts         upstream calls, also those that nobody pays for
                      0..n corrections      signed changes of a bill, of one request or none
     usage_quarters                         sums of the first two by quarter of an hour, kept with them
+    engine_samples                         what the engines' own counters said, to hold the settlements against
     owners                                 one row per gateway process; ended_at_us is set by an orderly end
     requests  1 --- 0..1  chains           what prompts shared, where that is kept: no bill rests on it
 
@@ -170,6 +171,18 @@ usage_quarters = Table(
     Column("unknown_amounts", BigInteger, nullable=False),
     Column("prefill_s", Float, nullable=False),
     Column("decode_s", Float, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+engine_samples = Table(
+    "engine_samples",
+    metadata,
+    Column("endpoint_id", Text, primary_key=True),
+    Column("sampled_at_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("owner_id", String(64), primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+    Column("hit_tokens", BigInteger),
+    Column("query_tokens", BigInteger),
     sqlite_with_rowid=False,
 )
 

@@ -24,7 +24,7 @@ from billing.price_book import Prices
 from billing.rows import Fact
 from billing.schema import VERSION, metadata, owners, requests, settlements
 from billing.schema_upgrade import upgrade_1_to_2
-from billing.types import Correction, SettlementState
+from billing.types import Correction, EngineSample, SettlementState
 from billing.when import to_us
 from billing.writer import Outcome, Record
 
@@ -206,6 +206,8 @@ class SqliteStore:
 
 
 def _id_of(record: Record) -> str:
+    if isinstance(record, EngineSample):
+        return record.endpoint_id
     return record.correction_id if isinstance(record, Correction) else record.request_id
 
 

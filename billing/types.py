@@ -209,3 +209,18 @@ class Correction:
     currency: str
     full_pico: int
     charged_pico: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """What an engine's own counters said of its prefix cache at one moment, in prompt tokens since it started.
+
+    `hit_tokens` were found in it, of `query_tokens` that were looked up; None: not told. `generation` is another one
+    after each start.
+    """
+
+    endpoint_id: str
+    sampled_at: datetime
+    generation: int
+    hit_tokens: int | None
+    query_tokens: int | None

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from billing.errors import LedgerUnavailable
-from billing.types import Correction, OpenedRequest, Settlement
+from billing.types import Correction, EngineSample, OpenedRequest, Settlement
 
-Record = OpenedRequest | Settlement | Correction
+Record = OpenedRequest | Settlement | Correction | EngineSample
 Outcome = LedgerUnavailable | None
 """What became of a record: None = durable."""
 
