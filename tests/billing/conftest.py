@@ -1,11 +1,14 @@
 """Fixtures of the billing tests."""
 
+import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from prefix_index import EmbeddedServer
 
 Rows = Callable[[str], list[dict[str, Any]]]
 
@@ -29,3 +32,13 @@ def rows(ledger_path: Path) -> Rows:
             connection.close()
 
     return read
+
+
+@pytest.fixture(scope="session")
+def quota_url() -> Iterator[str]:
+    """A real server for counters; each test uses a pool of its own."""
+    with asyncio.Runner() as runner:
+        server = EmbeddedServer()
+        runner.run(server.start())
+        yield server.url
+        runner.run(server.stop())
