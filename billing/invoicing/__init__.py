@@ -1,0 +1,54 @@
+"""Invoices a finance person accepts: out of the ledger, numbered without a gap, and never changed.
+
+read_seller      who sends, who pays, which taxes                       (seller_file)
+Drafting         ledger -> draft, close of a period                     (drafting, ledger_usage, compose, amounts)
+InvoiceBook      draft -> issued, and credit notes                      (book, tables, credit_notes)
+Document         the data of all of them, its JSON and its digest       (documents, minor_units)
+"""
+
+from billing.invoicing.book import Draft, InvoiceBook, Issued
+from billing.invoicing.compose import Facts, PlanCharge, draft, period_of
+from billing.invoicing.credit_notes import credit_all, credit_part, minor_from_text
+from billing.invoicing.documents import (
+    Document,
+    DocumentKind,
+    InvoiceInvalid,
+    LineKind,
+    Party,
+    Period,
+    digest_of,
+    document_json,
+    document_of,
+)
+from billing.invoicing.drafting import Drafting, PlanOf, no_plan
+from billing.invoicing.minor_units import money_text
+from billing.invoicing.seller_file import Seller, read_seller, zone_of
+
+__all__ = [
+    "Document",
+    "DocumentKind",
+    "Draft",
+    "Drafting",
+    "Facts",
+    "InvoiceBook",
+    "InvoiceInvalid",
+    "Issued",
+    "LineKind",
+    "Party",
+    "Period",
+    "PlanCharge",
+    "PlanOf",
+    "Seller",
+    "credit_all",
+    "credit_part",
+    "digest_of",
+    "document_json",
+    "document_of",
+    "draft",
+    "minor_from_text",
+    "money_text",
+    "no_plan",
+    "period_of",
+    "read_seller",
+    "zone_of",
+]

@@ -1,0 +1,157 @@
+"""A draft, from what a period was and who the parties are. Pure: the same facts make the same document.
+
+entries of the period         --> usage rows, per model and price: input, cached, written, output
+entries of earlier periods,
+  settled after their invoice --> late rows
+charges of a plan             --> plan rows (fee, overage, minimum commitment)
+corrections                   --> a row each, with its request
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from billing.invoicing.amounts import Item, check_sums, rows_and_taxes
+from billing.invoicing.documents import Document, DocumentKind, LineKind, Period, UsageEntry
+from billing.invoicing.ledger_usage import Correction, PeriodUsage
+from billing.invoicing.minor_units import pico_of
+from billing.invoicing.seller_file import Seller
+from billing.when import from_us, to_us
+
+_BUCKETS = ("Input tokens", "Cached input tokens", "Tokens written into the cache", "Output tokens")
+_CORRECTION_WORDS = {"correction": "Correction", "credit": "Credit", "adjustment": "Adjustment"}
+_RULES = (
+    "Each request is priced by the moment at which it came in. Rows are shown rounded half-even; the sum of a tax rate"
+    " is rounded once from exact amounts, and its tax once: a rounding row shows the difference.",
+    "Answers that were cut are billed for what was computed. Failed, refused and interrupted requests are not billed.",
+    "Requests settled and corrections made after this invoice are in a later one.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCharge:
+    """An amount of a plan: a fee, an overage, the rest of a minimum commitment; negative: what is included."""
+
+    description: str
+    pico: int
+    tokens: int | None = None
+    rate_pico: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is billed to a tenant."""
+
+    tenant_id: str
+    currency: str
+    period: Period
+    usage: PeriodUsage
+    late: tuple[UsageEntry, ...] = ()
+    plan_name: str = ""
+    plan: tuple[PlanCharge, ...] = ()
+    corrections: tuple[Correction, ...] = ()
+
+
+def period_of(start: datetime, end: datetime, timezone: str) -> Period:
+    """A period, with its ends as the clocks of a time zone show them."""
+    texts = [at.strftime("%Y-%m-%d %H:%M") for at in (start, end)]
+    return Period(to_us(start), to_us(end), timezone, *texts)
+
+
+def draft(facts: Facts, seller: Seller) -> Document:
+    """An invoice without a number. Raises `InvoiceInvalid`."""
+    items = [
+        *(item for entry in facts.usage.entries for item in _items_of(entry, LineKind.USAGE, facts, seller)),
+        *(item for entry in facts.late for item in _items_of(entry, LineKind.LATE, facts, seller)),
+        *_plan_items(facts, seller),
+        *(_correction_item(one, facts, seller) for one in facts.corrections),
+    ]
+    lines, taxes = rows_and_taxes(items, seller.taxes, facts.currency, seller.tax_rounding)
+    billed = (*facts.usage.entries, *facts.late)
+    document = Document(
+        kind=DocumentKind.INVOICE,
+        tenant_id=facts.tenant_id,
+        currency=facts.currency,
+        seller=seller.party,
+        buyer=seller.buyer(facts.tenant_id),
+        period=facts.period,
+        lines=lines,
+        taxes=taxes,
+        total_minor=sum(tax.net_minor + tax.tax_minor for tax in taxes),
+        cache=facts.usage.cache,
+        requests=facts.usage.requests,
+        misses=facts.usage.misses,
+        prices=tuple(dict.fromkeys(entry.price_id for entry in billed if entry.price_id)),
+        payment=seller.payment,
+        notes=(*_unknowns(facts), *seller.notes, *_RULES),
+        usage=billed,
+        corrections=tuple(one.id for one in facts.corrections),
+        tax_rounding=seller.tax_rounding.value,
+    )
+    check_sums(document)
+    return document
+
+
+def _items_of(entry: UsageEntry, kind: LineKind, facts: Facts, seller: Seller) -> Iterable[Item]:
+    tax = seller.tax_of(facts.tenant_id, kind)
+    group = entry.model
+    if kind is LineKind.LATE:
+        group = f"{entry.model}, settled late: {_days(entry, facts.period, seller)}"
+    tokens = (entry.fresh_tokens, entry.cached_tokens, entry.written_tokens, entry.output_tokens)
+    rest = pico_of(entry.charged)
+    for words, count, rate in zip(_BUCKETS, tokens, entry.rates, strict=True):
+        if count:
+            rest -= count * rate
+            yield Item(kind, group, words, count * rate, tax, count, rate, entry.price_id)
+    if rest:
+        yield Item(kind, group, "Discounts and tiers of the price", rest, tax, price_id=entry.price_id)
+
+
+def _days(entry: UsageEntry, period: Period, seller: Seller) -> str:
+    """An earlier period, by its first and last day."""
+    zone = seller.zone
+    first, last = from_us(entry.start_us).astimezone(zone), from_us(entry.end_us - 1).astimezone(zone)
+    return f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
+
+
+def _plan_items(facts: Facts, seller: Seller) -> Iterable[Item]:
+    tax = seller.tax_of(facts.tenant_id, LineKind.PLAN)
+    for one in facts.plan:
+        yield Item(LineKind.PLAN, facts.plan_name, one.description, one.pico, tax, one.tokens, one.rate_pico)
+
+
+def _correction_item(one: Correction, facts: Facts, seller: Seller) -> Item:
+    words = f"{_CORRECTION_WORDS.get(one.kind, one.kind)}: {one.reason}"
+    source = f"{one.id}, request {one.request_id}" if one.request_id else one.id
+    tax = seller.tax_of(facts.tenant_id, LineKind.CORRECTION)
+    return Item(LineKind.CORRECTION, "Corrections", words, one.pico, tax, source=source)
+
+
+def _unknowns(facts: Facts) -> Iterable[str]:
+    """What is not in the amount though it might be: unknown is never shown as zero."""
+    unpriced: Mapping[str, int] = {
+        entry.model: sum(one.unknown_amounts for one in facts.usage.entries if one.model == entry.model)
+        for entry in facts.usage.entries
+    }
+    for model, count in unpriced.items():
+        if count:
+            yield f"Not in the amount, as their price or their tokens are unknown: {count:,} requests of {model}."
+    if facts.usage.in_flight:
+        yield f"Not in the amount, as they had not ended: {facts.usage.in_flight:,} requests. A later invoice has them."
+
+
+def dates_of(issued_at: datetime, seller: Seller) -> tuple[str, str, int]:
+    """Date of issue, due date, and the year whose numbers are used, by the clocks of the seller."""
+    day = issued_at.astimezone(seller.zone).date()
+    due = day + timedelta(days=seller.payment_terms_days)
+    return day.isoformat(), due.isoformat(), day.year
+
+
+def issues(document: Document, seller: Seller) -> Sequence[str]:
+    """Why a draft must not be issued; empty where it may be."""
+    found = []
+    if document.tenant_id not in seller.buyers:
+        found.append(f"`buyers` has no entry for {document.tenant_id!r}: an invoice needs the name of its buyer")
+    if document.seller != seller.party:
+        found.append("the seller was changed since the draft was made: draft it again")
+    return found

@@ -1,0 +1,199 @@
+"""Drafts out of the ledger, and the end of a period.
+
+What a closed or billed period still gets, late settlements and corrections, is the difference between the ledger now
+and what its invoices have billed: so it is billed once, whatever ran at the same time.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sqlalchemy import Connection
+
+from billing.invoicing.book import Draft, InvoiceBook
+from billing.invoicing.compose import Facts, PlanCharge, draft
+from billing.invoicing.documents import Document, DocumentKind, InvoiceInvalid, Period, UsageEntry
+from billing.invoicing.ledger_usage import (
+    PeriodUsage,
+    corrections_of,
+    currencies_of,
+    not_billed_yet,
+    tenants_of,
+    usage_of,
+)
+from billing.invoicing.seller_file import Seller
+
+PlanOf = Callable[[Connection, str, str, Period], tuple[str, Sequence[PlanCharge]]]
+"""The name of a tenant's plan and its charges of a period in a currency: (connection, tenant, currency, period)."""
+
+
+def no_plan(_connection: Connection, _tenant: str, _currency: str, _period: Period) -> tuple[str, Sequence[PlanCharge]]:
+    """Nobody has a plan."""
+    return "", ()
+
+
+class Drafting:
+    """Makes drafts of one seller. The ledger is read first, without a lock; writing is one short transaction."""
+
+    def __init__(self, book: InvoiceBook, seller: Seller, plan_of: PlanOf = no_plan) -> None:
+        self._book = book
+        self._seller = seller
+        self._plan_of = plan_of
+
+    def draft(self, tenant_id: str, period: Period) -> Sequence[Draft]:
+        """A draft per currency, in the place of earlier ones. Raises `InvoiceInvalid` where it is billed, or closed."""
+        with self._book.reading() as connection:
+            is_closed = any(_overlap(one, period) for one in self._closed(connection))
+            make = self._credited if is_closed else self._drafted
+            documents = make(connection, tenant_id, period)
+        with self._book.writing() as connection:
+            for closed in self._closed(connection):
+                if _overlap(closed, period) and not (is_closed and documents):
+                    raise InvoiceInvalid(
+                        f"{closed.start_text} to {closed.end_text} is closed: its drafts stand (`prefixgate invoice"
+                        f" list`), and what comes late is in the next period"
+                    )
+            return [self._book.save_draft(connection, one, frozen=is_closed) for one in documents]
+
+    def close(self, period: Period, plan_tenants: Sequence[str] = (), *, now_us: int) -> Sequence[Draft]:
+        """Close the books of a period: a last draft for each tenant that has none issued, frozen from now on.
+
+        The ledger is read before anything is locked; what is settled meanwhile comes late.
+        """
+        if period.end_us > now_us:
+            raise InvoiceInvalid(f"the period ends at {period.end_text} ({period.timezone}); it can be closed then")
+        with self._book.reading() as connection:
+            earlier = [one for one in self._closed(connection) if one.end_us <= period.start_us]
+            asked = {name for one in (period, *earlier) for name in tenants_of(connection, one.start_us, one.end_us)}
+            documents = [
+                one
+                for tenant_id in sorted({*asked, *plan_tenants})
+                if not self._is_billed(connection, tenant_id, period)
+                for one in self._drafted(connection, tenant_id, period)
+                if one.lines or one.requests
+            ]
+        with self._book.writing() as connection:
+            self._book.close(connection, self._seller.party.id, period)
+            return [
+                self._book.save_draft(connection, one, frozen=True)
+                for one in documents
+                if not self._is_billed(connection, one.tenant_id, period)
+            ]
+
+    def _drafted(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:
+        billed = self._billed(connection, tenant_id, period)
+        late = self._earlier(connection, billed, period)
+        spans = [(period.start_us, period.end_us), *late]
+        currencies = {self._seller.currency}
+        for start_us, end_us in spans:
+            currencies |= set(currencies_of(connection, tenant_id, start_us, end_us))
+        found = []
+        for currency in sorted(currencies, key=lambda one: (one != self._seller.currency, one)):
+            document = self._document(connection, tenant_id, currency, period, billed)
+            if document.lines or currency == self._seller.currency:
+                found.append(document)
+        if len(found) > 1 and not found[0].lines:
+            return found[1:]
+        return found
+
+    def _document(
+        self, connection: Connection, tenant_id: str, currency: str, period: Period, billed: Sequence[Document]
+    ) -> Document:
+        own = [one for one in billed if one.currency == currency]
+        if any(_overlap(one.period, period) and one.number for one in own):
+            number = next(one.number for one in own if _overlap(one.period, period))
+            raise InvoiceInvalid(f"{number} bills {tenant_id} for a part of that period already")
+        entries = [entry for one in own for entry in one.usage]
+        late: list[UsageEntry] = []
+        earlier = self._earlier(connection, billed, period)
+        for start_us, end_us in earlier:
+            now = usage_of(connection, tenant_id, currency, start_us, end_us).entries
+            late += not_billed_yet(now, [one for one in entries if (one.start_us, one.end_us) == (start_us, end_us)])
+        name, charges = self._plan_of(connection, tenant_id, currency, period)
+        done = {one for document in own for one in document.corrections}
+        since = min([period.start_us, *(start_us for start_us, _ in earlier)])
+        return draft(
+            Facts(
+                tenant_id=tenant_id,
+                currency=currency,
+                period=period,
+                usage=usage_of(connection, tenant_id, currency, period.start_us, period.end_us),
+                late=tuple(late),
+                plan_name=name,
+                plan=tuple(charges),
+                corrections=tuple(
+                    one
+                    for one in corrections_of(connection, tenant_id, currency, since, period.end_us)
+                    if one.id not in done
+                ),
+            ),
+            self._seller,
+        )
+
+    def _billed(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:
+        """Invoices that stand, and frozen drafts of other periods, which will."""
+        seller_id = self._seller.party.id
+        frozen = [
+            one.document
+            for one in self._book.drafts(connection, seller_id, tenant_id)
+            if one.frozen and not _overlap(one.document.period, period)
+        ]
+        return [*self._book.live(connection, seller_id, tenant_id), *frozen]
+
+    def _is_billed(self, connection: Connection, tenant_id: str, period: Period) -> bool:
+        return any(
+            _overlap(one.period, period) for one in self._book.live(connection, self._seller.party.id, tenant_id)
+        )
+
+    def _closed(self, connection: Connection) -> Sequence[Period]:
+        return self._book.closings(connection, self._seller.party.id)
+
+    def _earlier(
+        self, connection: Connection, billed: Sequence[Document], period: Period
+    ) -> Mapping[tuple[int, int], None]:
+        """Periods before this one that are billed or closed, and so send what comes late to this one."""
+        done = [*(one.period for one in billed), *self._closed(connection)]
+        spans = sorted((one.start_us, one.end_us) for one in done if one.end_us <= period.start_us)
+        return dict.fromkeys(spans)
+
+    def _credited(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:
+        """Documents of a closed period whose invoice was credited whole: billed anew, as they were."""
+        seller_id = self._seller.party.id
+        live = {one.number for one in self._book.live(connection, seller_id, tenant_id)}
+        if any(_overlap(one.period, period) for one in self._book.live(connection, seller_id, tenant_id)):
+            return ()
+        last: dict[str, Document] = {}
+        for issued in self._book.issued(connection, seller_id, tenant_id):
+            one = issued.document
+            if one.kind is DocumentKind.INVOICE and one.number not in live and one.period == period:
+                last[one.currency] = one
+        return [self._again(connection, one) for one in last.values()]
+
+    def _again(self, connection: Connection, old: Document) -> Document:
+        """The same usage, corrections and plan, with the parties and taxes of today."""
+        period = old.period
+        own = (period.start_us, period.end_us)
+        name, charges = self._plan_of(connection, old.tenant_id, old.currency, period)
+        chosen = set(old.corrections)
+        facts = Facts(
+            tenant_id=old.tenant_id,
+            currency=old.currency,
+            period=period,
+            usage=PeriodUsage(
+                tuple(entry for entry in old.usage if (entry.start_us, entry.end_us) == own),
+                old.cache,
+                old.requests,
+                old.misses,
+            ),
+            late=tuple(entry for entry in old.usage if (entry.start_us, entry.end_us) != own),
+            plan_name=name,
+            plan=tuple(charges),
+            corrections=tuple(
+                one
+                for one in corrections_of(connection, old.tenant_id, old.currency, 0, period.end_us)
+                if one.id in chosen
+            ),
+        )
+        return draft(facts, self._seller)
+
+
+def _overlap(one: Period, other: Period) -> bool:
+    return one.start_us < other.end_us and other.start_us < one.end_us
