@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 
+from billing import Quota
 from prefix_index import Chain
 from prefix_index.prompt import PromptView
 
@@ -66,17 +67,44 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Scopes:
+    """What a key is for; None = everything. A model may end in `*`."""
+
+    models: frozenset[str] | None = None
+    endpoints: frozenset[str] | None = None
+    routes: frozenset[str] | None = None
+
+    def allow_model(self, model: str) -> bool:
+        """Whether the key may use a model. O(names)."""
+        return self.models is None or any(
+            model == name or (name.endswith("*") and model.startswith(name[:-1])) for name in self.models
+        )
+
+    def allow_endpoint(self, endpoint_id: str) -> bool:
+        """Whether its requests may go to an endpoint."""
+        return self.endpoints is None or endpoint_id in self.endpoints
+
+    def allow_route(self, path: str) -> bool:
+        """Whether it may be used on a path."""
+        return self.routes is None or path in self.routes
+
+
+@dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who is billed and isolated.
+    """Who is billed and isolated, as seen through one of its keys.
 
     `share_group` names the tenants who may hit each other's prefixes; `salt` is what the engine is given to keep
-    groups apart (hex text, at most 64 characters).
+    groups apart (hex text, at most 64 characters). `tags` are for the books; `scopes` and `quota` are None where the
+    key is for everything, and without limits.
     """
 
     id: TenantId
     key_id: KeyId
     share_group: str
     salt: str
+    tags: Mapping[str, str] | None = None
+    scopes: Scopes | None = None
+    quota: Quota | None = None
 
 
 @dataclass(frozen=True, slots=True)

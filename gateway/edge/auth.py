@@ -1,9 +1,8 @@
 """Who is calling: an API key becomes a tenant.
 
-    keys.yaml            tenants:
-                           - id: acme
-                             share_group: group-1        # default: alone, a group named after the tenant
-                             keys: [{id: acme-1, sha256: 9f86d0...}]
+    key --SHA-256--> known?  --no---------------------> 401
+                      `- disabled, or past its end? ---> 401, saying so
+                      `- tenant, with scopes, tags and limits
 
 Keys are 256 random bits, shown once when made and kept as SHA-256 only; a fast hash is right for a secret that cannot
 be guessed. A key is only ever compared through its digest, which a caller cannot steer: the time a look-up takes says
@@ -12,52 +11,64 @@ nothing about any key. Without a keys file the gateway is open: everyone is the 
 
 import hashlib
 import hmac
+import math
 import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from typing import Final
 
 from gateway.errors import Unauthorized
-from gateway.strict_yaml import load_yaml
+from gateway.keys_file import KeyEntry, KeysFile, KeysFileInvalid, TenantEntry, read_keys_file, tags_of
 from gateway.types import Headers, KeyId, Tenant, TenantId
 
-KEY_PREFIX = "pg-"
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+__all__ = [
+    "Authenticator",
+    "KeysFileInvalid",
+    "authenticator_from",
+    "display_prefix",
+    "group_salt",
+    "load_keys",
+    "new_key",
+    "open_to_all",
+]
+
+KEY_PREFIX: Final = "pg-"
+_SHOWN_CHARS: Final = len(KEY_PREFIX) + 5
+"""Of a key, in lists: 30 of its 256 bits."""
 
 
-class KeysFileInvalid(Exception):
-    """The keys file cannot be used; the text names the entry and what is wrong, never a key."""
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """What a digest stands for. `until_s` is wall time."""
 
-
-class _Key(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    id: Name
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-
-
-class _Tenant(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    id: Name
-    share_group: Name | None = None
-    keys: list[_Key] = Field(min_length=1)
-
-
-class _KeysFile(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    tenants: list[_Tenant] = Field(min_length=1)
+    tenant: Tenant
+    until_s: float = math.inf
+    disabled: bool = False
 
 
 class Authenticator:
-    """API keys to tenants. Immutable after construction; `share_groups` are all groups there are, `salts` theirs."""
+    """API keys to tenants. `share_groups` are all groups there are, `salts` theirs; `take_over` changes all at once."""
 
-    def __init__(self, tenants_by_digest: dict[str, Tenant] | None, open_tenant: Tenant | None) -> None:
-        self._by_digest = tenants_by_digest or {}
+    def __init__(
+        self,
+        known: Mapping[str, KnownKey] | None,
+        open_tenant: Tenant | None,
+        clock_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock_s = clock_s
+        self._known = known or {}
         self._open_tenant = open_tenant
-        everyone = [*self._by_digest.values(), *([open_tenant] if open_tenant else [])]
+        everyone = [*(one.tenant for one in self._known.values()), *([open_tenant] if open_tenant else [])]
         self.share_groups = frozenset(tenant.share_group for tenant in everyone)
         self.salts = sorted({tenant.salt for tenant in everyone})
+        self.has_limits = any(tenant.quota is not None for tenant in everyone)
+
+    def take_over(self, newer: "Authenticator") -> None:
+        """Know from now on what `newer` knows."""
+        self._known, self._open_tenant = newer._known, newer._open_tenant
+        self.share_groups, self.salts, self.has_limits = newer.share_groups, newer.salts, newer.has_limits
 
     def tenant_of(self, headers: Headers) -> Tenant:
         """The tenant whose key the request carries, as `Authorization: Bearer` or `x-api-key`. O(1).
@@ -69,11 +80,14 @@ class Authenticator:
         key = _presented_key(headers)
         if key is None:
             raise Unauthorized("no API key: send it as 'Authorization: Bearer ...' or 'x-api-key: ...'")
-        digest = hashlib.sha256(key).hexdigest()
-        tenant = self._by_digest.get(digest)
-        if tenant is None:
+        found = self._known.get(hashlib.sha256(key).hexdigest())
+        if found is None:
             raise Unauthorized("unknown API key")
-        return tenant
+        if found.disabled:
+            raise Unauthorized("this API key was revoked")
+        if self._clock_s() >= found.until_s:
+            raise Unauthorized("this API key has expired")
+        return found.tenant
 
 
 def open_to_all(salt_secret: bytes) -> Authenticator:
@@ -82,32 +96,41 @@ def open_to_all(salt_secret: bytes) -> Authenticator:
     return Authenticator(None, tenant)
 
 
-def load_keys(path: Path, salt_secret: bytes) -> Authenticator:
-    """Read a keys file. Raises `KeysFileInvalid` for unknown fields, doubled ids or keys, and unreadable files."""
-    try:
-        parsed = _KeysFile.model_validate(load_yaml(path.read_text()))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise KeysFileInvalid(f"{path}: {error}") from error
-    except ValidationError as error:
-        places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
-        raise KeysFileInvalid(f"{path}: {places}") from None
-    by_digest: dict[str, Tenant] = {}
-    _refuse_doubles(path, "tenant", [tenant.id for tenant in parsed.tenants])
-    _refuse_doubles(path, "key", [key.id for tenant in parsed.tenants for key in tenant.keys])
-    for tenant in parsed.tenants:
-        group = tenant.share_group or tenant.id
-        for key in tenant.keys:
-            if key.sha256 in by_digest:
-                raise KeysFileInvalid(f"{path}: the key {key.id!r} is also another key's")
-            salt = group_salt(group, salt_secret)
-            by_digest[key.sha256] = Tenant(TenantId(tenant.id), KeyId(key.id), group, salt)
-    return Authenticator(by_digest, None)
+def load_keys(path: Path, salt_secret: bytes, cached_token_weight: float = 0.0) -> Authenticator:
+    """Read a keys file. Raises `KeysFileInvalid`. `cached_token_weight` is that of limits which say none."""
+    return authenticator_from(read_keys_file(path), salt_secret, cached_token_weight)
+
+
+def authenticator_from(file: KeysFile, salt_secret: bytes, cached_token_weight: float = 0.0) -> Authenticator:
+    """What a keys file says, ready for look-ups."""
+    known: dict[str, KnownKey] = {}
+    for entry in file.tenants:
+        group = entry.share_group or entry.id
+        salt = group_salt(group, salt_secret)
+        for key in entry.keys:
+            tenant = Tenant(
+                TenantId(entry.id),
+                KeyId(key.id),
+                group,
+                salt,
+                tags=tags_of(entry, key),
+                scopes=key.scopes.scopes(),
+                quota=file.quota(entry, key, cached_token_weight),
+            )
+            for digest, until_s in _digests(key):
+                known[digest] = KnownKey(tenant, until_s, _is_disabled(entry, key))
+    return Authenticator(known, None)
 
 
 def new_key() -> tuple[str, str]:
     """A fresh API key and the SHA-256 to keep of it."""
     key = KEY_PREFIX + secrets.token_urlsafe(32)
     return key, hashlib.sha256(key.encode()).hexdigest()
+
+
+def display_prefix(key: str) -> str:
+    """The beginning of a key, by which its owner recognises it."""
+    return key[:_SHOWN_CHARS]
 
 
 def group_salt(share_group: str, secret: bytes) -> str:
@@ -118,10 +141,16 @@ def group_salt(share_group: str, secret: bytes) -> str:
     return hmac.new(b"prefixgate salt 1" + secret, share_group.encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def _refuse_doubles(path: Path, what: str, names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise KeysFileInvalid(f"{path}: there are two of the {what} id {name!r}")
+def _digests(key: KeyEntry) -> Iterator[tuple[str, float]]:
+    """The key and those it replaced, each with its end; none outlives the end of the key itself."""
+    end_s = math.inf if key.expires_at is None else key.expires_at.timestamp()
+    yield key.sha256, end_s
+    for old in key.retiring:
+        yield old.sha256, min(end_s, old.expires_at.timestamp())
+
+
+def _is_disabled(tenant: TenantEntry, key: KeyEntry) -> bool:
+    return tenant.disabled or key.disabled
 
 
 def _presented_key(headers: Headers) -> bytes | None:
