@@ -1,4 +1,4 @@
-"""The page on prices shows every key of the file, and its example is read as it stands."""
+"""The page on prices shows every key of both files, and its examples are read as they stand."""
 
 import re
 from datetime import UTC, datetime
@@ -14,7 +14,9 @@ from billing.price_file import (
     TENANT_KEYS,
     VOLUME_TIER_KEYS,
 )
+from billing.plans_file import ALLOWANCE_KEYS, ASSIGNMENT_KEYS, PLAN_KEYS, PLANS_KEYS, POOL_KEYS, parse_plans
 from billing.pricing import BillCached, Bucket
+from billing.tiers import StatementKind
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prices.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -37,3 +39,15 @@ def test_the_price_book_of_the_page_is_read_as_it_stands() -> None:
     assert own.price is own.list_price
     assert own.price is not None
     assert own.price.currency == "EUR"
+
+
+def test_every_key_of_a_plans_file_is_shown_and_every_line_of_a_month_explained() -> None:
+    keys = PLANS_KEYS | PLAN_KEYS | ALLOWANCE_KEYS | POOL_KEYS | ASSIGNMENT_KEYS
+    assert {key for key in keys if f"{key}:" not in PAGE} == set()
+    assert set(StatementKind) - set(re.findall(r"^\| `([a-z_]+)` \|", PAGE, flags=re.MULTILINE)) == set()
+
+
+def test_the_plans_of_the_page_are_read_as_they_stand() -> None:
+    plans = parse_plans(EXAMPLES[1])
+    assert set(plans.plans) == {"team", "credits"}
+    assert [one.plan_id for one in plans.assignments] == ["credits", "team"]
