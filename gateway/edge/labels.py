@@ -1,7 +1,7 @@
 """What a client says about a request for the books alone: the run it belongs to, who asked the client, and tags.
 
     x-prefixgate-job-id: run-7f3        one run of an agent, of any number of calls         as it is
-    x-prefixgate-tags: team=search      names and values of the client's choosing           as they are, below the key's
+    x-prefixgate-tags: team=search      names and values of the client's choosing           beside the key's, which win
     "user" in the body                  who asked; Anthropic: metadata.user_id              as an HMAC only
 
 No engine sees the headers (all of `x-prefixgate-` end here); the body goes on as it came. A header that breaks its rule
@@ -47,7 +47,7 @@ class Labeller:
         return Labels(
             job_id=None if job_id is None else job_id.decode(),
             end_user=None if not user else self._hash(tenant.id, user),
-            tags=None if tags is None else self._bounded(tenant.id, tags),
+            tags=tenant.tags if tags is None else {**self._bounded(tenant.id, tags), **(tenant.tags or {})},
         )
 
     def _hash(self, tenant: TenantId, user: str) -> str:

@@ -1,6 +1,7 @@
 """Job ids, end users and tags: what is taken, what is refused, and what goes no further."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -86,6 +87,13 @@ def test_a_request_shows_nobody_its_user() -> None:
 
 def test_tags_are_names_and_values() -> None:
     assert labels_of((b"x-prefixgate-tags", b"team=search, env = prod eu")).tags == {"team": "search", "env": "prod eu"}
+
+
+def test_tags_of_the_key_stand_and_win() -> None:
+    tagged = replace(ACME, tags={"plan": "gold", "env": "prod"})
+    assert labels_of(tenant=tagged).tags == {"plan": "gold", "env": "prod"}
+    said = (b"x-prefixgate-tags", b"plan=free, team=search")
+    assert labels_of(said, tenant=tagged).tags == {"plan": "gold", "env": "prod", "team": "search"}
 
 
 @pytest.mark.parametrize(
