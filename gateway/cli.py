@@ -3,7 +3,6 @@
 import asyncio
 import importlib.metadata
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from billing import BillingError, parse_when, render_csv, render_json, render_table
-from billing import report as ledger_report
-from gateway import explain_command, index_commands, simulate_command
+from gateway import explain_command, index_commands, invoice_command, report_command, simulate_command
 from gateway.app import STARTUP_ERRORS, endpoint_of
 from gateway.checking import ask_backends, check_files, check_index, effective_yaml
 from gateway.config import Config, is_name, process_environment
@@ -36,16 +33,10 @@ cli = typer.Typer(
 keys = typer.Typer(help="API keys.", no_args_is_help=True)
 cli.add_typer(keys, name="keys")
 cli.add_typer(index_commands.index, name="index")
+cli.add_typer(invoice_command.invoice, name="invoice")
 cli.command("explain")(explain_command.explain)
 cli.command("simulate")(simulate_command.simulate)
-
-
-class ReportFormat(StrEnum):
-    """How a report is printed."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
+cli.command("report")(report_command.report)
 
 
 def main() -> None:
@@ -123,33 +114,6 @@ def demo(
     if model not in MODELS:
         raise refused(f"--model must be one of {', '.join(MODELS)}, not {model!r}")
     raise typer.Exit(main(demo_options(seed, model, quick=quick, keep=keep), json_file, Console()))
-
-
-@cli.command()
-def report(
-    from_: Annotated[str, typer.Option("--from", help="First instant of the period: a date or ISO time, UTC.")],
-    to: Annotated[str, typer.Option(help="First instant after the period.")],
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
-    format_: Annotated[ReportFormat, typer.Option("--format", help="How to print it.")] = ReportFormat.TABLE,
-    ledger: Annotated[Path | None, typer.Option(help="SQLite file of the ledger; default: the configured one.")] = None,
-    config: ConfigFile = None,
-) -> None:
-    """The bill of a period: tokens and money per tenant and model, with totals that are the sums of the rows."""
-    path = ledger or read_config(config, {}).ledger.path
-    try:
-        found = ledger_report(path, parse_when(from_), parse_when(to), tenant)
-    except BillingError as error:
-        raise refused(str(error)) from None
-    match format_:
-        case ReportFormat.TABLE:
-            shown = render_table(found)
-            console = wide_console(shown)
-            console.print(shown)
-            console.print(f"ledger: {path.absolute()}", markup=False, highlight=False)
-        case ReportFormat.CSV:
-            typer.echo(render_csv(found), nl=False)
-        case ReportFormat.JSON:
-            typer.echo(render_json(found))
 
 
 @cli.command()

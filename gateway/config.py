@@ -28,6 +28,7 @@ from gateway.config_sections import (
     Listen,
     Model,
     PositiveFloat,
+    Quota,
     Scheduling,
     Section,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "Limits",
     "Listen",
     "Model",
+    "Quota",
     "Scheduling",
     "admin_token",
     "backend_key",
@@ -71,6 +73,7 @@ class Config(Section):
     backends: tuple[Backend, ...] = Field((), description="The model servers.")
     models: dict[str, Model] = Field(default_factory=dict, description="Tokenizers by served model name.")
     keys_file: Path | None = Field(None, description="Tenants and their API keys; without it everyone may call.")
+    keys_poll_s: PositiveFloat = Field(1.0, description="How often the keys file is looked at for changes, seconds.")
     salt_secret_file: Path | None = Field(
         None, description="Secret mixed into cache salts; the same on every replica. Recommended with a keys file."
     )
@@ -82,7 +85,9 @@ class Config(Section):
     ledger: Ledger = Field(Ledger(), description="The usage ledger.")
     admin_token_file: Path | None = Field(None, description="Token of the admin API; without it there is none.")
     prices_file: Path | None = Field(None, description="Price book; without it usage is recorded unpriced.")
+    invoicing_file: Path | None = Field(None, description="Seller, buyers and taxes of invoices, YAML.")
     scheduling: Scheduling = Field(Scheduling(), description="How an endpoint is chosen.")
+    quota: Quota = Field(Quota(), description="How limits and budgets are counted.")
     limits: Limits = Field(Limits(), description="Sizes and patience.")
     poll_interval_s: PositiveFloat = Field(
         2.0, description="How often each endpoint's health and load are read, seconds."

@@ -3,11 +3,13 @@
 read_seller      who sends, who pays, which taxes                       (seller_file)
 Drafting         ledger -> draft, close of a period                     (drafting, ledger_usage, compose, amounts)
 InvoiceBook      draft -> issued, and credit notes                      (book, tables, credit_notes)
+page_of          what stands on it; render_html places it               (page, html_page)
+render_pdf       ... and so does this, in a module to import by itself  (pdf_page, fonts)
 Document         the data of all of them, its JSON and its digest       (documents, minor_units)
 """
 
 from billing.invoicing.book import Draft, InvoiceBook, Issued
-from billing.invoicing.compose import Facts, PlanCharge, draft, period_of
+from billing.invoicing.compose import Facts, PlanCharge, draft
 from billing.invoicing.credit_notes import credit_all, credit_part, minor_from_text
 from billing.invoicing.documents import (
     Document,
@@ -21,7 +23,10 @@ from billing.invoicing.documents import (
     document_of,
 )
 from billing.invoicing.drafting import Drafting, PlanOf, no_plan
+from billing.invoicing.html_page import render_html
 from billing.invoicing.minor_units import money_text
+from billing.invoicing.page import Page, page_of
+from billing.invoicing.periods import period_in, period_of
 from billing.invoicing.seller_file import Seller, read_seller, zone_of
 
 __all__ = [
@@ -34,6 +39,7 @@ __all__ = [
     "InvoiceInvalid",
     "Issued",
     "LineKind",
+    "Page",
     "Party",
     "Period",
     "PlanCharge",
@@ -48,7 +54,10 @@ __all__ = [
     "minor_from_text",
     "money_text",
     "no_plan",
+    "page_of",
+    "period_in",
     "period_of",
     "read_seller",
+    "render_html",
     "zone_of",
 ]

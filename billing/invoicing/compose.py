@@ -16,7 +16,7 @@ from billing.invoicing.documents import Document, DocumentKind, LineKind, Period
 from billing.invoicing.ledger_usage import Correction, PeriodUsage
 from billing.invoicing.minor_units import pico_of
 from billing.invoicing.seller_file import Seller
-from billing.when import from_us, to_us
+from billing.when import from_us
 
 _BUCKETS = ("Input tokens", "Cached input tokens", "Tokens written into the cache", "Output tokens")
 _CORRECTION_WORDS = {"correction": "Correction", "credit": "Credit", "adjustment": "Adjustment"}
@@ -50,12 +50,6 @@ class Facts:
     plan_name: str = ""
     plan: tuple[PlanCharge, ...] = ()
     corrections: tuple[Correction, ...] = ()
-
-
-def period_of(start: datetime, end: datetime, timezone: str) -> Period:
-    """A period, with its ends as the clocks of a time zone show them."""
-    texts = [at.strftime("%Y-%m-%d %H:%M") for at in (start, end)]
-    return Period(to_us(start), to_us(end), timezone, *texts)
 
 
 def draft(facts: Facts, seller: Seller) -> Document:

@@ -1,0 +1,270 @@
+"""`prefixgate invoice`: drafts out of the ledger, issued documents as HTML and PDF, credit notes, close of a period.
+
+A period is read by the clocks of the seller's time zone: `2026-11` is that month there, DST or not.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from billing import BillingError
+from billing.invoicing import (
+    Document,
+    Drafting,
+    InvoiceBook,
+    InvoiceInvalid,
+    Period,
+    Seller,
+    credit_all,
+    credit_part,
+    digest_of,
+    document_json,
+    minor_from_text,
+    money_text,
+    page_of,
+    period_in,
+    read_seller,
+    render_html,
+)
+from billing.when import to_us
+from gateway.terminal import ConfigFile, read_config, refused, wide_console
+
+invoice = typer.Typer(help="Invoices out of the ledger: draft, issue, credit, list, show.", no_args_is_help=True)
+
+LedgerAt = Annotated[
+    str | None, typer.Option("--ledger", help="SQLite file or URL of the ledger; default: the configured one.")
+]
+SellerFile = Annotated[
+    Path | None, typer.Option("--invoicing", help="Seller, buyers and taxes, YAML; default: `invoicing_file`.")
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the HTML and the PDF.")]
+Number = Annotated[str, typer.Argument(help="Number of an issued document.")]
+PeriodText = Annotated[str, typer.Argument(help="A month, 2026-11, a day, or FROM/TO (dates), in the seller's zone.")]
+
+_HERE = Path()
+
+
+@dataclass(frozen=True, slots=True)
+class _Office:
+    seller: Seller
+    book: InvoiceBook
+
+    @property
+    def drafting(self) -> Drafting:
+        return Drafting(self.book, self.seller)
+
+
+@invoice.command("draft")
+def draft_(
+    tenant: Annotated[str, typer.Argument(help="Tenant who is billed.")],
+    period: PeriodText,
+    out: Out = _HERE,
+    ledger: LedgerAt = None,
+    invoicing: SellerFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """Draft the invoice of a tenant's period, in the place of an earlier draft of it; one per currency."""
+    with _office(ledger, invoicing, config) as office:
+        for one in office.drafting.draft(tenant, _period(period, office)):
+            _say(f"{one.id}: {_words(one.document)}")
+            _write(one.document, "", out / one.id, office.seller)
+
+
+@invoice.command("issue")
+def issue(
+    draft: Annotated[list[str] | None, typer.Argument(help="Drafts to issue, in this order.")] = None,
+    every: Annotated[str | None, typer.Option("--all", metavar="PERIOD", help="All drafts of this period.")] = None,
+    out: Out = _HERE,
+    ledger: LedgerAt = None,
+    invoicing: SellerFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """Give drafts their numbers and dates. From then on they do not change."""
+    with _office(ledger, invoicing, config) as office:
+        chosen = list(draft or ())
+        if every is not None:
+            period = _period(every, office)
+            with office.book.reading() as connection:
+                drafts = office.book.drafts(connection, office.seller.party.id)
+            chosen += [one.id for one in drafts if _same(one.document.period, period)]
+        if not chosen:
+            raise InvoiceInvalid("name a draft, or a period that has drafts with --all; `list` shows them")
+        for draft_id in chosen:
+            issued = office.book.issue(draft_id, office.seller)
+            _say(f"{issued.document.number}: {_words(issued.document)}")
+            _write(issued.document, issued.sha256, out / _file_name(issued.document.number), office.seller)
+
+
+@invoice.command("credit")
+def credit(
+    number: Number,
+    reason: Annotated[str, typer.Option(help="Why; it is printed.")],
+    amount: Annotated[
+        str | None, typer.Option(help="Part to give back, before tax, as 12.50; default: all that is left.")
+    ] = None,
+    tax: Annotated[str | None, typer.Option(help="Tax of that part, where the invoice has several.")] = None,
+    out: Out = _HERE,
+    ledger: LedgerAt = None,
+    invoicing: SellerFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """Issue a credit note to an invoice. One over all of it makes room to bill the period anew."""
+
+    def note(document: Document, earlier: Sequence[Document]) -> Document:
+        if amount is None:
+            return credit_all(document, earlier, reason)
+        return credit_part(document, earlier, minor_from_text(amount, document.currency), reason, tax)
+
+    with _office(ledger, invoicing, config) as office:
+        issued = office.book.credit(number, office.seller, note)
+        _say(f"{issued.document.number}: {_words(issued.document)}, to {number}")
+        _write(issued.document, issued.sha256, out / _file_name(issued.document.number), office.seller)
+
+
+@invoice.command("list")
+def list_(
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    ledger: LedgerAt = None,
+    invoicing: SellerFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """Drafts, issued documents, and closed periods."""
+    with _office(ledger, invoicing, config) as office, office.book.reading() as connection:
+        seller_id = office.seller.party.id
+        table = Table("number or draft", "kind", "tenant", "from", "to, exclusive", "issued", "total", "to invoice")
+        for one in office.book.issued(connection, seller_id, tenant):
+            table.add_row(*map(escape, _row(one.document, one.document.number, one.document.kind.value)))
+        for draft in office.book.drafts(connection, seller_id, tenant):
+            kind = "draft, period closed" if draft.frozen else "draft"
+            table.add_row(*map(escape, _row(draft.document, draft.id, kind)))
+        wide_console(table).print(table)
+        for closed in office.book.closings(connection, seller_id):
+            _say(f"closed: {closed.start_text} to {closed.end_text} ({closed.timezone})")
+
+
+@invoice.command("show")
+def show(
+    number: Annotated[str, typer.Argument(help="Number of an issued document, or a draft.")],
+    out: Out = _HERE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print its data as they are kept; no files.")] = False,
+    ledger: LedgerAt = None,
+    invoicing: SellerFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """Print a document again from its data: the same pages as when it was issued."""
+    with _office(ledger, invoicing, config) as office:
+        seller_id = office.seller.party.id
+        with office.book.reading() as connection:
+            drafts = [one for one in office.book.drafts(connection, seller_id) if one.id == number]
+        if drafts:
+            document, sha256, name = drafts[0].document, "", drafts[0].id
+        else:
+            issued = office.book.get(seller_id, number)
+            document, sha256, name = issued.document, issued.sha256, _file_name(number)
+        if as_json:
+            _say(document_json(document))
+            return
+        _say(f"{number}: {_words(document)}")
+        _write(document, sha256, out / name, office.seller)
+
+
+@invoice.command("close-period")
+def close_period(
+    period: PeriodText,
+    ledger: LedgerAt = None,
+    invoicing: SellerFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """Close the books of a period: a last draft for every tenant without an invoice. What comes later, late
+    settlements and corrections, is in the next period."""
+    with _office(ledger, invoicing, config) as office:
+        chosen = _period(period, office)
+        drafts = office.drafting.close(chosen, now_us=_now_us())
+        for one in drafts:
+            _say(f"{one.id}: {_words(one.document)}")
+        _say(f"closed: {chosen.start_text} to {chosen.end_text} ({chosen.timezone}); drafts: {len(drafts)}")
+
+
+@contextmanager
+def _office(ledger: str | None, invoicing: Path | None, config: Path | None) -> Iterator[_Office]:
+    settings = read_config(config, {"invoicing_file": invoicing})
+    if settings.invoicing_file is None:
+        raise refused("no seller: give --invoicing FILE, or invoicing_file in the config file")
+    try:
+        seller = read_seller(settings.invoicing_file)
+        yield _Office(seller, InvoiceBook(ledger or settings.ledger.path, clock=_now))
+    except BillingError as error:
+        raise refused(str(error)) from None
+
+
+def _period(text: str, office: _Office) -> Period:
+    return period_in(text, office.seller.timezone)
+
+
+def _same(one: Period, other: Period) -> bool:
+    return (one.start_us, one.end_us) == (other.start_us, other.end_us)
+
+
+def _row(document: Document, name: str, kind: str) -> tuple[str, ...]:
+    period = document.period
+    total = f"{document.currency} {money_text(document.total_minor, document.currency)}"
+    return (
+        *(name, kind, document.tenant_id, period.start_text, period.end_text),
+        *(document.issued_on, total, document.references),
+    )
+
+
+def _words(document: Document) -> str:
+    total = f"{document.currency} {money_text(document.total_minor, document.currency)}"
+    return f"{document.tenant_id}, {document.period.start_text} to {document.period.end_text}, {total}"
+
+
+def _write(document: Document, sha256: str, path: Path, seller: Seller) -> None:
+    """Both files, and what a reader should know of them."""
+    from billing.invoicing.pdf_page import (  # noqa: PLC0415 - what draws a PDF is not needed to serve
+        missing_letters,
+        render_pdf,
+    )
+
+    page = page_of(document, sha256)
+    missing = missing_letters(page, seller.fonts)
+    files: tuple[tuple[str, Callable[[], bytes]], ...] = (
+        ("html", lambda: render_html(page).encode()),
+        ("pdf", lambda: render_pdf(page, seller.fonts)),
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for ending, made in files:
+            target = path.with_name(f"{path.name}.{ending}")
+            target.write_bytes(made())
+            _say(f"  {target}")
+    except OSError as error:
+        raise refused(f"cannot write {path}: {error.strerror}", 1) from None
+    if missing:
+        _say(f"  no font has {missing} for the PDF: name one that has under `fonts` in the invoicing file", err=True)
+
+
+def _file_name(number: str) -> str:
+    """A number as a name of a file."""
+    name = re.sub(r"[^\w.-]+", "-", number)
+    return name if name == number else f"{name}-{digest_of(number)[:8]}"
+
+
+def _say(text: str, *, err: bool = False) -> None:
+    typer.echo(text, err=err)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _now_us() -> int:
+    return to_us(_now())
