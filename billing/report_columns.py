@@ -1,6 +1,7 @@
 """The columns of a report as a file has them: the same in CSV, JSON and Parquet, and amounts with all their digits."""
 
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 
 from billing.money import amount_text
 from billing.report import Report
@@ -18,6 +19,12 @@ SHARES = ("hit_share", "coverage")
 def columns_of(report: Report) -> tuple[str, ...]:
     """Names of the columns, in order."""
     return ("line", *report.query.by, "currency", *(name for name, _ in tally_fields(NOTHING)))
+
+
+def kinds_of() -> dict[str, type]:
+    """What the columns hold that are no texts."""
+    numbers = {name: float if name in SHARES else int for name, _ in tally_fields(NOTHING)}
+    return {**numbers, **dict.fromkeys(AMOUNTS, Decimal)}
 
 
 def lines_of(report: Report) -> Iterator[dict[str, object]]:

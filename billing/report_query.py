@@ -27,6 +27,9 @@ class Source(StrEnum):
     ROWS = "rows"
 
 
+USUAL_SOURCE = Source.ROWS
+
+
 @dataclass(frozen=True, slots=True)
 class About:
     """Requests of one tenant, key or model, or with certain tags; None means any."""
@@ -49,7 +52,7 @@ class Query:
     by: tuple[str, ...] = USUAL
     zone: ZoneInfo = _UTC
     about: About = About()
-    source: Source = Source.ROWS
+    source: Source = USUAL_SOURCE
     with_misses: bool = False
     """Also count misses by reason: from rows, each of which is read."""
 

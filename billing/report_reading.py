@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, make_url
 from sqlalchemy.exc import DBAPIError
 
 from billing.errors import ReportTooSlow
@@ -37,6 +37,12 @@ def one_view(
             if ends_s is not None and clock() >= ends_s:
                 raise ReportTooSlow(deadline_s or 0.0) from error
             raise
+
+
+def place_of(where: Path | str) -> str:
+    """Where a ledger is, as people may read it: a whole path, or a URL without its password."""
+    text = str(where)
+    return make_url(text).render_as_string(hide_password=True) if "://" in text else str(Path(text).absolute())
 
 
 def _end_after(connection: Connection, deadline_s: float, ends_s: float, clock: Callable[[], float]) -> None:

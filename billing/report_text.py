@@ -16,6 +16,7 @@ from billing.types import Verdict
 _UNKNOWN = "unknown"
 _NONE = "–"
 _LEAST_PLACES = 2
+_DOUBTED = (Verdict.ENGINE_HIGHER, Verdict.ENGINE_LOWER)
 _NOTES_CHARS = 14
 """The longest words of a note stay whole."""
 
@@ -125,8 +126,7 @@ def _cells(tally: Tally) -> list[str]:
 def _notes(tally: Tally) -> str:
     states = [(state, tally.states[state]) for state in STATES if state != "complete"]
     flags = [(flag.value, tally.flags[flag]) for flag in COUNTED_FLAGS]
-    # Those without a report are told by their flag.
-    verdicts = [(one.value, tally.verdicts.get(one, 0)) for one in Verdict if one is not Verdict.UNREPORTED]
+    verdicts = [(one.value, tally.verdicts.get(one, 0)) for one in _DOUBTED]
     return ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in states + flags + verdicts if count)
 
 

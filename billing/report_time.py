@@ -152,6 +152,20 @@ def part_named(number: int, step: Step) -> Part:
             return Part(hour * _HOUR_US - minutes * _MINUTE_US, f"{local:%Y-%m-%dT%H}:00{offset}")
 
 
+def hours_of(instant_us: int, zone: ZoneInfo) -> tuple[int, int]:
+    """The hour around an instant as the clocks of a zone show it; cut where they are changed."""
+    offset_us = _offset_us(instant_us, zone)
+    start_us = (instant_us + offset_us) // _HOUR_US * _HOUR_US - offset_us
+    around = spans(start_us, start_us + _HOUR_US, zone)
+    span = next(span for span in around if span.start_us <= instant_us < span.end_us)
+    return span.start_us, span.end_us
+
+
+def month_around(instant_us: int, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """The first instant of the month of an instant in a zone, and the first after it, in UTC."""
+    return month_named(f"{from_us(instant_us).astimezone(zone):%Y-%m}", zone)
+
+
 def _by_span(instant_us: ColumnElement[int], of: tuple[Span, ...], values: list[int]) -> ColumnElement[int]:
     if len(of) == 1:
         return literal(values[0], BigInteger)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -32,9 +32,9 @@ def refused(why: str, exit_code: int = 2) -> typer.Exit:
     return typer.Exit(exit_code)
 
 
-def wide_console(*tables: Table) -> Console:
+def wide_console(*tables: Table, file: TextIO | None = None) -> Console:
     """A console for tables of many columns: in a pipe or a narrow window lines may be long, but words stay whole."""
-    console = Console()
+    console = Console(file=file)
     unbounded = console.options.update(width=_UNBOUNDED_COLUMNS)
     words = [console.measure(table, options=unbounded).minimum for table in tables]
     console.width = max(console.width, _TABLE_COLUMNS, *words)

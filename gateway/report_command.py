@@ -1,0 +1,186 @@
+"""`prefixgate report`: the bill of a period, its rows, and both in the forms that other systems read."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from billing import BillingError, render_csv, render_json, render_table
+from billing.events_export import cloud_events, lago_events
+from billing.export_csv import csv_lines
+from billing.export_parquet import write_parquet
+from billing.export_rows import KINDS, NUMBERS, usage_columns, usage_rows
+from billing.focus import Unknown, Version, focus_lines
+from billing.focus_lines import DECIMALS, Seller, columns_for
+from billing.report import report_of
+from billing.report_columns import columns_of, kinds_of, lines_of
+from billing.report_query import USUAL, USUAL_SOURCE, About, Query, Source, split_names, tag_filter
+from billing.report_reading import one_view, place_of
+from billing.report_text import render_misses
+from billing.report_time import asked_period, zone_named
+from gateway.terminal import ConfigFile, read_config, refused, wide_console
+
+
+class ReportFormat(StrEnum):
+    """How a report is written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    ROWS_CSV = "rows-csv"
+    ROWS_PARQUET = "rows-parquet"
+    FOCUS_1_2 = "focus-1.2"
+    FOCUS_1_4 = "focus-1.4"
+    CLOUDEVENTS = "cloudevents"
+    LAGO = "lago"
+
+
+_BINARY = (ReportFormat.PARQUET, ReportFormat.ROWS_PARQUET)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A report to be written, and where to."""
+
+    where: Path | str
+    query: Query
+    output: Path | None
+    internal: bool
+    seller: Seller
+
+
+def report(
+    from_: Annotated[
+        str | None, typer.Option("--from", help="First instant of the period: a date or ISO time in --time-zone.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="First instant after the period.")] = None,
+    month: Annotated[str | None, typer.Option(help="Instead of both: a month, as 2026-11.")] = None,
+    time_zone: Annotated[str, typer.Option(help="IANA name, as Asia/Kolkata, of the period's days.")] = "UTC",
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Split by tenant, key, model, price, tags, tag:NAME, hour, day, month; with commas."),
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only this key, by its name.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only with this tag, as team=search; repeat for each.")] = None,
+    format_: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.TABLE,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; default: print it.")] = None,
+    from_rows: Annotated[
+        bool, typer.Option("--from-rows", help="Read each request, not sums by quarter hour.")
+    ] = False,
+    misses: Annotated[bool, typer.Option("--misses", help="Also count misses by reason; reads each request.")] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="With what only the operator is to know; never for a tenant.")
+    ] = False,
+    seller: Annotated[str, typer.Option(help="Name of who bills, in FOCUS.")] = "prefixgate",
+    account: Annotated[str, typer.Option(help="Billing account, in FOCUS.")] = "prefixgate",
+    ledger: Annotated[
+        str | None, typer.Option(help="SQLite file or PostgreSQL URL of the ledger; default: the configured one.")
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    """The bill of a period: tokens and money by tenant and model, or as asked; totals are the sums of the lines.
+
+    Exit 2 where it cannot be made as it was asked for, or the ledger cannot be read.
+    """
+    where = ledger or read_config(config, {}).ledger.path
+    try:
+        zone = zone_named(time_zone)
+        start, end = asked_period(from_, to, month, zone)
+        query = Query(
+            start=start,
+            end=end,
+            by=split_names(by) if by else USUAL,
+            zone=zone,
+            about=About(tenant, key, model, tag_filter(tag or ())),
+            source=Source.ROWS if from_rows else USUAL_SOURCE,
+            with_misses=misses,
+        )
+        if format_ in _BINARY and output is None:
+            raise refused(f"--format {format_.value} needs --output FILE")
+        _write(format_, _Wanted(where, query, output, internal, Seller(account, seller)))
+    except (BillingError, OSError) as error:
+        raise refused(str(error)) from None
+
+
+def _write(format_: ReportFormat, wanted: _Wanted) -> None:
+    match format_:
+        case ReportFormat.TABLE:
+            _write_table(wanted)
+        case ReportFormat.CSV:
+            _write_text(wanted, [render_csv(report_of(wanted.where, wanted.query))])
+        case ReportFormat.JSON:
+            _write_text(wanted, [render_json(report_of(wanted.where, wanted.query)) + "\n"])
+        case ReportFormat.PARQUET:
+            found = report_of(wanted.where, wanted.query)
+            _tell(write_parquet(_file(wanted), columns_of(found), lines_of(found), kinds_of()), wanted)
+        case ReportFormat.ROWS_CSV | ReportFormat.ROWS_PARQUET:
+            _write_rows(format_, wanted)
+        case ReportFormat.FOCUS_1_2:
+            _write_focus(Version.V1_2, wanted)
+        case ReportFormat.FOCUS_1_4:
+            _write_focus(Version.V1_4, wanted)
+        case ReportFormat.CLOUDEVENTS | ReportFormat.LAGO:
+            events = cloud_events if format_ is ReportFormat.CLOUDEVENTS else lago_events
+            with one_view(wanted.where) as connection:
+                _write_text(wanted, events(connection, wanted.query))
+
+
+def _write_table(wanted: _Wanted) -> None:
+    found = report_of(wanted.where, wanted.query)
+    tables = [table for table in (render_table(found), render_misses(found)) if table is not None]
+    with _opened(wanted) as out:
+        console = wide_console(*tables, file=out)
+        for table in tables:
+            console.print(table)
+        console.print(f"ledger: {place_of(wanted.where)}", markup=False, highlight=False)
+
+
+def _write_rows(format_: ReportFormat, wanted: _Wanted) -> None:
+    columns = usage_columns(internal=wanted.internal)
+    with one_view(wanted.where) as connection:
+        rows = (row for _, row in usage_rows(connection, wanted.query, internal=wanted.internal))
+        if format_ is ReportFormat.ROWS_CSV:
+            _write_text(wanted, csv_lines(columns, rows, NUMBERS))
+        else:
+            _tell(write_parquet(_file(wanted), columns, rows, KINDS), wanted)
+
+
+def _write_focus(version: Version, wanted: _Wanted) -> None:
+    unknown = Unknown()
+    columns = columns_for(version.value, internal=wanted.internal)
+    with one_view(wanted.where) as connection:
+        lines = focus_lines(connection, wanted.query, wanted.seller, unknown)
+        _write_text(wanted, csv_lines(columns, lines, DECIMALS))
+    if unknown.requests:
+        typer.echo(f"prefixgate: {unknown.requests:,} requests have no known amount and are in no row", err=True)
+
+
+def _write_text(wanted: _Wanted, pieces: Iterable[str]) -> None:
+    with _opened(wanted) as out:
+        out.writelines(pieces)
+
+
+@contextmanager
+def _opened(wanted: _Wanted) -> Iterator[TextIO]:
+    if wanted.output is None:
+        yield sys.stdout
+        return
+    with wanted.output.open("w", encoding="utf-8", newline="") as out:
+        yield out
+
+
+def _file(wanted: _Wanted) -> Path:
+    assert wanted.output is not None, "looked at before"
+    return wanted.output
+
+
+def _tell(written: int, wanted: _Wanted) -> None:
+    typer.echo(f"{written:,} rows in {wanted.output}", err=True)
