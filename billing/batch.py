@@ -13,6 +13,8 @@ from sqlalchemy import Connection, Table, bindparam, select
 
 from billing.errors import RowRefused
 from billing.price_book import Prices
+from billing.rollup import QuarterSums
+from billing.rollup_sql import add
 from billing.rows import (
     Fact,
     Row,
@@ -61,6 +63,7 @@ class Batch:
         self._attempts: list[Row] = []
         self._corrections: list[Row] = []
         self._samples: list[Row] = []
+        self._quarters = QuarterSums()
 
     def add(self, record: OpenedRequest | Settlement | Correction | EngineSample) -> RowRefused | None:
         """Take a record; says if the ledger's own rows refuse it. What the database refuses shows in `insert`."""
@@ -75,9 +78,9 @@ class Batch:
         self._requests.append(request_row(record, self._owner_id))
         if record.chain is not None:
             self._chains.append(chain_row(record.request_id, record.chain))
-        self.opened[record.request_id] = Fact(
-            record.opened_at, record.model, record.tenant_id, record.key_id, tags_text(record.tags)
-        )
+        fact = Fact(record.opened_at, record.model, record.tenant_id, record.key_id, tags_text(record.tags))
+        self.opened[record.request_id] = fact
+        self._quarters.opened(fact)
         return None
 
     def insert(self) -> None:
@@ -91,6 +94,7 @@ class Batch:
             (engine_samples, self._samples),
         ):
             self._insert(table, rows)
+        add(self._connection, list(self._quarters.rows(self._owner_id)))
 
     def _settle(self, settlement: Settlement) -> RowRefused | None:
         request_id = settlement.request_id
@@ -107,7 +111,9 @@ class Batch:
                 return None
             fact = Fact(from_us(found.opened_at_us), found.model, found.tenant_id, found.key_id, found.tags)
         self.settled.add(request_id)
-        self._settlements.append(settlement_row(settlement, fact, self._book))
+        row = settlement_row(settlement, fact, self._book)
+        self._settlements.append(row)
+        self._quarters.settled(fact, row)
         self._attempts += map(attempt_row, settlement.attempts)
         return None
 

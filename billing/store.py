@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import Connection, create_engine, insert, literal, select, update
+from sqlalchemy import Connection, create_engine, insert, select, update
 from sqlalchemy.exc import IntegrityError, InterfaceError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -21,10 +21,12 @@ from billing.batch import Batch
 from billing.errors import LedgerUnavailable, RowRefused
 from billing.ownership import owned
 from billing.price_book import Prices
+from billing.recovery import close_open
+from billing.rollup_sql import rebuild
 from billing.rows import Fact
-from billing.schema import VERSION, metadata, owners, requests, settlements
+from billing.schema import VERSION, metadata, owners
 from billing.schema_upgrade import upgrade_1_to_2
-from billing.types import Correction, EngineSample, SettlementState
+from billing.types import Correction, EngineSample
 from billing.when import to_us
 from billing.writer import Outcome, Record
 
@@ -161,28 +163,15 @@ class SqliteStore:
         if version == 1:
             upgrade_1_to_2(connection)
         metadata.create_all(connection)  # those that are missing
+        if version == 1:
+            rebuild(connection)
         connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
     def _recover(self, connection: Connection) -> None:
         """Settle what earlier owners left open as interrupted: how it ended and what it used is not known."""
         now_us = to_us(self._clock())
-        dead = select(owners.c.owner_id).where(owners.c.ended_at_us.is_(None))
-        if connection.execute(dead.limit(1)).first() is not None:
-            known = {
-                "settled_at_us": literal(now_us),
-                "state": literal(SettlementState.INTERRUPTED.value),
-                "flags": literal(""),
-                "currency": literal(self._book.currency),
-            }
-            left_open = (
-                select(requests.c.request_id, *known.values())
-                .outerjoin(settlements, settlements.c.request_id == requests.c.request_id)
-                .where(settlements.c.request_id.is_(None), requests.c.owner_id.in_(dead))
-            )
-            self.interrupted = connection.execute(
-                insert(settlements).from_select(["request_id", *known], left_open)
-            ).rowcount
-            connection.execute(update(owners).where(owners.c.ended_at_us.is_(None)).values(ended_at_us=now_us))
+        dead = connection.execute(select(owners.c.owner_id).where(owners.c.ended_at_us.is_(None))).scalars().all()
+        self.interrupted = close_open(connection, dead, self._owner_id, self._book.currency, now_us)
         connection.execute(insert(owners).values(owner_id=self._owner_id, started_at_us=now_us))
 
     def _transaction(self, records: Sequence[Record]) -> list[Outcome]:

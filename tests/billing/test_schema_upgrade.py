@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from billing import Correction, CorrectionKind, RowRefused, Verdict, open_ledger, report
+from billing import Correction, CorrectionKind, RowRefused, Verdict, open_ledger, reading, report
 from billing.money import split_pico
+from billing.rollup_sql import differences
 from billing.schema import VERSION, metadata
 from tests.billing.conftest import Rows
 from tests.billing.samples import NOON, book, opened, settled
@@ -36,6 +37,9 @@ async def test_an_old_ledger_keeps_its_rows_and_gets_the_new_columns(old_ledger:
     assert (failed["list_pico"], failed["discounted_tokens"]) == (0, 0)
     assert (left_open["state"], left_open["list_pico"], left_open["discounted_tokens"]) == ("interrupted", None, None)
     assert {row["job_id"] for row in rows("requests")} == {None}
+    with reading(old_ledger) as connection:
+        assert differences(connection) == []
+    assert sum(row["requests"] for row in rows("usage_quarters") if row["state"] == "opened") == 3
 
 
 async def test_an_upgraded_ledger_has_the_tables_of_a_new_one(old_ledger: Path, tmp_path: Path, rows: Rows) -> None:

@@ -1,0 +1,45 @@
+"""What a gateway that died left open: closed as interrupted. What it used is not known, and not zero."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, func, insert, literal, select, update
+
+from billing.rollup import QUARTER_US, QuarterSums
+from billing.rollup_sql import add
+from billing.rows import Fact
+from billing.schema import owners, requests, settlements
+from billing.types import SettlementState
+from billing.when import from_us
+
+_r = requests.c
+
+
+def close_open(connection: Connection, dead: Sequence[str], by: str, currency: str | None, now_us: int) -> int:
+    """Settle the open requests of dead owners, and add them to the sums of the owner `by`. Returns how many there were.
+
+    O(requests), where there is a dead owner. In the transaction of the caller.
+    """
+    if not dead:
+        return 0
+    source = requests.outerjoin(settlements, settlements.c.request_id == _r.request_id)
+    left_open = (settlements.c.request_id.is_(None), _r.owner_id.in_(dead))
+    keys = (_r.opened_at_us - _r.opened_at_us % QUARTER_US, _r.model, _r.tenant_id, _r.key_id, _r.tags)
+    counted = select(*keys, func.count()).select_from(source).where(*left_open).group_by(*keys)
+    sums = QuarterSums()
+    closed = 0
+    for quarter_us, model, tenant_id, key_id, tags, count in connection.execute(counted):
+        fact = Fact(from_us(quarter_us), model, tenant_id, key_id, tags)
+        sums.interrupted(fact, currency or "", count)
+        closed += count
+    if closed:
+        known = {
+            "settled_at_us": literal(now_us),
+            "state": literal(SettlementState.INTERRUPTED.value),
+            "flags": literal(""),
+            "currency": literal(currency),
+        }
+        rows = select(_r.request_id, *known.values()).select_from(source).where(*left_open)
+        connection.execute(insert(settlements).from_select(["request_id", *known], rows))
+        add(connection, list(sums.rows(by)))
+    connection.execute(update(owners).where(owners.c.owner_id.in_(dead)).values(ended_at_us=now_us))
+    return closed

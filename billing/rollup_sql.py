@@ -1,0 +1,206 @@
+"""The sums by quarter in the database: adding to them, making them from the rows, holding them against the rows.
+
+Amounts are summed in halves of a remainder, as 64 bits hold no sum of pico-units beyond 9.2 million units.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    case,
+    delete,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Dialect
+
+from billing.money import PICO, joined_pico, split_pico
+from billing.rollup import AMOUNTS, KEYS, QUARTER_US, SECONDS, TOKENS, Key, group_id
+from billing.schema import OPENED, requests, settlements, usage_quarters
+from billing.types import UsageFlag
+
+REBUILT = "rebuilt"
+"""Owner of sums that were made from the rows."""
+
+_HALF = 10**6
+_PICO: ColumnElement[int] = literal_column(str(PICO), BigInteger)
+_MOST_ROWS = 64
+_q = usage_quarters.c
+_r = requests.c
+_s = settlements.c
+_COUNTS = ("requests", *TOKENS, "reported_prompt_tokens", "reported_cached_tokens", "unknown_amounts")
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sums of one key: counts in the order of `_COUNTS`, amounts in pico-units, seconds."""
+
+    counts: tuple[int, ...]
+    amounts: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def equals(self, other: "Sums") -> bool:
+        """Seconds may differ by the order in which they were added."""
+        return (self.counts, self.amounts) == (other.counts, other.amounts) and all(
+            math.isclose(one, two, rel_tol=_CLOSE, abs_tol=_CLOSE)
+            for one, two in zip(self.seconds, other.seconds, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key whose sums are not those of its rows; None where there are none."""
+
+    key: Key
+    of_rows: Sums | None
+    of_quarters: Sums | None
+
+
+Span = tuple[int, int]
+"""Microseconds, the end exclusive."""
+
+
+@cache
+def upsert_sql(rows: int, dialect: Dialect) -> str:
+    """SQL that adds so many rows to `usage_quarters`; parameters as those of `schema.insert_sql`."""
+    insert = (postgresql if dialect.name == "postgresql" else sqlite).insert
+    statement = insert(usage_quarters).values([dict.fromkeys(usage_quarters.columns.keys())] * rows)
+    added = statement.excluded
+    sums: dict[str, ColumnElement[Any]] = {name: _q[name] + added[name] for name in (*_COUNTS, *SECONDS)}
+    for name in AMOUNTS:
+        remainder = _q[f"{name}_pico"] + added[f"{name}_pico"]
+        sums[f"{name}_units"] = _q[f"{name}_units"] + added[f"{name}_units"] + remainder // _PICO
+        sums[f"{name}_pico"] = remainder % _PICO
+    upsert = statement.on_conflict_do_update(index_elements=[_q.quarter_us, _q.owner_id, _q.group_id], set_=sums)
+    return str(upsert.compile(dialect=dialect))
+
+
+def rebuild(connection: Connection, kept: Sequence[Span] = ()) -> int:
+    """Make the sums from the rows, except in the spans `kept`, whose rows are elsewhere. Returns how many there are.
+
+    O(rows). In the transaction of the caller, who has seen to it that nobody adds meanwhile.
+    """
+    connection.execute(delete(usage_quarters).where(_outside(_q.quarter_us, kept)))
+    sums = list(of_rows(connection, kept))
+    add(connection, [_as_row(key, of_key) for key, of_key in sums])
+    return len(sums)
+
+
+def add(connection: Connection, rows: Sequence[Sequence[object]]) -> None:
+    """Add rows of `schema.usage_quarters` to those that are there, in as few statements as may be."""
+    size = _MOST_ROWS
+    done = 0
+    while done < len(rows):
+        while size > len(rows) - done:
+            size //= 2
+        values = tuple(chain.from_iterable(rows[done : done + size]))
+        connection.exec_driver_sql(upsert_sql(size, connection.dialect), values)
+        done += size
+
+
+def differences(connection: Connection, kept: Sequence[Span] = ()) -> list[Difference]:
+    """Keys whose sums are not those of the rows, outside of the spans `kept`. O(rows); one snapshot is the caller's."""
+    by_rows = dict(of_rows(connection, kept))
+    by_quarters = dict(of_quarters(connection, kept))
+    found = []
+    for key in sorted(by_rows.keys() | by_quarters.keys()):
+        rows, quarters = by_rows.get(key), by_quarters.get(key)
+        if rows is None or quarters is None or not rows.equals(quarters):
+            found.append(Difference(key, rows, quarters))
+    return found
+
+
+def of_rows(connection: Connection, kept: Sequence[Span] = ()) -> Iterator[tuple[Key, Sums]]:
+    """Sums of requests and settlements, key by key."""
+    for query in (_opened(kept), _settled(kept)):
+        for row in connection.execute(query):
+            yield _read(row)
+
+
+def of_quarters(connection: Connection, kept: Sequence[Span] = ()) -> Iterator[tuple[Key, Sums]]:
+    """The sums that are kept, those of all owners together."""
+    keys = (_q.quarter_us, *(_q[name] for name in KEYS))
+    query = select(
+        *keys,
+        *(func.sum(_q[name]) for name in _COUNTS),
+        *chain.from_iterable(_halves(_q[f"{name}_units"], _q[f"{name}_pico"]) for name in AMOUNTS),
+        *(func.sum(_q[name]) for name in SECONDS),
+    )
+    for row in connection.execute(query.where(_outside(_q.quarter_us, kept)).group_by(*keys)):
+        yield _read(row)
+
+
+def _opened(kept: Sequence[Span]) -> Select[Any]:
+    nothing = [literal(0)] * (len(_COUNTS) - 1 + 3 * len(AMOUNTS) + len(SECONDS))
+    keys = _keys_of_request()
+    return (
+        select(*keys, *(literal(word) for word in ("", "", OPENED, "", "")), func.count(), *nothing)
+        .where(_outside(_r.opened_at_us, kept))
+        .group_by(*keys)
+    )
+
+
+def _settled(kept: Sequence[Span]) -> Select[Any]:
+    reported = _s.cached_tokens.is_not(None) & _s.flags.not_like(f"%{UsageFlag.ESTIMATED.value}%")
+    of_settlement = tuple(func.coalesce(_s[name], "") for name in KEYS[4:])
+    keys = (*_keys_of_request(), *of_settlement)
+    return (
+        select(
+            *keys,
+            func.count(),
+            *(func.sum(func.coalesce(_s[name], 0)) for name in TOKENS),
+            func.sum(case((reported, func.coalesce(_s.prompt_tokens, 0)), else_=0)),
+            func.sum(case((reported, func.coalesce(_s.cached_tokens, 0)), else_=0)),
+            func.sum(case((_s.charged_units.is_(None), 1), else_=0)),
+            *chain.from_iterable(_halves(_s[f"{name}_units"], _s[f"{name}_pico"]) for name in AMOUNTS),
+            *(func.sum(func.coalesce(_s[name], 0.0)) for name in SECONDS),
+        )
+        .join_from(requests, settlements, _s.request_id == _r.request_id)
+        .where(_outside(_r.opened_at_us, kept))
+        .group_by(*keys)
+    )
+
+
+def _keys_of_request() -> tuple[ColumnElement[Any], ...]:
+    quarter_us = _r.opened_at_us - _r.opened_at_us % QUARTER_US
+    return (quarter_us, _r.tenant_id, _r.key_id, _r.model, func.coalesce(_r.tags, ""))
+
+
+def _halves(units: ColumnElement[Any], pico: ColumnElement[Any]) -> Iterator[ColumnElement[Any]]:
+    yield func.sum(func.coalesce(units, 0))
+    yield func.sum(func.coalesce(pico, 0) // _HALF)
+    yield func.sum(func.coalesce(pico, 0) % _HALF)
+
+
+def _outside(at_us: ColumnElement[Any], kept: Sequence[Span]) -> ColumnElement[bool]:
+    return and_(literal(1) == 1, *(or_(at_us < start, at_us >= end) for start, end in kept))
+
+
+def _read(row: Row[Any]) -> tuple[Key, Sums]:
+    values = iter(row)
+    quarter_us, *keys = (next(values) for _ in range(1 + len(KEYS)))
+    counts = tuple(int(next(values)) for _ in _COUNTS)
+    amounts = tuple(joined_pico(int(next(values)), int(next(values)) * _HALF + int(next(values))) for _ in AMOUNTS)
+    return (int(quarter_us), *keys), Sums(counts, amounts, tuple(float(second) for second in values))
+
+
+def _as_row(key: Key, sums: Sums) -> tuple[object, ...]:
+    quarter_us, *keys = key
+    *counts, unknown = sums.counts
+    amounts: Iterable[int] = chain.from_iterable(map(split_pico, sums.amounts))
+    return (quarter_us, REBUILT, group_id(*keys), *keys, *counts, *amounts, unknown, *sums.seconds)
