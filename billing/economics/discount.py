@@ -1,7 +1,7 @@
 """Whether the cached price earns or loses money: the discount given against the prefill that was avoided. Pure.
 
     given            what the price took off for cached tokens
-    avoided, s       cached tokens x seconds of prefill a fresh token takes at that endpoint and model, as measured there
+    avoided, s       cached tokens x seconds of prefill that a fresh token took at that endpoint and model
     avoided, busy    ... x what a second of prefill costs there in its busy time
     avoided, loaded  ... with the idle time that goes with it
 

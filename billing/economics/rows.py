@@ -14,17 +14,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from heapq import merge
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, Connection, case, func, select
 
+from billing.economics.fills import Fills, Prompt, fills
 from billing.economics.rates import HOUR_US
 from billing.economics.types import Call, Measured, Who
 from billing.money import joined_pico
 from billing.reading import reading
-from billing.schema import attempts, corrections, requests, settlements
+from billing.schema import attempts, chains, corrections, requests, settlements
 from billing.types import SettlementState
 
 LONGEST_US: Final = 24 * HOUR_US
@@ -123,10 +124,10 @@ class Ledgers:
                 found[key].add(one)
         return dict(found)
 
-    @property
-    def connections(self) -> Sequence[Connection]:
-        """For readings of their own."""
-        return self._connections
+    def fills(self, start_us: int, end_us: int) -> Fills:
+        """Who filled what others found cached, as far as chains were kept."""
+        found = (_prompts(connection, start_us, end_us) for connection in self._connections)
+        return fills(prompt for _, prompt in merge(*found, key=itemgetter(0)))
 
 
 @contextmanager
@@ -254,3 +255,27 @@ def _credited(connection: Connection, start_us: int, end_us: int) -> Iterator[tu
     for tenant_id, model, end_user, job_id, currency, units, pico in connection.execute(query):
         who = Who(tenant_id, model or "", end_user, job_id)
         yield (who, currency), Earned(credited_pico=joined_pico(units, pico))
+
+
+def _prompts(connection: Connection, start_us: int, end_us: int) -> Iterator[tuple[int, Prompt]]:
+    """The prompts of a period of which a chain was kept, each with its time of opening, and by that."""
+    query = (
+        select(
+            _r.opened_at_us,
+            _r.share_group,
+            _r.tenant_id,
+            _r.model,
+            chains.c.block_tokens,
+            chains.c.hashes,
+            _s.cached_tokens,
+        )
+        .select_from(
+            requests.join(chains, chains.c.request_id == _r.request_id).join(
+                settlements, _s.request_id == _r.request_id
+            )
+        )
+        .where(_r.opened_at_us >= start_us, _r.opened_at_us < end_us, _s.state.in_(_BILLABLE))
+        .order_by(_r.opened_at_us, _r.request_id)
+    )
+    for row in connection.execution_options(yield_per=_PAGE_ROWS).execute(query):
+        yield row[0], Prompt(*row[1:])
