@@ -7,7 +7,7 @@ import hmac
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
@@ -30,6 +30,8 @@ class AdminParts:
     fleet: Fleet
     registry: Registry
     index: IndexParts
+    routers: tuple[APIRouter, ...] = ()
+    """Further paths under `/admin`."""
 
 
 def admin_app(token: str, parts: AdminParts) -> FastAPI:
@@ -48,6 +50,8 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
         dependencies=[Depends(authorised)],
     )
     app.include_router(index_router(IndexPages(parts.index)))
+    for router in parts.routers:
+        app.include_router(router)
 
     @app.exception_handler(IndexUnavailable)
     async def unavailable(_: Request, failure: IndexUnavailable) -> JSONResponse:

@@ -37,6 +37,7 @@ from gateway.config import (
     redis_access,
     salt_secret,
 )
+from gateway.cost_pages import CostParts, cost_router
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
 from gateway.edge.auth import Authenticator, KeysFileInvalid, load_keys, open_to_all
@@ -213,7 +214,8 @@ class Gateway:
         )
         token = admin_token(config)
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
-        admin_parts = AdminParts(decisions, parity, fleet, registry, index_parts)
+        routers = (cost_router(CostParts(config.ledger.path, config.costs_file, clocks.wall)),)
+        admin_parts = AdminParts(decisions, parity, fleet, registry, index_parts, routers)
         self._edge = Edge(
             EdgeParts(
                 pipeline=pipeline,

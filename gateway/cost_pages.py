@@ -1,0 +1,91 @@
+"""`/admin/cost` and `/admin/jobs`: what tokens cost the operator, as `prefixgate cost` says it. Behind the admin token."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query
+
+from billing import BillingError, parse_when
+from billing.economics import CostBook, cost_json, cost_report, cost_sheets, job_report, jobs_sheet, ledgers, plain
+from billing.errors import LedgerUnavailable
+from billing.when import to_us
+
+_DEFAULT_PERIOD = timedelta(days=1)
+_MOST_DAYS = timedelta(days=32)
+"""A request to the gateway reads every call of its period: a longer one is for the command."""
+_MOST_JOBS = 1000
+
+From = Annotated[str | None, Query(alias="from", description="First instant, ISO time, UTC; default: a day before.")]
+To = Annotated[str | None, Query(description="First instant after the period; default: now.")]
+
+
+@dataclass(frozen=True, slots=True)
+class CostParts:
+    """What costs are read from. `costs_file` is read anew each time, so that a changed rate holds at once."""
+
+    ledger: Path | str
+    costs_file: Path | None
+    wall: Callable[[], datetime]
+
+
+def cost_router(parts: CostParts) -> APIRouter:
+    """The paths `/admin/cost` and `/admin/jobs`."""
+    router = APIRouter()
+    one_at_a_time = asyncio.Lock()  # spans the reading: two of them would only take twice as long
+
+    async def in_turn(
+        read: Callable[[int, int], dict[str, object]], from_: str | None, to: str | None
+    ) -> dict[str, object]:
+        start_us, end_us = _period(parts.wall(), from_, to)
+        try:
+            async with one_at_a_time:
+                return await asyncio.to_thread(read, start_us, end_us)
+        except LedgerUnavailable as error:
+            raise HTTPException(503, str(error)) from None
+        except BillingError as error:
+            raise HTTPException(400, str(error)) from None
+
+    def read_cost(start_us: int, end_us: int) -> dict[str, object]:
+        if parts.costs_file is None:
+            raise HTTPException(404, "what endpoints cost is not known: costs_file is not configured")
+        book = CostBook.load(parts.costs_file)
+        with ledgers([parts.ledger]) as opened:
+            found = cost_report(opened, book, start_us, end_us)
+        return cost_json(found, cost_sheets(found))
+
+    def read_jobs(start_us: int, end_us: int) -> dict[str, object]:
+        book = None if parts.costs_file is None else CostBook.load(parts.costs_file)
+        with ledgers([parts.ledger]) as opened:
+            found = job_report(opened, book, start_us, end_us)
+        sheet = jobs_sheet(found.jobs, with_cost=book is not None, most=_MOST_JOBS)
+        return {"internal": True, "currency": found.currency, **plain([sheet])}
+
+    @router.get("/admin/cost")
+    async def cost(from_: From = None, to: To = None) -> dict[str, object]:
+        """Cost per token, margins, discounts, first fills. Internal: never to be shown to a tenant."""
+        return await in_turn(read_cost, from_, to)
+
+    @router.get("/admin/jobs")
+    async def jobs(from_: From = None, to: To = None) -> dict[str, object]:
+        """The runs of agents by job id, dearest first: calls, tokens, hit share, price and cost. Internal."""
+        return await in_turn(read_jobs, from_, to)
+
+    return router
+
+
+def _period(now: datetime, from_: str | None, to: str | None) -> tuple[int, int]:
+    """What is asked for, as far as it has been."""
+    try:
+        end = now if to is None else min(parse_when(to), now)
+        start = end - _DEFAULT_PERIOD if from_ is None else parse_when(from_)
+    except BillingError as error:
+        raise HTTPException(400, str(error)) from None
+    if not timedelta(0) < end - start <= _MOST_DAYS:
+        raise HTTPException(
+            400, f"a period must have begun, and be of at most {_MOST_DAYS.days} days: see prefixgate cost"
+        )
+    return to_us(start), to_us(end)
