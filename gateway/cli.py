@@ -15,6 +15,7 @@ from gateway import explain_command, index_commands, invoice_command, report_com
 from gateway.app import STARTUP_ERRORS, endpoint_of
 from gateway.checking import ask_backends, check_files, check_index, effective_yaml
 from gateway.config import Config, is_name, process_environment
+from gateway.cost_command import cost, jobs
 from gateway.edge.auth import new_key
 from gateway.proof import Proof, Verdict, summary
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
@@ -37,6 +38,8 @@ cli.add_typer(invoice_command.invoice, name="invoice")
 cli.command("explain")(explain_command.explain)
 cli.command("simulate")(simulate_command.simulate)
 cli.command("report")(report_command.report)
+cli.command("cost")(cost)
+cli.command("jobs")(jobs)
 
 
 def main() -> None:
