@@ -21,7 +21,9 @@ _REGULAR, _BOLD, _JAPANESE = "NotoSans-Regular", "NotoSans-Bold", "NotoSansJP-Re
 _MISSING = "〓"
 _UNSPACED = r"\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"
 """Letters of scripts that are written without spaces."""
-_PIECE = re.compile(rf"[{_UNSPACED}] *|[^\s{_UNSPACED}]+\s*|\s+")
+_STAYS = "、。，．・：；？！ー々〉》」』】〕）］｝…"
+"""What does not begin a line."""
+_PIECE = re.compile(rf"[{_UNSPACED}][{_STAYS}]* *|[^\s{_UNSPACED}]+\s*|\s+")
 _BEYOND_BMP = re.compile(r"(<[0-9A-F]{2}>) <([0-9A-F]{5,6})>")
 
 
@@ -37,10 +39,10 @@ class Fonts:
     """Fonts in the order in which they are asked for a letter."""
 
     def __init__(self, extra: Sequence[Path] = ()) -> None:
-        names = [_registered(path) for path in extra]
+        more = [_registered(path) for path in extra]
         ours = [_registered(_FOLDER / f"{name}.ttf") for name in (_REGULAR, _BOLD, _JAPANESE)]
-        self._regular = (ours[0], ours[2], *names)
-        self._bold = (ours[1], ours[2], *names)
+        self._regular = (ours[0], ours[2], *more)
+        self._bold = (ours[1], ours[2], *more)
 
     def runs(self, text: str, *, is_bold: bool = False) -> Sequence[Run]:
         """A text, font by font."""
@@ -76,12 +78,12 @@ class Fonts:
                 line += letter
         return [*lines, line.rstrip()] if line.strip() or not lines else lines
 
-    def _placed(self, letter: str, faces: Sequence[str]) -> tuple[str, str]:
+    def _placed(self, letter: str, faces: Sequence[TTFont]) -> tuple[str, str]:
         if letter.isspace():
-            return faces[0], " "
+            return faces[0].fontName, " "
         for face in faces:
             if _has(face, letter):
-                return face, letter
+                return face.fontName, letter
         return _JAPANESE, _MISSING
 
 
@@ -91,7 +93,7 @@ class _Font(TTFont):
     def addObjects(self, doc: pdfdoc.PDFDocument) -> None:
         super().addObjects(doc)
         for name, found in doc.idToObject.items():
-            if name.startswith("toUnicodeCMap:"):
+            if name.startswith("toUnicodeCMap:") and isinstance(found, pdfdoc.PDFStream):
                 found.content = _BEYOND_BMP.sub(_in_utf_16, found.content)
 
 
@@ -104,16 +106,16 @@ def _pieces(text: str) -> Iterable[str]:
     return _PIECE.findall(text)
 
 
-def _has(face: str, letter: str) -> bool:
-    return ord(letter) in pdfmetrics.getFont(face).face.charToGlyph
+def _has(font: TTFont, letter: str) -> bool:
+    return ord(letter) in font.face.charToGlyph
 
 
 @cache
-def _registered(path: Path) -> str:
-    """The name under which reportlab knows a font file; read once a process, tens of milliseconds."""
-    name = path.stem
+def _registered(path: Path) -> TTFont:
+    """A font file, known to reportlab by its name; read once a process, tens of milliseconds."""
     try:
-        pdfmetrics.registerFont(_Font(name, str(path)))
+        font = _Font(path.stem, str(path))
     except (TTFError, OSError) as error:
         raise InvoiceInvalid(f"the font {path} cannot be used, it must be TrueType: {error}") from None
-    return name
+    pdfmetrics.registerFont(font)
+    return font

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from billing.invoicing.page import Page
+from billing.invoicing.page import DRAFT_WORDS, Page
 
 
 def render_html(page: Page) -> str:
     """The file's text; the same page is the same text."""
-    return _template().render(page=page)
+    return _template().render(page=page, draft_words=DRAFT_WORDS)
 
 
 @cache

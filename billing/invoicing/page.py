@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from billing.invoicing.documents import CacheLine, Document, DocumentKind, DocumentLine, LineKind, Party
 from billing.invoicing.minor_units import exact_text, minor_digits, money_text, pico_of
 
+DRAFT_WORDS = "Not an invoice: no number is given yet."
+_MOST_PRICES_LISTED = 6
 _STATES = {
     ("complete", True): "complete",
     ("partial", True): "cut, billed for what was computed",
@@ -124,7 +126,9 @@ def _facts(document: Document) -> Iterable[tuple[str, str]]:
     yield "Time zone", period.timezone
     yield "Currency", document.currency
     yield "Account", document.tenant_id
-    yield ("Price version" if len(document.prices) == 1 else "Price versions"), ", ".join(document.prices)
+    prices = document.prices
+    listed = ", ".join(prices) if len(prices) <= _MOST_PRICES_LISTED else f"{len(prices)}, named with their rows"
+    yield ("Price version" if len(prices) == 1 else "Price versions"), listed
 
 
 def _party(party: Party) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from reportlab.lib.pagesizes import A4
 from reportlab.pdfgen.canvas import Canvas
 
 from billing.invoicing.fonts import Fonts
-from billing.invoicing.page import Cells, Grid, Page
+from billing.invoicing.page import DRAFT_WORDS, Cells, Grid, Page
 
 _WIDTH, _HEIGHT = A4
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48.0, _WIDTH - 48.0, _HEIGHT - 48.0, 62.0
@@ -22,7 +22,9 @@ _INK, _SOFT, _LINE, _TINT = 0.11, 0.42, 0.82, 0.955
 _BODY, _SMALL, _TITLE = 8.5, 7.0, 20.0
 _LEADING = 1.42
 _PAD = 3.2
-_LINE_COLUMNS = (0.44, 0.17, 0.14, 0.08, 0.17)
+_LEAST_COLUMN = 7.2
+"""Of figures, in heights of their letters."""
+_FEW_COLUMNS = 3
 _GAP = 8.0
 
 
@@ -97,7 +99,7 @@ def render_pdf(page: Page, extra_fonts: Sequence[Path] = ()) -> bytes:
     """The file. Raises `InvoiceInvalid` where one of the extra fonts cannot be used."""
     sheets = _Sheets(Fonts(extra_fonts))
     _head(sheets, page)
-    _table(sheets, page.lines, _LINE_COLUMNS, _BODY)
+    _table(sheets, page.lines, _shares(sheets, page.lines, _BODY), _BODY)
     _totals(sheets, page.totals)
     if page.payment:
         sheets.heading("Payment")
@@ -105,7 +107,7 @@ def render_pdf(page: Page, extra_fonts: Sequence[Path] = ()) -> bytes:
             sheets.paragraph(line)
     for grid in page.grids:
         sheets.heading(grid.title)
-        _table(sheets, grid, _shares(sheets, grid), _SMALL)
+        _table(sheets, grid, _shares(sheets, grid, _SMALL), _SMALL)
         if grid.note:
             sheets.y -= 3.0
             sheets.paragraph(grid.note, size=_SMALL, gray=_SOFT)
@@ -125,6 +127,8 @@ def missing_letters(page: Page, extra_fonts: Sequence[Path] = ()) -> str:
 def _head(sheets: _Sheets, page: Page) -> None:
     half = (_RIGHT - _LEFT - 24.0) / 2
     sheets.put(_Text(_LEFT, _TOP - _TITLE, page.title, _TITLE, is_bold=True))
+    if page.is_draft:
+        sheets.put(_Text(_LEFT, _TOP - _TITLE - 14.0, DRAFT_WORDS, gray=_SOFT))
     ends = sheets.column(page.seller, _RIGHT - half, half, _TOP - 4.0, is_right=True)
     top = min(ends, _TOP - _TITLE) - 24.0
     sheets.put(_Text(_LEFT, top - _SMALL, "Billed to", _SMALL, gray=_SOFT))
@@ -144,16 +148,15 @@ def _facts(sheets: _Sheets, page: Page, top: float, half: float) -> float:
     return y
 
 
-def _shares(sheets: _Sheets, grid: Grid) -> Sequence[float]:
+def _shares(sheets: _Sheets, grid: Grid, size: float) -> Sequence[float]:
     """Widths of columns as shares: figures take what they need, the first column the rest."""
     rows = [row.cells for group in grid.groups for row in group.rows]
     whole = _RIGHT - _LEFT
-    wanted = [
-        max(sheets.fonts.width(row[place], _SMALL, is_bold=True) for row in (grid.head, *rows)) + _GAP
-        for place in range(1, len(grid.head))
-    ]
-    if len(grid.head) <= 3:
-        wanted = [max(one, whole / 5) for one in wanted]
+    least = whole / 5 if len(grid.head) <= _FEW_COLUMNS else _LEAST_COLUMN * size
+    wanted = []
+    for place in range(1, len(grid.head)):
+        widest = max((sheets.fonts.width(row[place], size, is_bold=True) for row in rows), default=0.0)
+        wanted.append(max(least, widest + _GAP, sheets.fonts.width(grid.head[place], _SMALL, is_bold=True) + _GAP))
     room = 0.78 * whole
     if sum(wanted) > room:
         wanted = [one * room / sum(wanted) for one in wanted]
@@ -166,7 +169,7 @@ def _table(sheets: _Sheets, grid: Grid, shares: Sequence[float], size: float) ->
     for group in grid.groups:
         for number, row in enumerate(group.rows):
             cells = _cells(sheets, row, shares, size)
-            height = _row_height(cells, row, size)
+            height = _row_height(cells, _note(sheets, row, _RIGHT - _LEFT), size)
             title = sheets.fonts.wrapped(group.title, size, _RIGHT - _LEFT - 8.0, is_bold=True) if group.title else []
             above = len(title) * size * _LEADING + 2 * _PAD if title and not number else 0.0
             if not sheets.has_room(height + above):
@@ -212,8 +215,8 @@ def _cells(sheets: _Sheets, row: Cells, shares: Sequence[float], size: float) ->
     ]
 
 
-def _row_height(cells: Sequence[Sequence[str]], row: Cells, size: float) -> float:
-    return max(map(len, cells)) * size * _LEADING + (_SMALL * _LEADING if row.note else 0.0) + 2 * _PAD
+def _row_height(cells: Sequence[Sequence[str]], note: Sequence[str], size: float) -> float:
+    return max(map(len, cells)) * size * _LEADING + len(note) * _SMALL * _LEADING + 2 * _PAD
 
 
 def _row(sheets: _Sheets, row: Cells, cells: Sequence[Sequence[str]], shares: Sequence[float], size: float) -> None:
@@ -224,11 +227,12 @@ def _row(sheets: _Sheets, row: Cells, cells: Sequence[Sequence[str]], shares: Se
             y = first - number * size * _LEADING
             x = edge if place else _LEFT
             sheets.put(_Text(x, y, line, size, is_bold=row.is_strong, is_right=bool(place)))
-    if row.note:
-        y = first - len(cells[0]) * size * _LEADING + 1.0
-        sheets.put(_Text(_LEFT, y, row.note, _SMALL, gray=_SOFT))
+    note = _note(sheets, row, _RIGHT - _LEFT)
+    for number, line in enumerate(note):
+        y = first - max(map(len, cells)) * size * _LEADING - number * _SMALL * _LEADING + 1.0
+        sheets.put(_Text(_LEFT, y, line, _SMALL, gray=_SOFT))
     top = sheets.y
-    sheets.y -= _row_height(cells, row, size)
+    sheets.y -= _row_height(cells, note, size)
     if row.is_strong:
         sheets.put(_Box(_LEFT, top, _RIGHT - _LEFT, 0.9, _INK))
     sheets.put(_Box(_LEFT, sheets.y, _RIGHT - _LEFT, 0.5, _LINE))
