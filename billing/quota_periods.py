@@ -34,7 +34,9 @@ def _purse(key_id: str | None, owner: str, budget: Budget, at: datetime) -> Purs
     name = f"{owner}:{budget.per.value}:{budget.time_zone}:{local:%Y%m%d}"
     if budget.per is Per.MONTH:
         name = name[:-2]
-    return Purse(key_id, name, budget.amount_micro, start, end)
+    if budget.currency is not None:
+        name = f"{name}:{budget.currency}"
+    return Purse(key_id, name, budget.amount_micro, start, end, budget.currency)
 
 
 def _first_instant(day: date, zone: ZoneInfo) -> datetime:

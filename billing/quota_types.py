@@ -34,11 +34,12 @@ class Per(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """So much money in each calendar period of a time zone (an IANA name)."""
+    """So much money in each calendar period of a time zone (an IANA name); `currency` None is the price book's."""
 
     amount_micro: int
     per: Per
     time_zone: str = "UTC"
+    currency: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class Purse:
     limit_micro: int
     start: datetime
     end: datetime
+    currency: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> He
         (b"x-prefixgate-reason", decision.reason.value.encode()),
         (b"x-prefixgate-tokens", b"none" if exchange.plan.source is None else exchange.plan.source.value.encode()),
     ]
+    if exchange.held is not None:
+        ours += exchange.held.headers
     expected = exchange.expected_cached_tokens
     if expected is not None:
         ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))

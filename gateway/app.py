@@ -10,7 +10,7 @@ import asyncio
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from backends import (
     Registry,
     UpstreamClient,
 )
-from billing import BillingError, PriceBook, open_ledger
+from billing import BillingError, PriceBook, Quotas, open_ledger
 from gateway.admin import AdminParts, admin_app
 from gateway.config import (
     Backend,
@@ -47,6 +47,8 @@ from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet, FleetOptions
 from gateway.index_pages import IndexParts
+from gateway.keys_watch import KeysWatch
+from gateway.limits_parts import keys_watch_of, limits_of, needs_salt, quotas_of
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
@@ -78,6 +80,7 @@ from prefix_index import (
 )
 
 _MS = 1000
+_DRAIN_S = 2.0
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 STARTUP_ERRORS = (ConfigInvalid, KeysFileInvalid, BackendError, BillingError, PrefixIndexError, OSError)
 """What a wrong configuration or a missing file raises; each text says what would help."""
@@ -121,13 +124,13 @@ class Gateway:
             _say_what_runs(self._config)
             async with asyncio.TaskGroup() as group:
                 await parts.registry.detect_all(deadline_s=self._config.limits.connect_s)
-                works = (parts.registry.run, parts.index.run, parts.feeds.run, parts.prewarmer.run)
-                background = [group.create_task(work()) for work in works]
+                background = [group.create_task(work()) for work in parts.works]
                 finishing = [group.create_task(part.run()) for part in (parts.settler, parts.next_turns)]
                 yield
                 parts.settler.close()
                 parts.next_turns.close()
                 await asyncio.gather(*finishing)
+                await parts.quotas.drain(_DRAIN_S)
                 for task in background:
                     task.cancel()
             await parts.index.drain()
@@ -142,6 +145,8 @@ class Gateway:
         ledger = await stack.enter_async_context(open_ledger(config.ledger.path, book, sync=config.ledger.sync))
         redis = await _redis(config, self._environment, stack)
         replica = f"{os.getpid()}-{secrets.token_hex(4)}"
+        quotas = quotas_of(config, redis, book, replica)
+        limits = limits_of(config, quotas, book, telemetry, clocks)
         index = _index(config, redis, replica)
         client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
         polls = PollSettings(interval_s=config.poll_interval_s)
@@ -201,6 +206,7 @@ class Gateway:
                 receipts=receipts,
                 client=client,
                 ledger=ledger,
+                limits=limits,
                 settler=settler,
                 next_turns=next_turns,
                 prewarmer=prewarmer,
@@ -229,7 +235,8 @@ class Gateway:
                 admin=None if token is None else admin_app(token, admin_parts),
             )
         )
-        return _Background(registry, index, feeds, next_turns, settler, prewarmer)
+        watch = keys_watch_of(config, authenticator, fleet, telemetry)
+        return _Background(registry, index, feeds, next_turns, settler, prewarmer, quotas, watch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +249,14 @@ class _Background:
     next_turns: NextTurns
     settler: Settler
     prewarmer: Prewarmer
+    quotas: Quotas
+    keys_watch: KeysWatch
+
+    @property
+    def works(self) -> tuple[Callable[[], Coroutine[object, object, None]], ...]:
+        """What runs until the server stops."""
+        registry, index, quotas = self.registry.run, self.index.run, self.quotas.run
+        return (registry, index, self.feeds.run, self.prewarmer.run, quotas, self.keys_watch.run)
 
 
 def _observe_turn(index: SharedIndex, fleet: Fleet, holder: str, chain: Chain) -> None:
@@ -284,7 +299,9 @@ def _say_what_runs(config: Config) -> None:
 def authenticator_of(config: Config) -> Authenticator:
     """Who may call, from the keys file or open to all. Raises `KeysFileInvalid` or `ConfigInvalid`."""
     secret = salt_secret(config)
-    return open_to_all(secret) if config.keys_file is None else load_keys(config.keys_file, secret)
+    if config.keys_file is None:
+        return open_to_all(secret)
+    return load_keys(config.keys_file, secret, config.quota.cached_token_weight)
 
 
 def endpoint_of(backend: Backend, environment: Mapping[str, str]) -> EndpointConfig:
@@ -313,7 +330,7 @@ def _fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions
         },
         block_size=config.index.block_size,
         capacity_blocks=config.index.capacity_blocks,
-        needs_salt=config.isolation == "salt" and len(authenticator.share_groups) > 1,
+        needs_salt=needs_salt(config, authenticator),
         ranks={backend.name: backend.kv_events.ranks for backend in config.backends},
     )
 

@@ -194,6 +194,29 @@ class Limits(Section):
     connections_per_endpoint: PositiveInt = Field(1024, description="Most connections to one endpoint.")
 
 
+class Quota(Section):
+    """Limits and budgets: how they are counted. What they are is in the keys file."""
+
+    limits_down: Literal["local", "deny", "allow"] = Field(
+        "local",
+        description="While Redis is away: `local` lets each replica grant its share of every limit, `deny` refuses "
+        "requests under limits, `allow` lets them in uncounted.",
+    )
+    unpriced: Literal["deny", "allow"] = Field(
+        "deny", description="Requests under a budget for a model without a price: refused, or let in uncounted."
+    )
+    cached_token_weight: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="How much a cached prompt token counts towards tokens per minute, 0 to 1."
+    )
+    default_output_tokens: PositiveInt = Field(
+        1024, description="Tokens held for an answer whose request sets no limit."
+    )
+    hold_s: Annotated[float, Field(ge=1, le=3600)] = Field(
+        60.0, description="How long what a replica holds outlives that replica, seconds."
+    )
+    deadline_ms: PositiveFloat = Field(100.0, description="Longest wait for Redis before `limits_down`, ms.")
+
+
 class Scheduling(Section):
     """How an endpoint is chosen."""
 

@@ -21,6 +21,7 @@ from gateway.edge.reading import LOOP_SAFE_PARSED_BYTES, Arrival, read_request
 from gateway.errors import (
     BadRequest,
     BodyTooLarge,
+    Forbidden,
     GatewayError,
     Internal,
     MethodNotAllowed,
@@ -33,7 +34,7 @@ from gateway.passthrough import FreeRequest, Passthrough
 from gateway.pipeline import Pipeline
 from gateway.status import StatusPages
 from gateway.telemetry import LOGGER, Telemetry
-from gateway.types import Headers, RequestId, Route
+from gateway.types import Headers, RequestId, Route, Tenant
 from gateway.wire import ASGIApp, ClientStream, Receive, Scope, Send
 
 _ROUTES: Final = {route.value: route for route in Route if route is not Route.OTHER}
@@ -95,7 +96,7 @@ class Edge:
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed(f"{path} takes GET, not {method}")
         if page.needs_key:
-            self._parts.authenticator.tenant_of(scope["headers"])
+            self._tenant(scope["headers"], path)
         answer = await page.render()
         await client.start(answer.status, (*answer.headers, (b"x-request-id", request_id.encode())))
         await client.end(b"" if method == "HEAD" else answer.body)
@@ -127,6 +128,13 @@ class Edge:
         with parts.telemetry.in_flight.track_inprogress():
             await _until_client_leaves(receive, parts.pipeline.serve(request, client))
 
+    def _tenant(self, headers: Headers, path: str) -> Tenant:
+        """Who asks, with a key that is for this path. Raises `Unauthorized` or `Forbidden`."""
+        tenant = self._parts.authenticator.tenant_of(headers)
+        if tenant.scopes is not None and not tenant.scopes.allow_route(path):
+            raise Forbidden(f"this API key is not for {path[:200]}")
+        return tenant
+
     async def _arrive(
         self, route: Route, scope: Scope, receive: Receive, request_id: RequestId
     ) -> tuple[Arrival, bytes]:
@@ -134,7 +142,7 @@ class Edge:
         parts = self._parts
         started_s, opened_at = parts.clocks.monotonic(), parts.clocks.wall()
         headers: Headers = tuple((name, value) for name, value in scope["headers"])
-        tenant = parts.authenticator.tenant_of(headers)
+        tenant = self._tenant(headers, scope["path"])
         body = await _read_body(headers, receive, parts.max_body_bytes)
         query = scope["query_string"].decode("latin-1")
         path = f"{scope['path']}?{query}" if query else scope["path"]
@@ -202,6 +210,7 @@ async def _answer_error(client: ClientStream, error: GatewayError, path: str, re
     ]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after_s))
+    headers.extend(error.headers)
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await client.start(error.status, tuple(headers))

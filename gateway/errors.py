@@ -2,14 +2,19 @@
 
     GatewayError
     |- BadRequest            400   the body cannot be used; nothing was changed
-    |- Unauthorized          401   no key, or an unknown one
+    |- Unauthorized          401   no key, an unknown, expired or revoked one
+    |- Forbidden             403   the key is not for that
+    |- ModelNotPriced        403   a budget is to be counted, and the model has no price
     |- NotFound              404   no such path
     |- MethodNotAllowed      405
     |- ModelNotFound         404   no backend serves the model
     |- BodyTooLarge          413
+    |- RateLimited           429   a limit of the tenant or the key; try again
+    |- BudgetSpent           429   the period's money is spent
     |- Internal              500   a fault of the gateway itself
     |- UpstreamFailed        502   the endpoint broke off or answered nonsense
     |- Unavailable           503   no endpoint, or the ledger is down; try again
+    |  `- LimitsUnavailable        limits cannot be checked
     `- UpstreamTimeout       504   the endpoint stayed silent
 
 Bodies have the shape of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
@@ -21,6 +26,7 @@ import msgspec
 
 from backends import BackendError, FirstByteTimeout, IdleTimeout, NoEndpoint
 from billing import LedgerUnavailable
+from gateway.types import Headers
 
 
 class GatewayError(Exception):
@@ -28,8 +34,10 @@ class GatewayError(Exception):
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
-    kind: ClassVar[str] = "server_error"
-    retry_after_s: ClassVar[int | None] = None
+    kind: str = "server_error"
+    retry_after_s: int | None = None
+    headers: Headers = ()
+    """Further headers of the answer."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -56,6 +64,22 @@ class Unauthorized(GatewayError):
 
     status = 401
     code = "invalid_api_key"
+    kind = "invalid_request_error"
+
+
+class Forbidden(GatewayError):
+    """The key is known, and is not for this model, route or endpoint."""
+
+    status = 403
+    code = "not_allowed"
+    kind = "invalid_request_error"
+
+
+class ModelNotPriced(GatewayError):
+    """The key has a budget, and what the model costs is not known."""
+
+    status = 403
+    code = "model_not_priced"
     kind = "invalid_request_error"
 
 
@@ -91,12 +115,44 @@ class BodyTooLarge(GatewayError):
     kind = "invalid_request_error"
 
 
+class RateLimited(GatewayError):
+    """A limit of the tenant or the key is reached; `kind` says which: requests, tokens, concurrent_requests, budget."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, kind: str, retry_after_s: int, headers: Headers) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retry_after_s = retry_after_s
+        self.headers = headers
+
+
+class BudgetSpent(GatewayError):
+    """The money of the period is spent. Clients that try again by themselves are told not to."""
+
+    status = 429
+    code = "insufficient_quota"
+    kind = "insufficient_quota"
+
+    def __init__(self, message: str, retry_after_s: int, headers: Headers) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.headers = (*headers, (b"x-should-retry", b"false"))
+
+
 class Unavailable(GatewayError):
     """Nothing can take the request now; trying again later may help."""
 
     status = 503
     code = "service_unavailable"
     retry_after_s = 1
+
+
+class LimitsUnavailable(Unavailable):
+    """Limits cannot be checked, and `quota.limits_down` is `deny`."""
+
+    code = "limits_unavailable"
 
 
 class UpstreamFailed(GatewayError):

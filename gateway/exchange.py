@@ -11,6 +11,7 @@ from backends import EndpointSnapshot
 from billing import Attempt, KeptChain, OpenedRequest, SettlementState
 from gateway.edge.upstream import Outgoing, asks_for_usage
 from gateway.fleet import Seat
+from gateway.limits import Held
 from gateway.perf_book import Prefill
 from gateway.receipts import Sent
 from gateway.relay import PlainTee, StreamTee
@@ -50,6 +51,8 @@ class Exchange:
     """When the index said so, by the monotonic clock."""
     owner: str | None = None
     """The one endpoint that may take the request, where it continues what is kept there."""
+    held: Held | None = None
+    """What limits and budgets hold for it, until it is settled."""
     opened: asyncio.Future[None] = field(init=False)
     decision: Decision | None = None
     sent: Sent | None = None
@@ -147,7 +150,7 @@ class Exchange:
             chain=None if chain_tokens is None else kept_chain(self.plan, chain_tokens),
             job_id=request.labels.job_id,
             end_user=request.labels.end_user,
-            tags=request.labels.tags,
+            tags={**(request.labels.tags or {}), **(request.tenant.tags or {})} or None,
         )
 
     def attempt_begins(self, at: datetime) -> None:

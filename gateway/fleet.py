@@ -6,7 +6,7 @@ Translates between the rooms: an `EndpointSnapshot` (backends) and a `Match` (pr
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -99,6 +99,12 @@ class Fleet:
         """Say who tells of which endpoints KV events are in step."""
         self.is_followed = is_followed
         self._candidates = Candidates(self._receipts, is_followed)
+
+    def keep_groups_apart(self, *, needed: bool) -> None:
+        """Whether there are several share groups, from now on."""
+        if needed != self._options.needs_salt:
+            self._options = replace(self._options, needs_salt=needed)
+            self._standings = {name: self._standing(name, one.facts) for name, one in self._standings.items()}
 
     def config_of(self, endpoint_id: str) -> EndpointConfig:
         """The address of an endpoint."""
@@ -253,7 +259,9 @@ class Fleet:
 
         `owner` is the one endpoint that may, where it matters. Raises as `serving` does.
         """
-        serving, standings = self.serving(request.model), self._standings
+        serving, standings, scopes = self.serving(request.model), self._standings, request.tenant.scopes
+        if scopes is not None:
+            serving = [endpoint for endpoint in serving if scopes.allow_endpoint(endpoint.id)]
         pairs = ((endpoint, standings[endpoint.id]) for endpoint in serving)
         return self._candidates.of(pairs, request, plan, match, failed, owner)
 

@@ -96,10 +96,11 @@ class BudgetEntry(_Entry):
     amount: Annotated[Decimal, Field(ge=0, le=MOST_MICRO // _MICRO, decimal_places=6)]
     per: Per
     time_zone: Annotated[str, AfterValidator(_known_zone)] = "UTC"
+    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] | None = None
 
     def budget(self) -> Budget:
         """As billing counts it."""
-        return Budget(int(self.amount * _MICRO), self.per, self.time_zone)
+        return Budget(int(self.amount * _MICRO), self.per, self.time_zone, self.currency)
 
 
 class ScopesEntry(_Entry):

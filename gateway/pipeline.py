@@ -32,9 +32,19 @@ from gateway.answer_head import answer_headers, is_event_stream
 from gateway.decision_log import DecisionLog
 from gateway.edge.error_shapes import stream_error
 from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
-from gateway.errors import BadRequest, GatewayError, Internal, NotFound, Unavailable, UpstreamFailed, as_gateway_error
+from gateway.errors import (
+    BadRequest,
+    Forbidden,
+    GatewayError,
+    Internal,
+    NotFound,
+    Unavailable,
+    UpstreamFailed,
+    as_gateway_error,
+)
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
+from gateway.limits import Limits
 from gateway.next_turn import NextTurns
 from gateway.perf_book import PerfBook
 from gateway.planning import Planner
@@ -81,6 +91,7 @@ class Parts:
     receipts: Receipts
     client: UpstreamClient
     ledger: Ledger
+    limits: Limits
     settler: Settler
     next_turns: NextTurns
     prewarmer: Prewarmer
@@ -105,11 +116,13 @@ class Pipeline:
             request = replace(request, model=parts.fleet.only_model())
         if not parts.ledger.healthy:  # no engine is to compute what could not be billed
             raise LedgerUnavailable("the last write failed, or too many rows wait")
-        endpoints = parts.fleet.serving(request.model)
+        parts.limits.refuse_early(request)
+        endpoints = _allowed(request, parts.fleet.serving(request.model))
         owner = await self._owner_of(request, endpoints)
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
         match = await parts.index.match(plan.chain)
-        exchange = Exchange(request, plan, match, endpoints, matched_s=parts.clocks.monotonic(), owner=owner)
+        held = await parts.limits.admit(request, plan, match)
+        exchange = Exchange(request, plan, match, endpoints, matched_s=parts.clocks.monotonic(), owner=owner, held=held)
         exchange.opened = parts.ledger.open(exchange.opening(self._options.chain_tokens))
         try:
             await self._answer(exchange, client)
@@ -310,6 +323,19 @@ class Pipeline:
             # Behind half of an event an error would be part of it.
             before = b"\n\n" if exchange.tee.inside_event and not exchange.is_translated else b""
             await client.end(before + stream_error(error, exchange.request.route))
+
+
+def _allowed(request: InferenceRequest, endpoints: list[EndpointSnapshot]) -> list[EndpointSnapshot]:
+    """Those of the endpoints that the key may use. Raises `Forbidden` where it is not for the model, or for none."""
+    scopes = request.tenant.scopes
+    if scopes is None:
+        return endpoints
+    if not scopes.allow_model(request.model):
+        raise Forbidden(f"this API key is not for the model {request.model[:100]!r}", param="model")
+    found = [endpoint for endpoint in endpoints if scopes.allow_endpoint(endpoint.id)]
+    if not found:
+        raise Forbidden(f"this API key is for no endpoint that serves {request.model[:100]!r}", param="model")
+    return found
 
 
 def _spoken_by_nobody(request: InferenceRequest) -> GatewayError:

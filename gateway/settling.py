@@ -129,6 +129,8 @@ class Settler:
             failure = error if isinstance(error, LedgerUnavailable) else failure
             _say("a cut request was not settled", exchange, error)
         finally:  # also when it is cancelled
+            if exchange.held is not None:
+                exchange.held.abandon()
             if not done.done():
                 _resolve(done, failure)
 
@@ -211,6 +213,9 @@ class Settler:
             miss_reason=None if judgement.miss is None else str(judgement.miss),
         )
         durable = self._ledger.settle(settlement)  # first of all: nothing below may keep a bill from being written
+        held, exchange.held = exchange.held, None
+        if held is not None:
+            held.settle(settlement, durable)
         self.tell_index(exchange, report)
         if not exchange.counted:
             exchange.counted = True

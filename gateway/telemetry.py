@@ -14,6 +14,7 @@ from typing import Final, TextIO
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from gateway.limit_metrics import LimitMetrics
 from gateway.verification_metrics import VerificationMetrics
 
 LOGGER: Final = logging.getLogger("prefixgate")
@@ -148,7 +149,7 @@ class Telemetry:
         )
         self.in_flight = Gauge("prefixgate_in_flight_requests", "Requests being served.", registry=registry)
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
-        self.copies, self.prewarm = CopyMetrics(registry), PrewarmMetrics(registry)
+        self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry
         )

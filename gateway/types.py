@@ -138,7 +138,7 @@ class InferenceRequest:
     of a stream itself. `max_output_tokens` is None where the client set no limit. `adapter` is what the body says of
     adapters beside the model's name, as canonical JSON. `blind` names why the prompt's tokens cannot be known, where
     the request itself tells so. `started_s` is monotonic, `opened_at` wall time in UTC. `user` is whom the client says
-    it asks for, and goes no further than into the hash in `labels`.
+    it asks for, and goes no further than into the hash in `labels`. `choices` is how many answers are asked for.
     """
 
     id: RequestId
@@ -159,6 +159,7 @@ class InferenceRequest:
     blind: Reason | None = None
     user: str | None = field(default=None, repr=False)
     labels: Labels = Labels()
+    choices: int = 1
 
     @property
     def translatable(self) -> bool:

@@ -72,6 +72,8 @@ class _Common(msgspec.Struct, kw_only=True):
     stream_options: _StreamOptions | None = None
     max_tokens: int | float | None = None
     max_completion_tokens: int | float | None = None
+    n: msgspec.Raw = msgspec.Raw(_NULL)
+    best_of: msgspec.Raw = msgspec.Raw(_NULL)
     user: msgspec.Raw = msgspec.Raw(_NULL)
     safety_identifier: msgspec.Raw = msgspec.Raw(_NULL)
     adapter_id: msgspec.Raw = msgspec.Raw(_NULL)
@@ -226,7 +228,18 @@ def _request(
         adapter=_adapter(view),
         blind=blind,
         user=_user(view) if foreign is None else _foreign_user(foreign.body),
+        choices=_choices(view, prompt),
     )
+
+
+def _choices(view: _Common, prompt: PromptView) -> int:
+    """How many answers are computed, to all prompts together; what is no number is the engine's to judge."""
+    asked = [bytes(raw) for raw in (view.n, view.best_of)]
+    each = max((int(text) for text in asked if text.isdigit() and len(text) < 7), default=1)
+    several = prompt.prompt
+    if isinstance(several, list) and several and isinstance(several[0], str | list):
+        each *= len(several)
+    return max(each, 1)
 
 
 def _user(view: _Common) -> str | None:

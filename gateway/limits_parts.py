@@ -1,0 +1,67 @@
+"""Limits and the watch over the keys file, composed from the configuration."""
+
+from functools import partial
+
+from billing import Down, OneServer, QuotaOptions, QuotaRedis, Quotas
+from billing.price_book import Prices
+from billing.quota_money import spent_micro
+from billing.quota_types import Purse
+from gateway.config import Config, salt_secret
+from gateway.edge.auth import Authenticator
+from gateway.exchange import Clocks
+from gateway.fleet import Fleet
+from gateway.keys_watch import KeysWatch, WatchedKeys
+from gateway.limits import LimitOptions, Limits
+from gateway.telemetry import Telemetry
+from prefix_index import RedisClient
+from prefix_index.redis_cluster import ClusterClient
+
+
+def quotas_of(config: Config, redis: RedisClient | None, prices: Prices, replica: str) -> Quotas:
+    """The counters of this replica, in Redis where there is one."""
+    quota, shared = config.quota, None
+    if redis is not None:
+        shared = QuotaRedis(
+            redis if isinstance(redis, ClusterClient) else OneServer(redis),
+            config.index.pool,
+            ttl_ms=int(quota.hold_s * 1000),
+            deadline_s=quota.deadline_ms / 1000,
+        )
+
+    def spent(tenant_id: str, purse: Purse) -> int:
+        return spent_micro(config.ledger.path, tenant_id, purse, prices.currency)
+
+    options = QuotaOptions(when_down=Down(quota.limits_down), ttl_s=quota.hold_s)
+    return Quotas(shared, spent, replica=replica, options=options)
+
+
+def limits_of(config: Config, quotas: Quotas, prices: Prices, telemetry: Telemetry, clocks: Clocks) -> Limits:
+    """What asks them for each request."""
+    return Limits(
+        quotas,
+        prices,
+        LimitOptions(config.quota.unpriced, config.quota.default_output_tokens),
+        telemetry.limits,
+        wall=clocks.wall,
+        monotonic=clocks.monotonic,
+    )
+
+
+def keys_watch_of(config: Config, authenticator: Authenticator, fleet: Fleet, telemetry: Telemetry) -> KeysWatch:
+    """The watch over the keys file; it has nothing to do where there is none."""
+    watched = None
+    if config.keys_file is not None:
+        watched = WatchedKeys(
+            config.keys_file, salt_secret(config), config.quota.cached_token_weight, config.keys_poll_s
+        )
+    changed = partial(_groups_changed, config, authenticator, fleet)
+    return KeysWatch(authenticator, watched, telemetry.limits, changed)
+
+
+def needs_salt(config: Config, authenticator: Authenticator) -> bool:
+    """Whether engines must keep share groups apart."""
+    return config.isolation == "salt" and len(authenticator.share_groups) > 1
+
+
+def _groups_changed(config: Config, authenticator: Authenticator, fleet: Fleet) -> None:
+    fleet.keep_groups_apart(needed=needs_salt(config, authenticator))
