@@ -103,13 +103,14 @@ def parse_prices(text: str, where: str) -> PriceFile:
     currency = currency_of(book.raw("currency"), where) if entries or "currency" in book else None
     defaults = Fields(book.raw("defaults") or {}, f"{where}, defaults", DEFAULT_KEYS)
     prices = tuple(
-        _price(Fields(entry, f"{where}, price {number}", PRICE_KEYS), currency or "", defaults)
+        read_price(Fields(entry, f"{where}, price {number}", PRICE_KEYS), currency or "", defaults)
         for number, entry in enumerate(entries, 1)
     )
     return PriceFile(currency, prices, tenants, BillCached(book.choice("bill_cached", _POLICIES, BillCached.REPORTED)))
 
 
-def _price(fields: Fields, currency: str, defaults: Fields) -> Price:
+def read_price(fields: Fields, currency: str, defaults: Fields) -> Price:
+    """One price, from an entry and what the file says for all. Raises `PricesInvalid`."""
     model, tenant = fields.text("model"), fields.optional_text("tenant")
     begins, ends = fields.period()
     if "currency" in fields:

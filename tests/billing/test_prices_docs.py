@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from billing import PriceBook
+from billing.plans_file import ALLOWANCE_KEYS, ASSIGNMENT_KEYS, PLAN_KEYS, PLANS_KEYS, POOL_KEYS, parse_plans
 from billing.price_file import (
     BOOK_KEYS,
     CONTEXT_TIER_KEYS,
@@ -14,7 +15,6 @@ from billing.price_file import (
     TENANT_KEYS,
     VOLUME_TIER_KEYS,
 )
-from billing.plans_file import ALLOWANCE_KEYS, ASSIGNMENT_KEYS, PLAN_KEYS, PLANS_KEYS, POOL_KEYS, parse_plans
 from billing.pricing import BillCached, Bucket
 from billing.tiers import StatementKind
 
