@@ -86,6 +86,7 @@ class Config(Section):
     admin_token_file: Path | None = Field(None, description="Token of the admin API; without it there is none.")
     prices_file: Path | None = Field(None, description="Price book; without it usage is recorded unpriced.")
     costs_file: Path | None = Field(None, description="What the endpoints cost, YAML; for the operator's reports.")
+    plans_file: Path | None = Field(None, description="Plans and who has them, YAML; without it nobody has one.")
     invoicing_file: Path | None = Field(None, description="Seller, buyers and taxes of invoices, YAML.")
     scheduling: Scheduling = Field(Scheduling(), description="How an endpoint is chosen.")
     quota: Quota = Field(Quota(), description="How limits and budgets are counted.")

@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from billing import BillingError
+from billing import BillingError, PriceBook
 from billing.invoicing import (
     Document,
     Drafting,
@@ -31,10 +31,13 @@ from billing.invoicing import (
     money_text,
     page_of,
     period_in,
+    plans_from,
     read_seller,
     render_html,
 )
-from billing.when import to_us
+from billing.plans import Plans
+from billing.plans_file import load_plans
+from billing.when import from_us, to_us
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
 invoice = typer.Typer(help="Invoices out of the ledger: draft, issue, credit, list, show.", no_args_is_help=True)
@@ -56,10 +59,18 @@ _HERE = Path()
 class _Office:
     seller: Seller
     book: InvoiceBook
+    prices: PriceBook
+    plans: Plans | None
 
     @property
     def drafting(self) -> Drafting:
-        return Drafting(self.book, self.seller)
+        return Drafting(self.book, self.seller, plans_from(self.plans, self.prices))
+
+    def plan_tenants(self, period: Period) -> Sequence[str]:
+        """Who has a plan, and so an invoice without usage too."""
+        if self.plans is None:
+            return ()
+        return sorted(self.plans.tenants_of(from_us(period.start_us), from_us(period.end_us)))
 
 
 @invoice.command("draft")
@@ -187,7 +198,7 @@ def close_period(
     settlements and corrections, is in the next period."""
     with _office(ledger, invoicing, config) as office:
         chosen = _period(period, office)
-        drafts = office.drafting.close(chosen, now_us=_now_us())
+        drafts = office.drafting.close(chosen, office.plan_tenants(chosen), now_us=_now_us())
         for one in drafts:
             _say(f"{one.id}: {_words(one.document)}")
         _say(f"closed: {chosen.start_text} to {chosen.end_text} ({chosen.timezone}); drafts: {len(drafts)}")
@@ -200,7 +211,9 @@ def _office(ledger: str | None, invoicing: Path | None, config: Path | None) -> 
         raise refused("no seller: give --invoicing FILE, or invoicing_file in the config file")
     try:
         seller = read_seller(settings.invoicing_file)
-        yield _Office(seller, InvoiceBook(ledger or settings.ledger.path, clock=_now))
+        prices = PriceBook.empty() if settings.prices_file is None else PriceBook.load(settings.prices_file)
+        plans = None if settings.plans_file is None else load_plans(settings.plans_file)
+        yield _Office(seller, InvoiceBook(ledger or settings.ledger.path, clock=_now), prices, plans)
     except BillingError as error:
         raise refused(str(error)) from None
 

@@ -2,6 +2,8 @@
 
 read_seller      who sends, who pays, which taxes                       (seller_file)
 Drafting         ledger -> draft, close of a period                     (drafting, ledger_usage, compose, amounts)
+plans_from       plans and volume tiers, as rows of a draft             (plan_charges)
+period_in        periods by the clocks of a time zone                   (periods)
 InvoiceBook      draft -> issued, and credit notes                      (book, tables, credit_notes)
 page_of          what stands on it; render_html places it               (page, html_page)
 render_pdf       ... and so does this, in a module to import by itself  (pdf_page, fonts)
@@ -27,6 +29,7 @@ from billing.invoicing.html_page import render_html
 from billing.invoicing.minor_units import money_text
 from billing.invoicing.page import Page, page_of
 from billing.invoicing.periods import period_in, period_of
+from billing.invoicing.plan_charges import plans_from
 from billing.invoicing.seller_file import Seller, read_seller, zone_of
 
 __all__ = [
@@ -57,6 +60,7 @@ __all__ = [
     "page_of",
     "period_in",
     "period_of",
+    "plans_from",
     "read_seller",
     "render_html",
     "zone_of",

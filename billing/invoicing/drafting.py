@@ -5,6 +5,7 @@ and what its invoices have billed: so it is billed once, whatever ran at the sam
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
@@ -21,11 +22,11 @@ from billing.invoicing.ledger_usage import (
 )
 from billing.invoicing.seller_file import Seller
 
-PlanOf = Callable[[Connection, str, str, Period], tuple[str, Sequence[PlanCharge]]]
-"""The name of a tenant's plan and its charges of a period in a currency: (connection, tenant, currency, period)."""
+PlanOf = Callable[[Facts], tuple[str, Sequence[PlanCharge]]]
+"""The name of a tenant's plan, and what it adds to the facts of a period or takes off."""
 
 
-def no_plan(_connection: Connection, _tenant: str, _currency: str, _period: Period) -> tuple[str, Sequence[PlanCharge]]:
+def no_plan(_facts: Facts) -> tuple[str, Sequence[PlanCharge]]:
     """Nobody has a plan."""
     return "", ()
 
@@ -107,26 +108,26 @@ class Drafting:
         for start_us, end_us in earlier:
             now = usage_of(connection, tenant_id, currency, start_us, end_us).entries
             late += not_billed_yet(now, [one for one in entries if (one.start_us, one.end_us) == (start_us, end_us)])
-        name, charges = self._plan_of(connection, tenant_id, currency, period)
         done = {one for document in own for one in document.corrections}
         since = min([period.start_us, *(start_us for start_us, _ in earlier)])
-        return draft(
+        return self._planned(
             Facts(
                 tenant_id=tenant_id,
                 currency=currency,
                 period=period,
                 usage=usage_of(connection, tenant_id, currency, period.start_us, period.end_us),
                 late=tuple(late),
-                plan_name=name,
-                plan=tuple(charges),
                 corrections=tuple(
                     one
                     for one in corrections_of(connection, tenant_id, currency, since, period.end_us)
                     if one.id not in done
                 ),
-            ),
-            self._seller,
+            )
         )
+
+    def _planned(self, facts: Facts) -> Document:
+        name, charges = self._plan_of(facts)
+        return draft(replace(facts, plan_name=name, plan=tuple(charges)), self._seller)
 
     def _billed(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:
         """Invoices that stand, and frozen drafts of other periods, which will."""
@@ -171,7 +172,6 @@ class Drafting:
         """The same usage, corrections and plan, with the parties and taxes of today."""
         period = old.period
         own = (period.start_us, period.end_us)
-        name, charges = self._plan_of(connection, old.tenant_id, old.currency, period)
         chosen = set(old.corrections)
         facts = Facts(
             tenant_id=old.tenant_id,
@@ -184,15 +184,13 @@ class Drafting:
                 old.misses,
             ),
             late=tuple(entry for entry in old.usage if (entry.start_us, entry.end_us) != own),
-            plan_name=name,
-            plan=tuple(charges),
             corrections=tuple(
                 one
                 for one in corrections_of(connection, old.tenant_id, old.currency, 0, period.end_us)
                 if one.id in chosen
             ),
         )
-        return draft(facts, self._seller)
+        return self._planned(facts)
 
 
 def _overlap(one: Period, other: Period) -> bool:

@@ -6,13 +6,14 @@
     corrections  -- one by one ------------------------> Correction
 
 The rates stand in each row, so a later edit of the price file changes nothing here. Cached tokens that a price does not
-discount (a minimum length, a policy) are among the fresh: they cost the input price. O(requests of the period).
+discount (a minimum length, a policy) or has no rate for are among the fresh: they cost the input price.
+O(requests of the period).
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Column, ColumnElement, Connection, RowMapping, and_, func, or_, select
+from sqlalchemy import Column, ColumnElement, Connection, RowMapping, and_, case, func, or_, select
 
 from billing.invoicing.documents import CacheLine, RequestCount, UsageEntry
 from billing.invoicing.minor_units import exact_text, pico_of
@@ -23,8 +24,8 @@ from billing.types import SettlementState, UsageFlag
 IN_FLIGHT = "in_flight"
 _HALF = 10**6
 _s = settlements.c
-_CACHED = func.coalesce(_s.discounted_tokens, _s.cached_tokens, 0)
-_WRITTEN = func.coalesce(_s.cache_write_tokens, 0)
+_CACHED = case((_s.cached_input_pico.is_(None), 0), else_=func.coalesce(_s.discounted_tokens, _s.cached_tokens, 0))
+_WRITTEN = case((_s.cache_write_pico.is_(None), 0), else_=func.coalesce(_s.cache_write_tokens, 0))
 
 
 @dataclass(frozen=True, slots=True)
