@@ -166,7 +166,10 @@ class Registry:
         dialect, facts = endpoint.dialect, endpoint.facts
         if dialect is None or facts is None or was_down or due:
             dialect, facts = await endpoint.probe.detect()
-        load = await endpoint.probe.poll(dialect, self._clock())
+        began_s = self._clock()
+        load = await endpoint.probe.poll(dialect, began_s)
+        if load is not None:
+            load = replace(load, took_s=self._clock() - began_s)
         seen_before = endpoint.dialect is not None
         if seen_before and restarted(endpoint.load, load, was_down):
             dialect, facts = await endpoint.probe.detect()

@@ -174,7 +174,7 @@ class LoadSample:
 
     `running` and `waiting` count requests, `kv_use` is a share from 0 to 1, `prefix_hits` and `prefix_queries` are
     counters in tokens since the engine started. `started_at_s` is the engine's own wall clock at its start (Unix
-    seconds). What the engine does not report is None.
+    seconds). What the engine does not report is None. `took_s`: the figures may be younger by as much.
     """
 
     fetched_at_s: float
@@ -184,6 +184,7 @@ class LoadSample:
     prefix_hits: float | None = None
     prefix_queries: float | None = None
     started_at_s: float | None = None
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

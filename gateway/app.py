@@ -65,6 +65,7 @@ from gateway.scheduling import Chooser, chooser_of, observing
 from gateway.settling import Settler, SettlerParts
 from gateway.status import StatusPages, StatusParts
 from gateway.telemetry import LOGGER, Telemetry
+from gateway.verifying import Verifying
 from gateway.wire import Receive, Scope, Send
 from prefix_index import (
     Chain,
@@ -220,7 +221,8 @@ class Gateway:
         )
         token = admin_token(config)
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
-        routers = (cost_router(CostParts(config.ledger.path, config.costs_file, clocks.wall)),)
+        verifying = Verifying(config, ledger, registry, telemetry)
+        routers = (cost_router(CostParts(config.ledger.path, config.costs_file, clocks.wall)), verifying.router)
         admin_parts = AdminParts(decisions, parity, fleet, registry, index_parts, routers)
         self._edge = Edge(
             EdgeParts(
@@ -236,7 +238,7 @@ class Gateway:
             )
         )
         watch = keys_watch_of(config, authenticator, fleet, telemetry)
-        return _Background(registry, index, feeds, next_turns, settler, prewarmer, quotas, watch)
+        return _Background(registry, index, feeds, next_turns, settler, prewarmer, quotas, watch, verifying)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,12 +253,13 @@ class _Background:
     prewarmer: Prewarmer
     quotas: Quotas
     keys_watch: KeysWatch
+    verifying: Verifying
 
     @property
     def works(self) -> tuple[Callable[[], Coroutine[object, object, None]], ...]:
         """What runs until the server stops."""
         registry, index, quotas = self.registry.run, self.index.run, self.quotas.run
-        return (registry, index, self.feeds.run, self.prewarmer.run, quotas, self.keys_watch.run)
+        return (registry, index, self.feeds.run, self.prewarmer.run, quotas, self.keys_watch.run, self.verifying.run)
 
 
 def _observe_turn(index: SharedIndex, fleet: Fleet, holder: str, chain: Chain) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway import explain_command, index_commands, invoice_command, report_command, simulate_command
+from gateway import explain_command, index_commands, invoice_command, report_command, simulate_command, verify_command
 from gateway.app import STARTUP_ERRORS, endpoint_of
 from gateway.checking import ask_backends, check_files, check_index, effective_yaml
 from gateway.config import Config, is_name, process_environment
@@ -36,6 +36,7 @@ cli.add_typer(keys, name="keys")
 cli.add_typer(index_commands.index, name="index")
 cli.add_typer(invoice_command.invoice, name="invoice")
 cli.command("explain")(explain_command.explain)
+cli.command("verify")(verify_command.verify)
 cli.command("simulate")(simulate_command.simulate)
 cli.command("report")(report_command.report)
 cli.command("cost")(cost)

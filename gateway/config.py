@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 from gateway.config_sections import (
     NAME_PATTERN,
     Backend,
+    Billing,
     Index,
     KvEvents,
     Ledger,
@@ -38,6 +39,7 @@ from prefix_index import RedisAccess
 __all__ = [
     "ENV_PREFIX",
     "Backend",
+    "Billing",
     "Config",
     "ConfigInvalid",
     "Index",
@@ -83,6 +85,7 @@ class Config(Section):
     )
     index: Index = Field(Index(), description="The prefix index.")
     ledger: Ledger = Field(Ledger(), description="The usage ledger.")
+    billing: Billing = Field(Billing(), description="What bills do beside adding up.")
     admin_token_file: Path | None = Field(None, description="Token of the admin API; without it there is none.")
     prices_file: Path | None = Field(None, description="Price book; without it usage is recorded unpriced.")
     costs_file: Path | None = Field(None, description="What the endpoints cost, YAML; for the operator's reports.")

@@ -181,6 +181,14 @@ class Ledger(Section):
     )
 
 
+class Billing(Section):
+    """What bills do beside adding up."""
+
+    credit_own_misses: bool = Field(
+        False, description="Give back what a tenant lost where another endpoint than the chosen one had its prefix."
+    )
+
+
 class Limits(Section):
     """Sizes and patience."""
 
