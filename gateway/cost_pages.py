@@ -1,4 +1,4 @@
-"""`/admin/cost` and `/admin/jobs`: what tokens cost the operator, as `prefixgate cost` says it. Behind the admin token."""
+"""`/admin/cost` and `/admin/jobs`: what tokens cost the operator, as `prefixgate cost` says it; for admins alone."""
 
 import asyncio
 from collections.abc import Callable
