@@ -219,6 +219,7 @@ class Gateway:
             ),
             options,
         )
+        watch = keys_watch_of(config, authenticator, fleet, telemetry)
         token = admin_token(config)
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
         verifying = Verifying(config, ledger, registry, telemetry)
@@ -230,14 +231,13 @@ class Gateway:
                 passthrough=Passthrough(fleet, planner, client, responses, options.deadlines),
                 authenticator=authenticator,
                 labeller=Labeller(salt_secret(config)),
-                pages=StatusPages(StatusParts(fleet, planner, index, ledger, parity, feeds, telemetry)),
+                pages=StatusPages(StatusParts(fleet, planner, index, ledger, parity, feeds, telemetry, limits, watch)),
                 telemetry=telemetry,
                 clocks=clocks,
                 max_body_bytes=config.limits.max_body_bytes,
                 admin=None if token is None else admin_app(token, admin_parts),
             )
         )
-        watch = keys_watch_of(config, authenticator, fleet, telemetry)
         return _Background(registry, index, feeds, next_turns, settler, prewarmer, quotas, watch, verifying)
 
 

@@ -11,12 +11,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway import explain_command, index_commands, invoice_command, report_command, simulate_command, verify_command
+from gateway import (
+    explain_command,
+    index_commands,
+    invoice_command,
+    keys_command,
+    report_command,
+    simulate_command,
+    verify_command,
+)
 from gateway.app import STARTUP_ERRORS, endpoint_of
 from gateway.checking import ask_backends, check_files, check_index, effective_yaml
-from gateway.config import Config, is_name, process_environment
+from gateway.config import Config, process_environment
 from gateway.cost_command import cost, jobs
-from gateway.edge.auth import new_key
+from gateway.prices_command import prices as prices_commands
 from gateway.proof import Proof, Verdict, summary
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.telemetry import set_up_logging
@@ -31,10 +39,10 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-keys = typer.Typer(help="API keys.", no_args_is_help=True)
-cli.add_typer(keys, name="keys")
+cli.add_typer(keys_command.keys, name="keys")
 cli.add_typer(index_commands.index, name="index")
 cli.add_typer(invoice_command.invoice, name="invoice")
+cli.add_typer(prices_commands, name="prices")
 cli.command("explain")(explain_command.explain)
 cli.command("verify")(verify_command.verify)
 cli.command("simulate")(simulate_command.simulate)
@@ -158,28 +166,6 @@ def check(
         console.print(summary(proofs), highlight=False)
     if not all(one.healthy for one in findings) or any(one.verdict is Verdict.DIFFERENT for one in proofs):
         raise typer.Exit(1)
-
-
-@keys.command("new")
-def keys_new(
-    tenant: Annotated[str, typer.Argument(help="Tenant the key is for.")],
-    key_id: Annotated[
-        str, typer.Option("--id", help="Name of the key in the ledger, one of its own; default: TENANT-1.")
-    ] = "",
-) -> None:
-    """Make an API key: shown once here, kept as a hash in the keys file."""
-    key_id = key_id or f"{tenant}-1"
-    for name in (tenant, key_id):
-        if not is_name(name):
-            raise refused(f"{name!r} is no name: letters, digits, dot, dash and underscore, at most 64")
-    key, digest = new_key()
-    typer.echo(f"key, shown only now:  {key}\n\nentry for the keys file:\n")
-    typer.echo(f"tenants:\n  - id: {tenant}\n    keys:\n      - {{id: {key_id}, sha256: {digest}}}")
-    typer.echo("\nFor a further tenant add only the item that begins with '- id:', under the one 'tenants:'.")
-    typer.echo(
-        f"For a further key of {tenant} add only the last line, under its one 'keys:'; each key has an id of its"
-    )
-    typer.echo(f"own, so make it with another: prefixgate keys new {tenant} --id NAME, such as {tenant}-2.")
 
 
 def _walk_index(settings: Config) -> None:

@@ -205,8 +205,12 @@ def parse_keys_file(path: Path, text: str) -> KeysFile:
     """The same of its text; `path` is for the error."""
     try:
         parsed = KeysFile.model_validate(load_yaml(text))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "" if mark is None else f" in line {mark.line + 1}"  # without the line itself
+        raise KeysFileInvalid(f"{path}: {error.problem}{where}") from None
     except yaml.YAMLError as error:
-        raise KeysFileInvalid(f"{path}: {error}") from error
+        raise KeysFileInvalid(f"{path}: {error}") from None
     except ValidationError as error:
         places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
         raise KeysFileInvalid(f"{path}: {places}") from None

@@ -21,7 +21,7 @@ from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS
 from gateway.edge.reading import LOOP_SAFE_PARSED_BYTES, Arrival, read_request
 from gateway.edge.splice import cut_fields
 from gateway.edge.upstream import engine_headers
-from gateway.errors import BadRequest, NotFound
+from gateway.errors import BadRequest, Forbidden, NotFound
 from gateway.fleet import Fleet, serves
 from gateway.planning import Planner
 from gateway.response_owners import ResponseOwners
@@ -96,6 +96,11 @@ class Passthrough:
     async def _takers(self, request: FreeRequest, model: str | None) -> list[EndpointSnapshot]:
         """Endpoints that may answer, the least busy first."""
         alive = [endpoint for endpoint in self._fleet.snapshot() if endpoint.healthy and endpoint.facts is not None]
+        scopes = request.arrival.tenant.scopes
+        if scopes is not None:
+            if model is not None and not scopes.allow_model(model):
+                raise Forbidden(f"this API key is not for the model {model[:100]!r}", param="model")
+            alive = [endpoint for endpoint in alive if scopes.allow_endpoint(endpoint.id)]
         kept = _KEPT_RESPONSE.fullmatch(request.path)
         if kept is not None:
             holder = await self._responses.holder_of(kept[1], request.arrival.tenant.id)

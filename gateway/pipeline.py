@@ -121,9 +121,10 @@ class Pipeline:
         owner = await self._owner_of(request, endpoints)
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
         match = await parts.index.match(plan.chain)
+        matched_s = parts.clocks.monotonic()
         held = await parts.limits.admit(request, plan, match)
-        exchange = Exchange(request, plan, match, endpoints, matched_s=parts.clocks.monotonic(), owner=owner, held=held)
-        exchange.opened = parts.ledger.open(exchange.opening(self._options.chain_tokens))
+        exchange = Exchange(request, plan, match, endpoints, matched_s=matched_s, owner=owner, held=held)
+        self._open(exchange)
         try:
             await self._answer(exchange, client)
         except asyncio.CancelledError:
@@ -133,6 +134,15 @@ class Pipeline:
             await self._fail(exchange, client, as_gateway_error(error))
         finally:
             exchange.release()
+
+    def _open(self, exchange: Exchange) -> None:
+        """Tell the ledger of a request; where that fails, nothing stays held for it."""
+        try:
+            exchange.opened = self._parts.ledger.open(exchange.opening(self._options.chain_tokens))
+        except BaseException:
+            if exchange.held is not None:
+                exchange.held.give_back()
+            raise
 
     async def _owner_of(self, request: InferenceRequest, endpoints: list[EndpointSnapshot]) -> str | None:
         """The one endpoint that may take the request, where it continues a response that is kept there."""

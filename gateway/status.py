@@ -16,6 +16,8 @@ from billing import Ledger
 from gateway.errors import ModelNotFound, Unavailable
 from gateway.event_feeds import EventFeeds, FeedReport
 from gateway.fleet import Fleet, serves
+from gateway.keys_watch import KeysWatch
+from gateway.limits import Limits
 from gateway.parity import ParityBook
 from gateway.planning import Planner
 from gateway.telemetry import Telemetry
@@ -55,6 +57,8 @@ class StatusParts:
     parity: ParityBook
     feeds: EventFeeds
     telemetry: Telemetry
+    limits: Limits
+    keys_watch: KeysWatch
 
 
 class StatusPages:
@@ -68,6 +72,8 @@ class StatusPages:
         self._parity = parts.parity
         self._feeds = parts.feeds
         self._telemetry = parts.telemetry
+        self._limits = parts.limits
+        self._keys_watch = parts.keys_watch
         self._pages = {
             "/health": Page(self._health),
             "/ready": Page(self._ready),
@@ -114,6 +120,10 @@ class StatusPages:
         ]
         if deaf:
             found["kv_events"] = "; ".join(deaf)
+        if self._limits.is_away:
+            found["limits"] = "Redis is away: limits and budgets are not shared among replicas at the moment"
+        if self._keys_watch.problem is not None:
+            found["keys"] = "the keys file cannot be used as it is now, the keys before stay in force; the log says why"
         down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy)
         if down:
             found["endpoints"] = f"down: {', '.join(down)}"
@@ -159,13 +169,14 @@ class StatusPages:
     async def _metrics(self) -> Answer:
         telemetry = self._telemetry
         degraded = self.degraded()
-        for part in ("index", "ledger", "tokenizer", "parity", "isolation", "kv_events", "endpoints"):
+        for part in ("index", "ledger", "tokenizer", "parity", "isolation", "kv_events", "limits", "keys", "endpoints"):
             telemetry.degraded.labels(part).set(part in degraded)
         for endpoint in self._fleet.snapshot():
             telemetry.endpoint_healthy.labels(endpoint.id).set(endpoint.healthy)
         telemetry.index_dropped_writes.set(self._index.dropped_writes)
         telemetry.index_queued_writes.set(self._index.queued_writes)
         telemetry.index_stand_in_matches.set(self._index.stand_in_matches)
+        self._limits.show()
         for report in self._feeds.reports():
             _show_feed(telemetry, report)
         body = await asyncio.to_thread(telemetry.exposition)

@@ -1,0 +1,230 @@
+"""`prefixgate keys`: make, list, revoke and rotate API keys in the keys file."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gateway.config import is_name
+from gateway.edge.auth import new_key
+from gateway.keys_edit import KeyWish, MadeKey, create_key, revoke_key, rotate_key
+from gateway.keys_file import KeyEntry, KeysFileInvalid, TenantEntry, read_keys_file
+from gateway.terminal import ConfigFile, read_config, refused, wide_console
+
+keys = typer.Typer(help="API keys.", no_args_is_help=True)
+
+_SPAN: Final = re.compile(r"(\d{1,5})([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_BUDGET: Final = re.compile(r"([0-9.]+)/(day|month)(?:@([A-Za-z0-9_+/-]+))?")
+
+KeysFileOption = Annotated[
+    Path | None, typer.Option("--file", "-f", help="The keys file; default: keys_file of the configuration.")
+]
+
+
+@keys.command("create")
+def create(
+    tenant: Annotated[str, typer.Argument(help="Tenant the key is for; it is added where it is missing.")],
+    key_id: Annotated[str | None, typer.Option("--id", help="Name of the key; default: TENANT-1, -2, ...")] = None,
+    file: KeysFileOption = None,
+    config: ConfigFile = None,
+    expires: Annotated[str | None, typer.Option(help="When it ends: a date or ISO time, or 90d, 12h.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only this model, `*` at its end; repeat for each.")] = None,
+    endpoint: Annotated[list[str] | None, typer.Option(help="Only this endpoint; repeat for each.")] = None,
+    route: Annotated[list[str] | None, typer.Option(help="Only this path; repeat for each.")] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(help="Money, as 20/day or 500/month@Asia/Tokyo; repeat for each.")
+    ] = None,
+    requests_per_minute: Annotated[int | None, typer.Option("--rpm", help="Most requests a minute.")] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option("--tpm", help="Most tokens a minute.")] = None,
+    concurrent: Annotated[int | None, typer.Option(help="Most requests at once.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="name=value, on its rows of the ledger; repeat.")] = None,
+    name: Annotated[str | None, typer.Option(help="What it is for, for people.")] = None,
+) -> None:
+    """Make a key and write it, hashed, to the keys file; it is shown once, here. A running gateway knows it soon."""
+    now = datetime.now(UTC)
+    limits = {
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "concurrent": concurrent,
+    }
+    fields: dict[str, object] = {
+        "name": name,
+        "expires_at": None if expires is None else _text(_end(expires, now)),
+        "scopes": _given({"models": model, "endpoints": endpoint, "routes": route}),
+        "limits": _given(limits),
+        "budgets": [_budget(one) for one in budget or []],
+        "tags": dict(_tag(one) for one in tag or []),
+    }
+    for one in (tenant, *([key_id] if key_id else [])):
+        _need_name(one)
+    path = _path(file, config)
+    try:
+        made = create_key(path, KeyWish(tenant, key_id, _given(fields)), now)
+    except KeysFileInvalid as error:
+        raise refused(str(error)) from None
+    _show(made, path)
+
+
+@keys.command("list")
+def list_(
+    file: KeysFileOption = None,
+    config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """All keys: whose, how they begin, until when they work and what for."""
+    path = _path(file, config)
+    try:
+        parsed = read_keys_file(path)
+    except KeysFileInvalid as error:
+        raise refused(str(error)) from None
+    now = datetime.now(UTC)
+    rows = [_row(tenant, key, now) for tenant in parsed.tenants for key in tenant.keys]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table()
+    for name in ("tenant", "key", "begins with", "state", "created", "ends", "scopes", "limits", "budgets", "name"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row.values()))
+    console = wide_console(table) if rows else Console()
+    console.print(table)
+
+
+@keys.command("revoke")
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The key's id.")],
+    file: KeysFileOption = None,
+    config: ConfigFile = None,
+) -> None:
+    """A key works no more, within seconds; its entry stays, since the ledger names it."""
+    path = _path(file, config)
+    try:
+        revoke_key(path, key_id)
+    except KeysFileInvalid as error:
+        raise refused(str(error)) from None
+    typer.echo(f"revoked: {key_id}, in {path}")
+
+
+@keys.command("rotate")
+def rotate(
+    key_id: Annotated[str, typer.Argument(help="The key's id; it stays the same.")],
+    grace: Annotated[str, typer.Option(help="How long the old key works on: 24h, 30m, 0s.")] = "24h",
+    file: KeysFileOption = None,
+    config: ConfigFile = None,
+) -> None:
+    """A new key in place of one, with its id, limits and what is left of its budgets; shown once, here."""
+    path = _path(file, config)
+    try:
+        made = rotate_key(path, key_id, _span(grace), datetime.now(UTC))
+    except KeysFileInvalid as error:
+        raise refused(str(error)) from None
+    _show(made, path)
+
+
+@keys.command("new")
+def new(
+    tenant: Annotated[str, typer.Argument(help="Tenant the key is for.")],
+    key_id: Annotated[
+        str, typer.Option("--id", help="Name of the key in the ledger, one of its own; default: TENANT-1.")
+    ] = "",
+) -> None:
+    """Make an API key without a file: shown once here, with the entry for a keys file."""
+    key_id = key_id or f"{tenant}-1"
+    for name in (tenant, key_id):
+        _need_name(name)
+    key, digest = new_key()
+    typer.echo(f"key, shown only now:  {key}\n\nentry for the keys file:\n")
+    typer.echo(f"tenants:\n  - id: {tenant}\n    keys:\n      - {{id: {key_id}, sha256: {digest}}}")
+    typer.echo("\nFor a further tenant add only the item that begins with '- id:', under the one 'tenants:'.")
+    typer.echo(
+        f"For a further key of {tenant} add only the last line, under its one 'keys:'; each key has an id of its"
+    )
+    typer.echo(f"own, so make it with another: prefixgate keys new {tenant} --id NAME, such as {tenant}-2.")
+
+
+def _path(file: Path | None, config: Path | None) -> Path:
+    path = file or read_config(config, {}).keys_file
+    if path is None:
+        raise refused("no keys file: give --file, or keys_file in the config file")
+    return path
+
+
+def _show(made: MadeKey, path: Path) -> None:
+    typer.echo(f"key {made.key_id} of tenant {made.tenant}, shown only now:  {made.key}")
+    typer.echo(f"kept as a hash in {path}")
+
+
+def _row(tenant: TenantEntry, key: KeyEntry, now: datetime) -> dict[str, str]:
+    state = "works"
+    if tenant.disabled or key.disabled:
+        state = "revoked"
+    elif key.expires_at is not None and key.expires_at <= now:
+        state = "expired"
+    elif any(old.expires_at > now for old in key.retiring):
+        state = f"works, the old one until {_text(max(old.expires_at for old in key.retiring))}"
+    scopes = {name: " ".join(names) for name, names in key.scopes.model_dump(exclude_none=True).items()}
+    limits = key.limits.model_dump(exclude_none=True) if key.limits else {}
+    return {
+        "tenant": tenant.id,
+        "key": key.id,
+        "begins with": key.prefix or "",
+        "state": state,
+        "created": "" if key.created_at is None else _text(key.created_at),
+        "ends": "" if key.expires_at is None else _text(key.expires_at),
+        "scopes": "; ".join(f"{name}: {names}" for name, names in scopes.items()),
+        "limits": ", ".join(f"{name} {value}" for name, value in limits.items()),
+        "budgets": ", ".join(f"{one.amount}/{one.per}@{one.time_zone}" for one in key.budgets or ()),
+        "name": key.name or "",
+    }
+
+
+def _given(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value not in (None, [], {})}
+
+
+def _need_name(name: str) -> None:
+    if not is_name(name):
+        raise refused(f"{name!r} is no name: letters, digits, dot, dash and underscore, at most 64")
+
+
+def _span(text: str) -> timedelta:
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise refused(f"{text!r} is no span of time: give a number and s, m, h or d, as 24h")
+    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+
+
+def _end(text: str, now: datetime) -> datetime:
+    if _SPAN.fullmatch(text):
+        return now + _span(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise refused(f"{text!r} is neither a date or ISO time nor a span such as 90d") from None
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+
+
+def _budget(text: str) -> dict[str, object]:
+    found = _BUDGET.fullmatch(text)
+    if found is None:
+        raise refused(f"{text!r} is no budget: give an amount and a period, as 20/day or 500/month@Asia/Tokyo")
+    amount: object = int(found[1]) if found[1].isdigit() else found[1]
+    return _given({"amount": amount, "per": found[2], "time_zone": found[3]})
+
+
+def _tag(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip(), value.strip()
+
+
+def _text(when: datetime) -> str:
+    return f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
