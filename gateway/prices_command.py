@@ -1,0 +1,168 @@
+"""`prefixgate prices`: a price file looked at before it is used, and what a tenant pays by it. No gateway need run.
+
+Exit code 2 where a file cannot be used.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, time
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from billing import BillingError, PriceBook, parse_when
+from billing.plans_file import load_plans
+from billing.prices_advice import advice
+from billing.prices_apis import ApiPrice, api_prices
+from billing.prices_view import per_mtok, quote_view
+from billing.pricing import CachedRule, Price, Quote
+from gateway.admin_client import print_json
+from gateway.terminal import ConfigFile, read_config, refused, wide_console
+
+prices = typer.Typer(help="The price book.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PriceFile = Annotated[Path | None, typer.Option("--prices", help="Price book, YAML; default: prices_file.")]
+
+_RATES = ("input", "cached", "write", "output")
+
+
+@prices.command()
+def check(
+    prices: PriceFile = None,
+    plans: Annotated[Path | None, typer.Option(help="Plans, YAML; default: plans_file.")] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Read a price book, and plans, as the gateway would; show them, and what may be a slip."""
+    settings = read_config(config, {})
+    book = _book(prices or settings.prices_file)
+    plans_file = plans or settings.plans_file
+    try:
+        found = None if plans_file is None else load_plans(plans_file)
+    except BillingError as error:
+        raise refused(str(error)) from None
+    table = _table(f"per million tokens, {book.currency}")
+    for price in book.prices:
+        _add(table, price, price.tenant or "list")
+    _print(table)
+    for word in advice(book, datetime.now(UTC)):
+        typer.echo(f"look at: {word}")
+    typer.echo(f"usable, prices: {len(book.prices)}, discounts: {sum(len(one.discounts) for one in book.terms)}")
+    if found is not None:
+        have = len({one.tenant for one in found.assignments})
+        typer.echo(f"usable, plans: {len(found.plans)}, tenants that have one: {have}")
+
+
+@prices.command()
+def show(
+    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="What this tenant pays; default: the list.")] = None,
+    at: Annotated[str | None, typer.Option(help="When requests come in; default: now.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(min=0, help="Length of the prompt, for its tier.")] = None,
+    apis: Annotated[bool, typer.Option("--apis", help="Instead, prices of public APIs to compare with.")] = False,
+    as_json: AsJson = False,
+    prices: PriceFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """What a tenant pays at a time, beside the list price. All rates are per million tokens."""
+    if apis:
+        _show_apis([one for one in api_prices() if model is None or model in (one.model, one.price.model)], as_json)
+        return
+    book = _book(prices or read_config(config, {}).prices_file)
+    try:
+        when = datetime.now(UTC) if at is None else parse_when(at)
+    except BillingError as error:
+        raise refused(str(error)) from None
+    models = sorted({price.model for price in book.prices}) if model is None else [model]
+    quotes = {name: book.quote(name, tenant, when) for name in models}
+    if as_json:
+        print_json({name: quote_view(quote, prompt_tokens) for name, quote in quotes.items()})
+        return
+    table = _table(f"per million tokens, at {when.isoformat()}" + (f", for {tenant}" if tenant else ""))
+    for name, quote in quotes.items():
+        _add_quote(table, name, quote, prompt_tokens)
+    _print(table)
+
+
+def _book(path: Path | None) -> PriceBook:
+    if path is None:
+        raise refused("no price book: give --prices FILE, or prices_file in the configuration")
+    try:
+        return PriceBook.load(path)
+    except BillingError as error:
+        raise refused(str(error)) from None
+
+
+def _table(title: str) -> Table:
+    table = Table(
+        "model", "for", "from", "to", "prompt", *_RATES, "cached counts", "by volume", "price id", title=title
+    )
+    for column in table.columns:
+        column.overflow = "fold"
+    return table
+
+
+def _add_quote(table: Table, model: str, quote: Quote, prompt_tokens: int | None) -> None:
+    if quote.price is None:
+        table.add_row(escape(model), *("-",) * 8, "unpriced", "-", "-")
+        return
+    for price in {one.id: one for one in (quote.price, quote.list_price) if one is not None}.values():
+        whose = "list" if price is quote.list_price else quote.price.tenant or "discounted"
+        _add(table, price if prompt_tokens is None else price.for_prompt(prompt_tokens), whose)
+
+
+def _add(table: Table, price: Price, whose: str) -> None:
+    """A row for the price, and one for each of its tiers by context."""
+    for over, tier in ((None, price), *((tier.over_prompt_tokens, tier.price) for tier in price.context_tiers)):
+        rule = tier.cached_rule
+        rates = (None if pico is None else per_mtok(pico) for pico in tier.rates.values())
+        cells = (
+            tier.model,
+            whose,
+            _moment(tier.valid_from),
+            "-" if tier.valid_to is None else _moment(tier.valid_to),
+            "any" if over is None else f"> {over:,}",
+            *("as input" if rate is None else f"{rate} {tier.currency}" for rate in rates),
+            "all" if rule == CachedRule() else f"from {rule.minimum_tokens:,} by {rule.step_tokens:,}",
+            ", ".join(f"{one.bucket} > {one.over_tokens:,}: {per_mtok(one.rate_pico)}" for one in tier.volume_tiers)
+            or "-",
+            tier.id,
+        )
+        table.add_row(*map(escape, cells))
+
+
+def _moment(when: datetime) -> str:
+    """A day where it is the beginning of one, in UTC."""
+    return when.strftime("%Y-%m-%d" if when.time() == time() else "%Y-%m-%d %H:%M:%SZ")
+
+
+def _show_apis(found: Iterable[ApiPrice], as_json: bool) -> None:
+    if as_json:
+        print_json([one.view() for one in found])
+        return
+    table = Table("api", "model", "from", "to", "prompt", *_RATES, "as of", "source", title="USD per million tokens")
+    for one in found:
+        view = one.view()
+        tiers = cast("list[Mapping[str, object]]", view["context_tiers"])
+        for row in (view, *tiers):
+            over = row.get("over_prompt_tokens")
+            keys = ("input_per_mtok", "cached_input_per_mtok", "cache_write_per_mtok", "output_per_mtok")
+            cells = (
+                one.api,
+                one.model,
+                *(str(view[key] or "-")[:10] for key in ("from", "to")),
+                "any" if over is None else f"> {over:,}",
+                *(str(row[key] or "-") for key in keys),
+                one.as_of,
+                one.source,
+            )
+            table.add_row(*map(escape, cells))
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    console: Console = wide_console(table)
+    console.print(table)
