@@ -170,6 +170,8 @@ def _count(to: Spent, call: Call, rate: EndpointRate | None, currency: str) -> N
         to.output_tokens += measured.output_tokens
         to.prefill_us += measured.prefill_us
         to.decode_us += measured.decode_us
+        to.fresh_squared += measured.fresh_tokens**2
+        to.prefill_us_fresh += measured.prefill_us * measured.fresh_tokens
         if call.saved_pico is not None and call.saved_currency == currency:
             to.saved_pico += call.saved_pico
 

@@ -14,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from billing.export_csv import csv_lines
-from billing.money import TOKENS_PER_PRICE, amount_text
+from billing.money import PICO, TOKENS_PER_PRICE, amount_text
 
 Value = str | int | float | Fraction | None
 _UNKNOWN = "–"
-_SHOWN_PLACES = 4
 _RATE_PLACES = 6
+_TEXT_CHARS = 32
+"""The hash of an end user stays on one line."""
 
 
 class Kind(StrEnum):
@@ -58,12 +59,22 @@ def sheet_table(sheet: Sheet, currency: str) -> Table:
     """A rich table. Names are shown as they are: they may look like markup."""
     caption = "\n".join(sheet.notes) or None
     table = Table(title=f"{sheet.title}, {currency}", caption=caption, box=SIMPLE_HEAD, pad_edge=False)
-    for column in sheet.columns:
+    places = _places(sheet)
+    lines = [
+        [_shown(column.kind, cell, places) for column, cell in zip(sheet.columns, row, strict=True)]
+        for row in sheet.rows
+    ]
+    for at, column in enumerate(sheet.columns):
         is_text = column.kind is Kind.TEXT
-        table.add_column(column.heading, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
-    for row in sheet.rows:
-        cells = (_shown(column.kind, value) for column, value in zip(sheet.columns, row, strict=True))
-        table.add_row(*map(Text, cells))
+        longest = max([len(column.heading), *(len(line[at]) for line in lines)])
+        table.add_column(
+            column.heading,
+            justify="left" if is_text else "right",
+            overflow="fold",
+            min_width=min(longest, _TEXT_CHARS) if is_text else longest,
+        )
+    for line in lines:
+        table.add_row(*map(Text, line))
     return table
 
 
@@ -98,12 +109,12 @@ def _plain(kind: Kind, value: Value) -> object:
             return value
 
 
-def _shown(kind: Kind, value: Value) -> str:
+def _shown(kind: Kind, value: Value, places: int) -> str:
     match kind:
         case _ if value is None:
             return _UNKNOWN
         case Kind.AMOUNT:
-            return _decimals(_whole(value), _SHOWN_PLACES)
+            return _decimals(_whole(value), places)
         case Kind.PER_MTOK:
             return _decimals(_whole(Fraction(value) * TOKENS_PER_PRICE), _RATE_PLACES)
         case Kind.SHARE:
@@ -114,6 +125,13 @@ def _shown(kind: Kind, value: Value) -> str:
             return f"{value:,}"
         case _:
             return str(value)
+
+
+def _places(sheet: Sheet) -> int:
+    """Decimal places of the amounts: the smaller the largest of them, the more."""
+    amounts = [at for at, column in enumerate(sheet.columns) if column.kind is Kind.AMOUNT]
+    largest = max((abs(_whole(row[at])) for row in sheet.rows for at in amounts), default=0)
+    return 6 if largest < PICO else 4 if largest < 1000 * PICO else 2
 
 
 def _whole(value: Value) -> int:

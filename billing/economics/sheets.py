@@ -38,7 +38,7 @@ _MARGIN_COLUMNS = (
     Column("gross_margin_loaded", _SHARE, "Gross, loaded"),
     Column("token_tax_busy", _SHARE, "Token tax, busy"),
     Column("token_tax_loaded", _SHARE, "Token tax, loaded"),
-    Column("unknown", _TEXT, "Not in the figures"),
+    Column("notes", _TEXT, "Notes"),
 )
 
 
@@ -238,7 +238,9 @@ def discounts_sheet(report: CostReport) -> Sheet:
     ]
     notes = ["Of measured calls. Earns if sold: only where the GPU time that hits free is sold, or machines returned."]
     if any(one.worth is Worth.UNKNOWN for one in report.discounts):
-        notes.append("Unknown: where the tokens were cached, no call computed one of the model.")
+        notes.append(
+            "Unknown: where the tokens were cached, too little of the model was computed to say what they save."
+        )
     return Sheet("discounts", "The cached price at this load", columns, rows, notes)
 
 
@@ -322,7 +324,7 @@ def jobs_sheet(jobs: Mapping[Job, Margin], *, with_cost: bool, most: int) -> She
         Column("output_tokens", _COUNT, "Output"),
         Column("amount_price", _AMOUNT, "Price"),
         *(cost_columns if with_cost else ()),
-        Column("unknown", _TEXT, "Not in the figures"),
+        Column("notes", _TEXT, "Notes"),
     )
     ranked = sorted(jobs.items(), key=lambda job: (-job[1].busy_pico, -job[1].revenue_pico, job[0]))
     left_out = max(len(ranked) - most, 0)
@@ -338,7 +340,7 @@ def _job_row(job: Job, one: Margin, with_cost: bool) -> Sequence[Value]:
     cost = (one.busy_pico, one.loaded_pico, one.loaded_margin_pico) if with_cost else ()
     return (
         *(*job, first, span, earned.requests, earned.prompt_tokens, earned.cached_tokens, earned.hit_share),
-        *(earned.output_tokens, one.revenue_pico, *cost, _unknown(one)),
+        *(earned.output_tokens, one.revenue_pico, *cost, _notes(one)),
     )
 
 
@@ -347,19 +349,18 @@ def _margin_row(one: Margin, unborne_pico: int = 0) -> Iterable[Value]:
     left = one.revenue_pico - loaded
     yield from (one.earned.requests, one.revenue_pico, one.busy_pico, loaded, one.busy_margin_pico, left)
     yield from map(one.of_revenue, (one.busy_margin_pico, left, one.busy_pico, loaded))
-    yield _unknown(one)
+    yield _notes(one)
 
 
-def _unknown(one: Margin) -> str:
-    """What the figures do not hold, counted."""
+def _notes(one: Margin) -> str:
+    """What the figures do not hold, and what they hold otherwise, counted."""
     spent, earned = one.spent, one.earned
     counts = (
-        (earned.unknown_amounts, "unpriced"),
-        (earned.interrupted, "interrupted"),
-        (spent.calls_without_rate, "calls without a rate"),
+        (earned.unknown_amounts, "not in the revenue"),
+        (earned.interrupted, "interrupted, of unknown cost"),
+        (spent.calls_without_rate, "calls at no known rate"),
+        (spent.unmeasured_calls, "calls not measured"),
     )
     words = [f"{count:,} {what}" for count, what in counts if count]
-    words += [f"revenue in {currency}" for currency in sorted(one.foreign_pico)]
-    if spent.unmeasured_calls:
-        words.append(f"{spent.unmeasured_calls:,} calls by their time alone")
+    words += [f"more in {currency}" for currency in sorted(one.foreign_pico)]
     return ", ".join(words)

@@ -72,6 +72,9 @@ class Spent:
     output_tokens: int = 0
     prefill_us: int = 0
     decode_us: int = 0
+    fresh_squared: int = 0
+    prefill_us_fresh: int = 0
+    """Sums over calls of fresh tokens squared, and of prefill times fresh tokens: for a line through them."""
     measured_calls: int = 0
     unmeasured_calls: int = 0
     lost_calls: int = 0

@@ -139,20 +139,38 @@ async def test_two_ledgers_of_gateways_that_share_an_endpoint_are_one_account(tm
 
 
 async def test_a_discount_above_what_a_hit_saves_loses_money(ledger_path: Path) -> None:
-    """Avoided: 800 tokens at 1 s for 200, so 4 s at 1 a second; with idle time 360 of a second each."""
-    for per_mtok, worth in (("4000", Worth.EARNS), ("100000", Worth.EARNS_IF_SOLD), ("10000000", Worth.LOSES)):
+    """Prefills of 1 s for 200 fresh tokens and 3 s for 600, so 1 s for 200 more; 2 x 800 cached ones avoid 8 s.
+
+    20 s were busy: 4 for 4 s of prefill at the weight of 20 s in all, so a second of prefill costs 1. With idle time it
+    costs 180, as the hour costs 3,600.
+    """
+    calls = [
+        Asked("r1", 0, 8, usage=Usage(1000, 800, 100), prefill_s=1.0, decode_s=7.0),
+        Asked("r2", 20, 12, usage=Usage(1400, 800, 100), prefill_s=3.0, decode_s=9.0),
+    ]
+    for per_mtok, worth in (("5000", Worth.EARNS), ("100000", Worth.EARNS_IF_SOLD), ("1000000", Worth.LOSES)):
         path = ledger_path.with_name(f"{per_mtok}.db")
-        await write(path, [Asked("r1")], price(per_mtok, "0", "10"))
+        await write(path, calls, price(per_mtok, "0", "10"))
         (one,) = account_for(path, costs()).discounts
-        assert one.given_pico == 800 * int(per_mtok) * PICO // 10**6
-        assert one.avoided_us == Fraction(4 * S)
-        assert one.busy_pico == Fraction(4 * PICO)
-        assert one.loaded_pico == 4 * PICO * 360
+        assert one.given_pico == 1600 * int(per_mtok) * PICO // 10**6
+        assert one.avoided_us == Fraction(8 * S)
+        assert one.busy_pico == Fraction(8 * PICO)
+        assert one.loaded_pico == Fraction(8 * 180 * PICO)
         assert one.worth is worth
 
 
-async def test_a_discount_where_nothing_was_computed_is_of_unknown_worth(ledger_path: Path) -> None:
-    await write(ledger_path, [Asked("r1", usage=Usage(800, 800, 100))])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [Asked("r1", usage=Usage(800, 800, 100))],
+        [Asked("r1"), Asked("r2", 20)],
+        [Asked("r1"), Asked("r2", 20, usage=Usage(1400, 800, 100), prefill_s=0.5)],
+    ],
+)
+async def test_a_discount_is_of_unknown_worth_where_too_little_was_computed(
+    ledger_path: Path, calls: list[Asked]
+) -> None:
+    await write(ledger_path, calls)
     (one,) = account_for(ledger_path, costs()).discounts
     assert one.worth is Worth.UNKNOWN
 
