@@ -25,7 +25,8 @@ from backends import (
     Registry,
     UpstreamClient,
 )
-from billing import BillingError, PriceBook, Quotas, open_ledger
+from billing import BillingError, Quotas, open_ledger
+from billing.prices_live import LivePrices
 from gateway.admin import AdminParts, admin_app
 from gateway.config import (
     Backend,
@@ -47,7 +48,6 @@ from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet, FleetOptions
 from gateway.index_pages import IndexParts
-from gateway.keys_watch import KeysWatch
 from gateway.limits_parts import keys_watch_of, limits_of, needs_salt, quotas_of
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
@@ -59,6 +59,7 @@ from gateway.perf_book import PerfBook
 from gateway.pipeline import Parts, Pipeline, PipelineOptions
 from gateway.planning import Planner
 from gateway.prewarm import Prewarmer, PrewarmParts
+from gateway.price_pages import price_router, watch_prices
 from gateway.receipts import Receipts
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, chooser_of, observing
@@ -85,6 +86,10 @@ _DRAIN_S = 2.0
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 STARTUP_ERRORS = (ConfigInvalid, KeysFileInvalid, BackendError, BillingError, PrefixIndexError, OSError)
 """What a wrong configuration or a missing file raises; each text says what would help."""
+
+
+Work = Callable[[], Coroutine[object, object, None]]
+"""What runs until the server stops."""
 
 
 class Gateway:
@@ -141,13 +146,13 @@ class Gateway:
         config, clocks, telemetry = self._config, Clocks(), self.telemetry
         authenticator = authenticator_of(config)
         endpoints = [endpoint_of(backend, self._environment) for backend in config.backends]
-        book = PriceBook.load(config.prices_file) if config.prices_file else PriceBook.empty()
+        prices = LivePrices(config.prices_file, clocks.wall)
         local = load_model_texts(config)
-        ledger = await stack.enter_async_context(open_ledger(config.ledger.path, book, sync=config.ledger.sync))
+        ledger = await stack.enter_async_context(open_ledger(config.ledger.path, prices, sync=config.ledger.sync))
         redis = await _redis(config, self._environment, stack)
         replica = f"{os.getpid()}-{secrets.token_hex(4)}"
-        quotas = quotas_of(config, redis, book, replica)
-        limits = limits_of(config, quotas, book, telemetry, clocks)
+        quotas = quotas_of(config, redis, prices, replica)
+        limits = limits_of(config, quotas, prices, telemetry, clocks)
         index = _index(config, redis, replica)
         client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
         polls = PollSettings(interval_s=config.poll_interval_s)
@@ -223,7 +228,8 @@ class Gateway:
         token = admin_token(config)
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
         verifying = Verifying(config, ledger, registry, telemetry)
-        routers = (cost_router(CostParts(config.ledger.path, config.costs_file, clocks.wall)), verifying.router)
+        costs = cost_router(CostParts(config.ledger.path, config.costs_file, clocks.wall))
+        routers = (price_router(prices), costs, verifying.router)
         admin_parts = AdminParts(decisions, parity, fleet, registry, index_parts, routers)
         self._edge = Edge(
             EdgeParts(
@@ -231,14 +237,19 @@ class Gateway:
                 passthrough=Passthrough(fleet, planner, client, responses, options.deadlines),
                 authenticator=authenticator,
                 labeller=Labeller(salt_secret(config)),
-                pages=StatusPages(StatusParts(fleet, planner, index, ledger, parity, feeds, telemetry, limits, watch)),
+                pages=StatusPages(
+                    StatusParts(fleet, planner, index, ledger, parity, feeds, telemetry, prices, limits, watch)
+                ),
                 telemetry=telemetry,
                 clocks=clocks,
                 max_body_bytes=config.limits.max_body_bytes,
                 admin=None if token is None else admin_app(token, admin_parts),
             )
         )
-        return _Background(registry, index, feeds, next_turns, settler, prewarmer, quotas, watch, verifying)
+        return _Background(
+            *(registry, index, next_turns, settler, quotas),
+            (feeds.run, prewarmer.run, watch.run, verifying.run, partial(watch_prices, prices, polls.interval_s)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,19 +258,15 @@ class _Background:
 
     registry: Registry
     index: SharedIndex
-    feeds: EventFeeds
     next_turns: NextTurns
     settler: Settler
-    prewarmer: Prewarmer
     quotas: Quotas
-    keys_watch: KeysWatch
-    verifying: Verifying
+    also: tuple[Work, ...]
 
     @property
-    def works(self) -> tuple[Callable[[], Coroutine[object, object, None]], ...]:
+    def works(self) -> tuple[Work, ...]:
         """What runs until the server stops."""
-        registry, index, quotas = self.registry.run, self.index.run, self.quotas.run
-        return (registry, index, self.feeds.run, self.prewarmer.run, quotas, self.keys_watch.run, self.verifying.run)
+        return (self.registry.run, self.index.run, self.quotas.run, *self.also)
 
 
 def _observe_turn(index: SharedIndex, fleet: Fleet, holder: str, chain: Chain) -> None:

@@ -11,6 +11,7 @@ import yaml
 from backends import EndpointSnapshot, PollSettings, Registry
 from billing import PriceBook
 from billing.economics import CostBook
+from billing.plans_file import load_plans
 from gateway.app import authenticator_of, endpoint_of
 from gateway.config import Config, ConfigInvalid, admin_token, redis_access
 from gateway.index_report import sizes_of, sum_of
@@ -65,6 +66,8 @@ def check_files(config: Config, environment: Mapping[str, str]) -> dict[str, Mod
         PriceBook.load(config.prices_file)
     if config.costs_file is not None:
         CostBook.load(config.costs_file)
+    if config.plans_file is not None:
+        load_plans(config.plans_file)
     if config.index.redis_url is not None:
         connect(config.index.redis_url, redis_access(config.index, environment))  # on use only
     texts = load_model_texts(config)

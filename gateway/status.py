@@ -13,6 +13,7 @@ import msgspec
 
 from backends import ServedModel
 from billing import Ledger
+from billing.prices_live import LivePrices
 from gateway.errors import ModelNotFound, Unavailable
 from gateway.event_feeds import EventFeeds, FeedReport
 from gateway.fleet import Fleet, serves
@@ -26,6 +27,11 @@ from prefix_index import SharedIndex
 from prefix_index.kv_events.feed_types import FeedState
 
 _MODELS: Final = "/v1/models"
+_PARTS: Final = (
+    *("index", "ledger", "tokenizer", "parity", "isolation"),
+    *("kv_events", "limits", "keys", "prices", "endpoints"),
+)
+"""All that can be degraded."""
 _DEAF: Final = frozenset({FeedState.AWAY, FeedState.SILENT})
 
 
@@ -57,6 +63,7 @@ class StatusParts:
     parity: ParityBook
     feeds: EventFeeds
     telemetry: Telemetry
+    prices: LivePrices
     limits: Limits
     keys_watch: KeysWatch
 
@@ -72,6 +79,7 @@ class StatusPages:
         self._parity = parts.parity
         self._feeds = parts.feeds
         self._telemetry = parts.telemetry
+        self._prices = parts.prices
         self._limits = parts.limits
         self._keys_watch = parts.keys_watch
         self._pages = {
@@ -122,11 +130,19 @@ class StatusPages:
             found["kv_events"] = "; ".join(deaf)
         if self._limits.is_away:
             found["limits"] = "Redis is away: limits and budgets are not shared among replicas at the moment"
-        if self._keys_watch.problem is not None:
-            found["keys"] = "the keys file cannot be used as it is now, the keys before stay in force; the log says why"
+        found.update(self._files_refused())
         down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy)
         if down:
             found["endpoints"] = f"down: {', '.join(down)}"
+        return found
+
+    def _files_refused(self) -> dict[str, str]:
+        """Files that changed while we run, and cannot be used as they are."""
+        found = {}
+        if self._keys_watch.problem is not None:
+            found["keys"] = "the keys file cannot be used as it is now, the keys before stay in force; the log says why"
+        if self._prices.problem is not None:
+            found["prices"] = f"the price file cannot be used as it is now, those before hold: {self._prices.problem}"
         return found
 
     async def _health(self) -> Answer:
@@ -169,7 +185,7 @@ class StatusPages:
     async def _metrics(self) -> Answer:
         telemetry = self._telemetry
         degraded = self.degraded()
-        for part in ("index", "ledger", "tokenizer", "parity", "isolation", "kv_events", "limits", "keys", "endpoints"):
+        for part in _PARTS:
             telemetry.degraded.labels(part).set(part in degraded)
         for endpoint in self._fleet.snapshot():
             telemetry.endpoint_healthy.labels(endpoint.id).set(endpoint.healthy)
