@@ -98,7 +98,7 @@ class Limits:
         self._wall = wall
         self._monotonic = monotonic
         self._change = Change()
-        self._refused: dict[tuple[str, str], tuple[float, GatewayError]] = {}
+        self._refused: dict[tuple[str, str, Route], tuple[float, GatewayError]] = {}
 
     @property
     def is_away(self) -> bool:
@@ -109,9 +109,9 @@ class Limits:
         """Raises what a request of the same key was told less than a second ago, where that still holds."""
         if request.tenant.quota is None or not self._refused:
             return
-        until_s, error = self._refused.get((request.tenant.id, request.tenant.key_id), (0.0, None))
+        until_s, error = self._refused.get((request.tenant.id, request.tenant.key_id, request.route), (0.0, None))
         if error is not None and self._monotonic() < until_s:
-            raise error
+            raise error.with_traceback(None)  # the same one each time: its trace would grow
 
     async def admit(self, request: InferenceRequest, plan: Plan, match: Match[str]) -> Held | None:
         """Hold what the request is expected to need; None where it is under no limits.
@@ -223,7 +223,7 @@ class Limits:
         if len(self._refused) >= _MOST_REMEMBERED:
             self._refused.clear()
         until_s = self._monotonic() + min(wait_s, _REMEMBERED_S)
-        self._refused[request.tenant.id, request.tenant.key_id] = (until_s, error)
+        self._refused[request.tenant.id, request.tenant.key_id, request.route] = (until_s, error)
 
 
 def expected_prompt(request: InferenceRequest, plan: Plan, match: Match[str]) -> tuple[int, int]:

@@ -1,0 +1,143 @@
+"""Limits and budgets of four gateway processes that share a Redis: as if there were one of them."""
+
+import asyncio
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from pathlib import Path
+
+import httpx
+import yaml
+
+from bench.chaos_member import Member
+from gateway.demo.processes import clean_environment, started_process
+from prefix_index import EmbeddedServer
+from tests.gateway.limited import Gate, keys_file, post, prices_file
+from tests.gateway.scripted_engine import scripted_engine
+
+REPLICAS = 4
+CALLS = 200
+
+
+@asynccontextmanager
+async def replicas(folder: Path, engine: str, redis_url: str, number: int, **config: object) -> AsyncIterator[list[str]]:
+    """Gateway processes with one keys file, one price book and one Redis, each with a ledger of its own."""
+    async with AsyncExitStack() as stack:
+        starting = []
+        for at in range(number):
+            tree = {
+                "listen": {"port": 0},
+                "backends": [{"url": engine, "id": "e0"}],
+                "ledger": {"path": str(folder / f"ledger-{at}.db")},
+                "index": {"redis_url": redis_url},
+                "keys_file": str(folder / "keys.yaml"),
+                "prices_file": str(folder / "prices.yaml"),
+                **config,
+            }
+            file = folder / f"gateway-{at}.yaml"
+            file.write_text(yaml.safe_dump(tree))
+            command = (sys.executable, "-m", "gateway", "serve", "--config", str(file))
+            starting.append(
+                await stack.enter_async_context(
+                    started_process(
+                        f"gateway-{at}",
+                        command,
+                        log=folder / f"gateway-{at}.log",
+                        environment=clean_environment(),
+                        ready_within_s=60,
+                    )
+                )
+            )
+        yield list(await asyncio.gather(*(one.url() for one in starting)))
+
+
+def charged_micro(folder: Path) -> int:
+    """What all ledgers have charged."""
+    total = 0
+    for path in folder.glob("ledger-*.db"):
+        with closing(sqlite3.connect(path)) as connection:
+            rows = connection.execute("SELECT charged_units, charged_pico FROM settlements").fetchall()
+        total += sum(units * 10**12 + pico for units, pico in rows)
+    return total // 10**6
+
+
+async def test_m_200_parallel_calls_on_a_dollar_and_v_four_workers_do_not_multiply_limits(tmp_path: Path) -> None:
+    """M: every call of 2 cents is held in full, so nothing is overspent but the thousandths of a cent of its prompt.
+    V: and of the tenant's other limit, 30 requests a minute for one of its keys, each worker grants no more than all."""
+    keys_file(tmp_path, key={"limits": {"requests_per_minute": 90}}, budgets=[{"amount": 1, "per": "month"}])
+    prices_file(tmp_path)
+    gate = Gate()
+    async with (
+        scripted_engine(gate.script) as engine,
+        EmbeddedServer() as server,
+        replicas(tmp_path, engine.url, server.url, REPLICAS) as urls,
+        httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None)) as client,
+    ):
+        answers: list[httpx.Response] = []
+
+        async def call(number: int) -> None:
+            answers.append(await post(client, urls[number % REPLICAS]))
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(CALLS):
+                group.create_task(call(number))
+            async with asyncio.timeout(60):
+                while gate.waiting + len(answers) < CALLS:
+                    await asyncio.sleep(0.01)
+            in_flight = gate.waiting
+            gate.open()
+        served = sum(one.status_code == 200 for one in answers)
+        assert served == in_flight
+        assert served + sum(one.status_code == 429 for one in answers) == CALLS
+        assert 45 <= served <= 50
+        assert charged_micro(tmp_path) <= 1_000_000 + 50_000
+        left = [await post(client, url, key=key) for url in urls for key in ("pg-unknown",)]
+        assert {one.status_code for one in left} == {401}
+
+
+async def test_v_a_limit_of_requests_is_the_same_for_one_worker_and_for_four(tmp_path: Path) -> None:
+    keys_file(tmp_path, limits={"requests_per_minute": 30})
+    prices_file(tmp_path)
+    gate = Gate()
+    gate.open()
+    async with (
+        scripted_engine(gate.script) as engine,
+        EmbeddedServer() as server,
+        replicas(tmp_path, engine.url, server.url, REPLICAS) as urls,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
+        answers = await asyncio.gather(*(post(client, urls[number % REPLICAS]) for number in range(80)))
+        assert sorted(one.status_code for one in answers) == [200] * 30 + [429] * 50
+
+
+async def test_y_what_a_killed_replica_held_frees_itself(tmp_path: Path) -> None:
+    keys_file(tmp_path, limits={"concurrent": 1})
+    prices_file(tmp_path)
+    gate = Gate()
+    async with (
+        scripted_engine(gate.script) as engine,
+        EmbeddedServer() as server,
+        replicas(tmp_path, engine.url, server.url, 1, quota={"hold_s": 2}) as urls,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
+        file = tmp_path / "gateway-0.yaml"
+        other = yaml.safe_load(file.read_text()) | {"ledger": {"path": str(tmp_path / "ledger-x.db")}}
+        (tmp_path / "x.yaml").write_text(yaml.safe_dump(other))
+        async with AsyncExitStack() as stack:
+            command = (sys.executable, "-m", "gateway", "serve", "--config", str(tmp_path / "x.yaml"))
+            doomed = await stack.enter_async_context(
+                started_process(
+                    "doomed", command, log=tmp_path / "x.log", environment=clean_environment(), ready_within_s=60
+                )
+            )
+            url = await doomed.url()
+            lost = asyncio.ensure_future(post(client, url))
+            await gate.reached(1)
+            assert (await post(client, urls[0])).status_code == 429
+            doomed.process.kill()
+            await asyncio.gather(lost, return_exceptions=True)
+        gate.open()
+        async with asyncio.timeout(20):
+            while (await post(client, urls[0])).status_code != 200:
+                await asyncio.sleep(0.05)
