@@ -123,6 +123,12 @@ class Exchange:
         return usage is not None and usage.cached_tokens is not None
 
     @property
+    def is_counted(self) -> bool:
+        """Whether the engine has told its usage, and no text came after that."""
+        tee = self.tee
+        return tee is not None and tee.usage.seen and not (isinstance(tee, StreamTee) and tee.uncounted)
+
+    @property
     def expected_cached_tokens(self) -> int | None:
         """What the index expects the chosen endpoint to reuse; None where the prompt's tokens are not the engine's."""
         if self.decision is None or self.plan.prompt_tokens is None:

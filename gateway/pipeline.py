@@ -279,7 +279,7 @@ class Pipeline:
         state = exchange.final_state()
         if exchange.is_translated and isinstance(tee, StreamTee) and not (tee.complete or tee.failed):
             raise UpstreamFailed("the answer ended before it was whole")
-        cut = state is SettlementState.PARTIAL and not tee.usage.seen
+        cut = state is SettlementState.PARTIAL and not exchange.is_counted
         await _in_time(parts.settler.settle_cut(exchange) if cut else parts.settler.settle(exchange, state))
         parts.fleet.succeeded(exchange.endpoint_id, reports_cached_tokens=exchange.reports_cached_tokens)
         if not client.started:

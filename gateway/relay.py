@@ -49,7 +49,8 @@ _MOST_BEGUN_BLANK_LINE_BYTES: Final = LONGEST_BLANK_LINE_BYTES - 1
 
 class StreamTee:
     """Looks at a server-sent event stream. `began` once a token was seen, `complete` once the end was; `failed` if the
-    engine sent an error; `response_id` once the engine named what it keeps.
+    engine sent an error; `response_id` once the engine named what it keeps; `uncounted` while text has passed since the
+    engine last told its usage.
 
     Concatenating all that `feed` and `held` return gives the upstream's bytes, less the usage event where
     `keep_usage` is false. O(bytes) in C whatever the chunks, plus a parse of each marked event.
@@ -65,6 +66,7 @@ class StreamTee:
         self.began = False
         self.complete = False
         self.failed = False
+        self.uncounted = False
         self.response_id: str | None = None
         self._format = format
         self._keep_usage = keep_usage
@@ -124,8 +126,11 @@ class StreamTee:
 
     def _events(self, events: bytes, begun: bytes) -> bytes:
         """Whole events, and the beginning of the next."""
-        self.began = self.began or any(mark in events for mark in self._format.token_marks)
-        out = self._look_into(events) if self._held or self._marked(events) else events
+        if self._held or self._marked(events):
+            out = self._look_into(events)
+        else:
+            out = events
+            self._note_tokens(events)
         if begun or self._begun:
             self._begun = bytearray(begun)
         return self._pass_if_large(out)
@@ -133,7 +138,7 @@ class StreamTee:
     def _pass_if_large(self, out: bytes) -> bytes:
         if len(self._begun) <= self._format.largest_event_bytes:
             return out
-        self._inside_large = self.began = True
+        self._inside_large = self.began = self.uncounted = True
         return out + self._released() + self._pass_all_but_tail()
 
     def _pass_all_but_tail(self) -> bytes:
@@ -150,6 +155,7 @@ class StreamTee:
         passed: list[bytes] = []
         for event in split_events(events):
             seen = self._format.look(event_data(event)) if self._marked(event) else CONTENT
+            self._note_tokens(event)
             self._note(seen)
             if seen.kind is Kind.USAGE and not self._keep_usage:
                 continue
@@ -171,9 +177,14 @@ class StreamTee:
     def _note(self, seen: Seen) -> None:
         if seen.usage is not None:
             self.usage.add(seen.usage)
+            self.uncounted = False
         self.complete = self.complete or seen.kind is Kind.END
         self.failed = self.failed or seen.failed
         self.response_id = self.response_id or seen.response_id
+
+    def _note_tokens(self, events: bytes) -> None:
+        if any(mark in events for mark in self._format.token_marks):
+            self.began = self.uncounted = True
 
     def _keep(self, chunk: bytes) -> None:
         if self._kept is not None:

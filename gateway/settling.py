@@ -88,8 +88,7 @@ class Settler:
 
     def settle(self, exchange: Exchange, state: SettlementState) -> asyncio.Future[None]:
         """Hand the settlement to the ledger; the future resolves when it is durable. Makes no I/O itself."""
-        report = exchange.tee.usage.result() if exchange.tee is not None else UsageReport()
-        return self._write(exchange, state, report)
+        return self._write(exchange, state, _report_of(exchange))
 
     def settle_cut(self, exchange: Exchange) -> asyncio.Future[None]:
         """Have an exchange that was cut, by whomever, counted and settled; the future resolves when it is durable.
@@ -138,10 +137,11 @@ class Settler:
         """Usage of a cut answer: the last cumulative report, else our own count of the prompt and the text relayed.
 
         Our own count is flagged as estimated; in it, cached tokens count as expected once a first token was seen, and
-        are unknown before. An output that could not be counted, for whatever reason, is unknown.
+        are unknown before. An output that could not be counted, for whatever reason, is unknown. Where text came after
+        the last report, its output is completed by our count: who reports early and is cut is not free.
         """
-        if exchange.tee is not None and exchange.tee.usage.seen:
-            return exchange.tee.usage.result()
+        if exchange.is_counted:
+            return _report_of(exchange)
         began = exchange.first_byte_s is not None
         usage = Usage(
             prompt_tokens=exchange.plan.prompt_tokens,
@@ -153,7 +153,9 @@ class Settler:
                 usage = replace(usage, output_tokens=await self._output_tokens(exchange, exchange.tee))
             except Exception as error:  # noqa: BLE001 - the guard of the loop in `run`: it is settled all the same
                 _say("the output of a cut request was not counted", exchange, error)
-        return UsageReport(usage=usage, flags=frozenset({UsageFlag.ESTIMATED}))
+        return _completed(_report_of(exchange), usage.output_tokens) or UsageReport(
+            usage=usage, flags=frozenset({UsageFlag.ESTIMATED})
+        )
 
     async def _output_tokens(self, exchange: Exchange, tee: StreamTee) -> int | None:
         """Tokens of the text relayed: by our own tokenizer, else by an engine's. Raises `TimeoutError`."""
@@ -293,6 +295,22 @@ class Settler:
         self._parity.compare(result)
         if not result.equal and exchange.plan.local_tokens is None:  # else they were not believed anyway
             self._telemetry.token_count_mismatch(endpoint_id).inc()
+
+
+def _report_of(exchange: Exchange) -> UsageReport:
+    """What the engine has told so far."""
+    return UsageReport() if exchange.tee is None else exchange.tee.usage.result()
+
+
+def _completed(report: UsageReport, counted: int | None) -> UsageReport | None:
+    """A report before the last text, with the output that was counted since; None where nothing was reported."""
+    if report.usage is None:
+        return None
+    told = report.usage.output_tokens
+    flags = report.flags | {UsageFlag.ESTIMATED}
+    if counted is None:
+        return replace(report, flags=flags | {UsageFlag.INCOMPLETE})
+    return replace(report, usage=replace(report.usage, output_tokens=max(told or 0, counted)), flags=flags)
 
 
 def _resolve(done: asyncio.Future[None], failure: LedgerUnavailable | None) -> None:

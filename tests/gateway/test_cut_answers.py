@@ -7,7 +7,7 @@ import pytest
 
 from tests.gateway import scripted_engine as engines
 from tests.gateway.conftest import RunningGateway, StartGateway, settled
-from tests.gateway.scripted_engine import answer_chat, chat_stream, delta, scripted_engine
+from tests.gateway.scripted_engine import USAGE, answer_chat, chat_stream, delta, event, scripted_engine
 from tests.hostile import Peer, stream
 
 STREAM = {"model": "m", "messages": [{"role": "user", "content": "Where are the books on gravity?"}], "stream": True}
@@ -137,3 +137,34 @@ async def test_a_cut_stream_that_cannot_be_counted_is_settled_and_stops_nothing(
         ("partial", 3, None),
         ("complete", 40, 2),
     ]
+
+
+@pytest.mark.parametrize(("told", "output_tokens"), [(1, 40), (60, 60)])
+async def test_a_cut_stream_with_text_after_the_last_usage_pays_for_that_too(
+    told: int, output_tokens: int, start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    """An engine that reports at the start, and is cut after 800 pieces of text, has not written one token."""
+    at_start = event({"choices": [], "usage": {**USAGE, "completion_tokens": told}})
+    script = stream(at_start, *[delta(" book")] * 800, end=False)
+    async with scripted_engine(script) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url)
+        await ask(client, gateway)
+        [row] = await settled(gateway, 1)
+    # The scripted engine's /tokenize says 40 for every text.
+    assert (row.state, row.prompt_tokens, row.cached_tokens, row.output_tokens) == ("partial", 40, 32, output_tokens)
+    assert "estimated" in row.flags
+
+
+async def test_e_a_cut_stream_of_cumulative_usage_pays_the_last_of_it(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    chunks = [
+        event({"choices": [{"index": 0, "delta": {"content": "x"}}], "usage": {**USAGE, "completion_tokens": k}})
+        for k in range(1, 8)
+    ]
+    async with scripted_engine(stream(*chunks, end=False)) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url)
+        await ask(client, gateway)
+        [row] = await settled(gateway, 1)
+    assert (row.state, row.prompt_tokens, row.cached_tokens, row.output_tokens) == ("partial", 40, 32, 7)
+    assert "estimated" not in row.flags
