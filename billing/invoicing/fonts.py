@@ -44,6 +44,11 @@ class Fonts:
         self._regular = (ours[0], ours[2], *more)
         self._bold = (ours[1], ours[2], *more)
 
+    @property
+    def first(self) -> str:
+        """The font of most letters."""
+        return self._regular[0].fontName
+
     def runs(self, text: str, *, is_bold: bool = False) -> Sequence[Run]:
         """A text, font by font."""
         faces = self._bold if is_bold else self._regular

@@ -269,7 +269,13 @@ def _note(sheets: _Sheets, row: Cells, width: float) -> Sequence[str]:
 
 def _drawn(sheets: _Sheets, page: Page) -> bytes:
     out = io.BytesIO()
-    canvas = Canvas(out, pagesize=A4, invariant=1, pageCompression=1)
+    canvas = Canvas(
+        out,
+        pagesize=A4,
+        invariant=1,
+        pageCompression=1,
+        initialFontName=sheets.fonts.first,  # type: ignore[arg-type]  # the stubs take a name for a number
+    )
     canvas.setTitle(page.footer)
     canvas.setAuthor(page.seller[0])
     canvas.setCreator("prefixgate")

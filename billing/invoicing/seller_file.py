@@ -67,7 +67,7 @@ class _File(_Strict, frozen=True):
     payment: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     buyers: dict[str, _Party] = {}
-    fonts: tuple[Path, ...] = ()
+    fonts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,10 @@ def read_seller(path: Path) -> Seller:
         buyer_taxes={tenant: one.tax for tenant, one in found.buyers.items() if one.tax},
         fonts=tuple((path.parent / font).resolve() for font in found.fonts),
     )
-    complaint = _complaint(seller)
+    try:
+        complaint = _complaint(seller)
+    except InvoiceInvalid as error:
+        complaint = str(error)
     if complaint:
         raise InvoiceInvalid(f"{path}: {complaint}")
     return seller
