@@ -228,7 +228,7 @@ class Gateway:
         token = admin_token(config)
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
         verifying = Verifying(config, ledger, registry, telemetry)
-        costs = cost_router(CostParts(config.ledger.path, config.costs_file, clocks.wall))
+        costs = cost_router(CostParts(config, clocks.wall))
         routers = (price_router(prices), costs, verifying.router)
         admin_parts = AdminParts(decisions, parity, fleet, registry, index_parts, routers)
         self._edge = Edge(

@@ -1,6 +1,7 @@
 """`prefixgate cost`, `prefixgate jobs`: what tokens cost the operator, and what is left. Not for tenants."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from fractions import Fraction
@@ -12,8 +13,7 @@ from rich.console import Console
 
 from billing import BillingError
 from billing.economics import (
-    ApiPrice,
-    Assumptions,
+    ComparedPrice,
     CostBook,
     CostReport,
     cost_json,
@@ -31,6 +31,7 @@ from billing.economics.sheet import Sheet
 from billing.money import pico_per_token
 from billing.report_time import asked_period, zone_named
 from billing.when import to_us
+from gateway.cost_terms import assumptions
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
 DEFAULT_SHEET = "tenants"
@@ -68,7 +69,10 @@ def cost(
     costs: Costs = None,
     api: Annotated[
         list[str] | None,
-        typer.Option(help="Prices per million tokens to compare with, as NAME=INPUT:CACHED:OUTPUT; repeat for each."),
+        typer.Option(
+            help="Prices per million tokens to compare with, as NAME=INPUT:CACHED:OUTPUT; repeat for each; default: "
+            "those of public APIs that come with us."
+        ),
     ] = None,
     sheet: Annotated[
         list[str] | None,
@@ -93,8 +97,10 @@ def cost(
     try:
         book = CostBook.load(settings.costs_file)
         start_us, end_us = _period(from_, to, month, time_zone)
-        assumed = Assumptions(api_prices=[api_price(text, book.currency) for text in api or ()])
+        given = [api_price(text, book.currency) for text in api or ()]
         with ledgers(places) as opened:
+            assumed = assumptions(opened, settings, book.currency, (start_us, end_us))
+            assumed = replace(assumed, api_prices=given or assumed.api_prices)
             found = cost_report(opened, book, start_us, end_us, assumed)
     except BillingError as error:
         raise refused(str(error)) from None
@@ -145,7 +151,7 @@ def jobs(
             typer.echo(json_text({"internal": True, "currency": found.currency, **plain([shown])}))
 
 
-def api_price(text: str, currency: str) -> ApiPrice:
+def api_price(text: str, currency: str) -> ComparedPrice:
     """Prices as `NAME=INPUT:CACHED:OUTPUT` per million tokens, or without CACHED. Raises what `refused` makes."""
     name, _, prices = text.rpartition("=")
     try:
@@ -154,7 +160,7 @@ def api_price(text: str, currency: str) -> ApiPrice:
             raise ValueError("an API's prices are NAME=INPUT:CACHED:OUTPUT")  # noqa: TRY301 - one way to refuse
     except (ValueError, ZeroDivisionError) as error:
         raise refused(f"--api {text!r}: {error}") from None
-    return ApiPrice(name, currency, rates[0], rates[-1], rates[1] if len(rates) == 3 else None)
+    return ComparedPrice(name, currency, rates[0], rates[-1], rates[1] if len(rates) == 3 else None)
 
 
 def _period(from_: str | None, to: str | None, month: str | None, time_zone: str) -> tuple[int, int]:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
@@ -13,6 +12,8 @@ from billing import BillingError, parse_when
 from billing.economics import CostBook, cost_json, cost_report, cost_sheets, job_report, jobs_sheet, ledgers, plain
 from billing.errors import LedgerUnavailable
 from billing.when import to_us
+from gateway.config import Config
+from gateway.cost_terms import assumptions
 
 _DEFAULT_PERIOD = timedelta(days=1)
 _MOST_DAYS = timedelta(days=32)
@@ -25,16 +26,15 @@ To = Annotated[str | None, Query(description="First instant after the period; de
 
 @dataclass(frozen=True, slots=True)
 class CostParts:
-    """What costs are read from. `costs_file` is read anew each time, so that a changed rate holds at once."""
+    """What costs are read from. Its files are read anew each time, so that a changed rate holds at once."""
 
-    ledger: Path | str
-    costs_file: Path | None
+    config: Config
     wall: Callable[[], datetime]
 
 
 def cost_router(parts: CostParts) -> APIRouter:
     """The paths `/admin/cost` and `/admin/jobs`."""
-    router = APIRouter()
+    router, config = APIRouter(), parts.config
     one_at_a_time = asyncio.Lock()  # spans the reading: two of them would only take twice as long
 
     async def in_turn(
@@ -50,16 +50,17 @@ def cost_router(parts: CostParts) -> APIRouter:
             raise HTTPException(400, str(error)) from None
 
     def read_cost(start_us: int, end_us: int) -> dict[str, object]:
-        if parts.costs_file is None:
+        if config.costs_file is None:
             raise HTTPException(404, "what endpoints cost is not known: costs_file is not configured")
-        book = CostBook.load(parts.costs_file)
-        with ledgers([parts.ledger]) as opened:
-            found = cost_report(opened, book, start_us, end_us)
+        book = CostBook.load(config.costs_file)
+        with ledgers([config.ledger.path]) as opened:
+            assumed = assumptions(opened, config, book.currency, (start_us, end_us))
+            found = cost_report(opened, book, start_us, end_us, assumed)
         return cost_json(found, cost_sheets(found))
 
     def read_jobs(start_us: int, end_us: int) -> dict[str, object]:
-        book = None if parts.costs_file is None else CostBook.load(parts.costs_file)
-        with ledgers([parts.ledger]) as opened:
+        book = None if config.costs_file is None else CostBook.load(config.costs_file)
+        with ledgers([config.ledger.path]) as opened:
             found = job_report(opened, book, start_us, end_us)
         sheet = jobs_sheet(found.jobs, with_cost=book is not None, most=_MOST_JOBS)
         return {"internal": True, "currency": found.currency, **plain([sheet])}

@@ -8,20 +8,23 @@ ledger     --> calls, what they earned          rows
            --> sheets: table, CSV, JSON         sheets, sheet, text
 """
 
-from billing.economics.break_even import ApiPrice
+from billing.economics.break_even import ComparedPrice, public_prices
+from billing.economics.plan_revenue import PlanTerms, plan_revenue
 from billing.economics.rates import CostBook
 from billing.economics.report import Assumptions, CostReport, JobReport, PlanRevenue, cost_report, job_report
-from billing.economics.rows import ledgers
+from billing.economics.rows import Ledgers, ledgers
 from billing.economics.sheets import cost_sheets, jobs_sheet
 from billing.economics.text import cost_json, csv_of, json_text, plain, tables
 
 __all__ = [
-    "ApiPrice",
     "Assumptions",
+    "ComparedPrice",
     "CostBook",
     "CostReport",
     "JobReport",
+    "Ledgers",
     "PlanRevenue",
+    "PlanTerms",
     "cost_json",
     "cost_report",
     "cost_sheets",
@@ -31,5 +34,7 @@ __all__ = [
     "json_text",
     "ledgers",
     "plain",
+    "plan_revenue",
+    "public_prices",
     "tables",
 ]

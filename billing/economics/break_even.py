@@ -13,19 +13,21 @@ machines is 0 here, as power is in the hour's rate. An API without a cached pric
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 from typing import Final
 
 from billing.economics.account import Account
 from billing.economics.margin import Margin
 from billing.economics.rates import HOUR_US, HOURS_OF_A_YEAR
+from billing.prices_apis import api_prices
 
 MONTH_US: Final = HOURS_OF_A_YEAR / 12 * HOUR_US
 
 
 @dataclass(frozen=True, slots=True)
-class ApiPrice:
-    """Prices of an API in pico-units a token. `as_of` says when they were read."""
+class ComparedPrice:
+    """Prices of an API in pico-units a token. `as_of` says of when they are."""
 
     name: str
     currency: str
@@ -33,6 +35,23 @@ class ApiPrice:
     output_pico: int
     cached_input_pico: int | None = None
     as_of: str = ""
+
+
+def public_prices(at: datetime) -> list[ComparedPrice]:
+    """The prices of public APIs that come with us, those that hold at a time. Their tiers by length, minimum lengths
+    and steps of cached tokens are left out: the mix is of sums, not of prompts."""
+    return [
+        ComparedPrice(
+            name=one.price.model,
+            currency=one.price.currency,
+            input_pico=one.price.input_pico,
+            output_pico=one.price.output_pico,
+            cached_input_pico=one.price.cached_input_pico,
+            as_of=one.as_of,
+        )
+        for one in api_prices()
+        if one.price.valid_from <= at and (one.price.valid_to is None or at < one.price.valid_to)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +72,7 @@ class Mix:
 class BreakEven:
     """An API against own machines. Figures are None where nothing can be divided by: no traffic, no busy time."""
 
-    price: ApiPrice
+    price: ComparedPrice
     mix: Mix
     api_pico: int
     own_busy_pico: int
@@ -85,7 +104,7 @@ def mix_of(whole: Margin) -> Mix:
     return Mix(max(earned.prompt_tokens - earned.cached_tokens, 0), earned.cached_tokens, earned.output_tokens)
 
 
-def break_evens(account: Account, mix: Mix, prices: Iterable[ApiPrice]) -> list[BreakEven]:
+def break_evens(account: Account, mix: Mix, prices: Iterable[ComparedPrice]) -> list[BreakEven]:
     """One for each price in the currency of the costs, cheapest first."""
     month = MONTH_US / (account.end_us - account.start_us)
     found = [
@@ -103,6 +122,6 @@ def break_evens(account: Account, mix: Mix, prices: Iterable[ApiPrice]) -> list[
     return sorted(found, key=lambda one: (one.api_pico, one.price.name))
 
 
-def _api_pico(mix: Mix, price: ApiPrice) -> int:
+def _api_pico(mix: Mix, price: ComparedPrice) -> int:
     cached_pico = price.input_pico if price.cached_input_pico is None else price.cached_input_pico
     return mix.fresh_tokens * price.input_pico + mix.cached_tokens * cached_pico + mix.output_tokens * price.output_pico

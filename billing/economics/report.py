@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from billing.economics.account import Account, account_of
-from billing.economics.break_even import ApiPrice, BreakEven, break_evens, mix_of
+from billing.economics.break_even import BreakEven, ComparedPrice, break_evens, mix_of
 from billing.economics.discount import Discount, discounts
 from billing.economics.fills import Fills
 from billing.economics.margin import Margin, Margins, grouped, margins, total
@@ -27,7 +27,7 @@ class PlanRevenue:
 class Assumptions:
     """What is no measurement: prices to compare with, and plans."""
 
-    api_prices: Sequence[ApiPrice] = ()
+    api_prices: Sequence[ComparedPrice] = ()
     plans: Sequence[PlanRevenue] = ()
 
 

@@ -124,6 +124,11 @@ class Ledgers:
                 found[key].add(one)
         return dict(found)
 
+    @property
+    def connections(self) -> Sequence[Connection]:
+        """One to each ledger."""
+        return self._connections
+
     def fills(self, start_us: int, end_us: int) -> Fills:
         """Who filled what others found cached, as far as chains were kept."""
         found = (_prompts(connection, start_us, end_us) for connection in self._connections)

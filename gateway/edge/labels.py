@@ -41,9 +41,7 @@ class Labeller:
         """Of one request. Raises `BadRequest`, naming the header. O(headers)."""
         job_id, tags = _only(headers, JOB_ID_HEADER), _only(headers, TAGS_HEADER)
         if job_id is not None and _JOB_ID.fullmatch(job_id) is None:
-            raise _refused(
-                JOB_ID_HEADER, "must be 1 to 128 letters, digits or ._:/@+=-, a letter or digit first"
-            )
+            raise _refused(JOB_ID_HEADER, "must be 1 to 128 letters, digits or ._:/@+=-, a letter or digit first")
         return Labels(
             job_id=None if job_id is None else job_id.decode(),
             end_user=None if not user else self._hash(tenant.id, user),

@@ -10,7 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from billing import SettlementState, Usage
-from billing.economics import ApiPrice, Assumptions, CostBook, CostReport, PlanRevenue, cost_report, job_report, ledgers
+from billing.economics import (
+    Assumptions,
+    ComparedPrice,
+    CostBook,
+    CostReport,
+    PlanRevenue,
+    cost_report,
+    job_report,
+    ledgers,
+)
 from billing.economics.discount import Worth
 from billing.economics.margin import grouped, heaviest
 from billing.errors import PeriodInvalid
@@ -206,9 +215,9 @@ async def test_the_first_fill_is_paid_by_who_came_first(ledger_path: Path) -> No
 async def test_an_api_is_compared_at_the_measured_mix_with_its_own_cached_price(ledger_path: Path) -> None:
     await write(ledger_path, [Asked("r1")])
     per = PICO // 10**6
-    api = ApiPrice("theirs", "USD", 1000 * per, 10_000 * per, cached_input_pico=100 * per)
-    full = ApiPrice("no discount", "USD", 1000 * per, 10_000 * per)
-    elsewhere = ApiPrice("other money", "EUR", 1, 1)
+    api = ComparedPrice("theirs", "USD", 1000 * per, 10_000 * per, cached_input_pico=100 * per)
+    full = ComparedPrice("no discount", "USD", 1000 * per, 10_000 * per)
+    elsewhere = ComparedPrice("other money", "EUR", 1, 1)
     found = account_for(ledger_path, costs(), assumed=Assumptions(api_prices=[full, api, elsewhere]))
     cheap, dear = found.break_evens
     assert (cheap.price.name, cheap.api_pico) == ("theirs", (200 * 1000 + 800 * 100 + 100 * 10_000) * per)
