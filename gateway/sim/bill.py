@@ -2,8 +2,8 @@
 
     answered requests -> fresh, cached, output tokens -> billing.charge -> full, charged, saved
 
-A charge is linear in tokens and nothing is rounded, so the charge of the sums is the sum of the charges, to the last
-pico-unit. Only whole answers are billed; of one that was cut, nobody reported tokens.
+Requests are charged one by one, as the server does: the tier of a prompt and the rule for cached tokens are its own.
+Nothing is rounded. Only whole answers are billed; of one that was cut, nobody reported tokens.
 """
 
 import math
@@ -49,11 +49,13 @@ def price_of(book: PriceBook, model: str | None, when: datetime) -> Price | None
 
 def bill_of(records: Records, price: Price | None) -> Bill:
     """The bill of all requests that were answered. O(requests)."""
-    prompt = cached = output = 0
+    if price is None:
+        return Bill(None, None, None)
+    full = charged = 0
     for row, ended_s in enumerate(records.ended_s):
         if not math.isnan(ended_s):
-            prompt += records.prompt_tokens[row]
-            cached += records.cached_tokens[row]
-            output += records.output_tokens[row]
-    charged = charge(Buckets(prompt - cached, cached, 0, output), price)
-    return Bill(None if price is None else price.currency, charged.full_pico, charged.charged_pico)
+            prompt, cached = records.prompt_tokens[row], records.cached_tokens[row]
+            one = charge(Buckets(prompt - cached, cached, 0, records.output_tokens[row]), price)
+            full += one.full_pico or 0
+            charged += one.charged_pico or 0
+    return Bill(price.currency, full, charged)

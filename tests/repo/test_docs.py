@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +13,13 @@ from pydantic import BaseModel
 
 from backends.reference.model_files import FORMAT_VERSION
 from billing import PriceBook
+from billing.prices_live import LivePrices
 from gateway.admin import AdminParts, admin_app
 from gateway.cli import cli
 from gateway.config import Backend, Config, Model, load_config
 from gateway.decision_log import DecisionLog
 from gateway.errors import GatewayError
+from gateway.price_pages import price_router
 from gateway.telemetry import Telemetry
 from gateway.types import Reason
 from prefix_index.kv_events.feed_types import FeedState
@@ -37,7 +40,8 @@ def config_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def admin_openapi() -> dict[str, Any]:
     """The document of the admin API; none of what it shows is asked."""
     nothing: Any = SimpleNamespace(index=None, fleet=None, receipts=None, feeds=None, is_shared=False)
-    parts = AdminParts(DecisionLog(), nothing, nothing, nothing, nothing)
+    routers = (price_router(LivePrices(None, lambda: datetime.now(UTC))),)
+    parts = AdminParts(DecisionLog(), nothing, nothing, nothing, nothing, routers)
     return admin_app("token", parts).openapi()
 
 

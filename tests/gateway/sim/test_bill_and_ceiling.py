@@ -97,3 +97,14 @@ def test_the_ceiling_is_what_comparing_all_prompts_gives(prompts: list[tuple[str
         cached += min(longest, (tokens - 1) // BLOCK) * BLOCK
     total = sum(tokens for _, tokens in prompts)
     assert ceiling_of(Workload("by hand", BLOCK, requests)).hit_share == (cached / total if total else None)
+
+
+def test_each_request_has_the_tier_of_its_own_prompt() -> None:
+    tiered = "model: m, input_per_mtok: 1, output_per_mtok: 1, from: 2026-01-01"
+    above = (
+        "context_tiers: [{over_prompt_tokens: 100, input_per_mtok: 2}], cached_input_ratio: 0.1, min_cached_tokens: 50"
+    )
+    book = PriceBook.parse(f"currency: USD\nprices: [{{{tiered}, {above}}}]")
+    rows = [(60, 40, 0, True), (60, 50, 0, True), (101, 100, 0, True)]
+    found = bill_of(records_of(rows), book.price_at("m", NOON))
+    assert found.charged_pico == 60 * 10**6 + (10 * 10**6 + 50 * 10**5) + (2 * 10**6 + 100 * 2 * 10**5)
