@@ -55,7 +55,6 @@ _BOTH: Final = (
     "ContractedCost",
     "ContractedUnitPrice",
     "EffectiveCost",
-    "InvoiceId",
     "InvoiceIssuerName",
     "ListCost",
     "ListUnitPrice",
@@ -75,7 +74,7 @@ _BOTH: Final = (
 )
 _ONLY: Final = {
     "1.2": ("ProviderName", "PublisherName"),
-    "1.4": ("HostProviderName", "InvoiceDetailId", "ServiceProviderName"),
+    "1.4": ("HostProviderName", "ServiceProviderName"),
 }
 _TENANT_X: Final = (
     "x_CacheSavings",
@@ -96,11 +95,15 @@ DECIMALS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Seller:
-    """Who bills: the account that is charged, the issuer of invoices, the service's name."""
+    """Who bills: the account that is charged, the issuer of invoices, the service's name.
+
+    `invoice_id` is the number of the invoice on which all that is asked for stands, where one was issued.
+    """
 
     account_id: str = "prefixgate"
     name: str = "prefixgate"
     service: str = "LLM inference"
+    invoice_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +116,14 @@ class Part:
     end_us: int
 
 
-def columns_for(version: str, *, internal: bool = False) -> tuple[str, ...]:
-    """The columns of a file, in alphabetical order with the `x_` columns last. Raises `KeyError` for no version."""
+def columns_for(version: str, seller: Seller, *, internal: bool = False) -> tuple[str, ...]:
+    """The columns of a file, in alphabetical order with the `x_` columns last. Raises `KeyError` for no version.
+
+    Without an invoice there is no column of it.
+    """
     custom = (*_TENANT_X, *(_INTERNAL_X if internal else ()))
-    return (*sorted((*_BOTH, *_ONLY[version])), *sorted(custom))
+    invoice = () if seller.invoice_id is None else ("InvoiceId",)
+    return (*sorted((*_BOTH, *_ONLY[version], *invoice)), *sorted(custom))
 
 
 def charge_line(part: Part, kind: Kind, tokens: int, rate_pico: int, list_pico: int, seller: Seller) -> FocusLine:
@@ -200,6 +207,7 @@ def _about(part: Part, seller: Seller) -> dict[str, str]:
         "ChargePeriodStart": _time(from_us(part.start_us)),
         "ChargePeriodEnd": _time(from_us(part.end_us)),
         "HostProviderName": seller.name,
+        "InvoiceId": seller.invoice_id or "",
         "InvoiceIssuerName": seller.name,
         "ProviderName": seller.name,
         "PublisherName": seller.name,

@@ -20,8 +20,8 @@ from billing.report_adjustments import Adjustment, adjustments
 from billing.report_groups import FROM_QUARTERS, FROM_ROWS, Key, groups, labels
 from billing.report_query import MODEL, TENANT, About, Query, Source
 from billing.report_reading import one_view
-from billing.report_sums import QUARTER_SUMS, ROW_SUMS, ROWS, in_flight_tally, tally_of
-from billing.report_tally import Tally, total_of
+from billing.report_sums import QUARTER_SUMS, ROW_SUMS, ROWS, Summing
+from billing.report_tally import IN_FLIGHT, Tally, total_of
 from billing.report_time import QUARTER_US
 from billing.schema import OPENED, requests, settlements, usage_quarters
 
@@ -99,13 +99,12 @@ def report(where: Path | str, from_: datetime, to: datetime, tenant: str | None 
 def report_of(where: Path | str, query: Query, deadline_s: float | None = None) -> Report:
     """The report of a ledger, at a path or URL. Raises `LedgerUnavailable`, and `ReportTooSlow` past a deadline."""
     with one_view(where, deadline_s) as connection:
-        tallies: dict[tuple[Key, str | None], list[Tally]] = defaultdict(list)
+        sums: _Sums = defaultdict(Summing)
         for source, start_us, end_us in _pieces(query):
-            read = _from_rows if source is Source.ROWS else _from_quarters
-            for key, currency, tally in read(connection, query, start_us, end_us):
-                tallies[key, currency].append(tally)
-        ordered = sorted(tallies, key=lambda both: (both[0], both[1] or ""))
-        lines = tuple(Line(labels(query.by, key), one, total_of(tallies[key, one])) for key, one in ordered)
+            read = _add_rows if source is Source.ROWS else _add_quarters
+            read(connection, query, start_us, end_us, sums)
+        ordered = sorted(sums, key=lambda both: (both[0], both[1] or ""))
+        lines = tuple(Line(labels(query.by, key), one, sums[key, one].tally()) for key, one in ordered)
         return Report(
             query=query,
             lines=lines,
@@ -134,41 +133,50 @@ def _pieces(query: Query) -> Iterator[tuple[Source, int, int]]:
         yield Source.ROWS, last_us, end_us
 
 
-_Found = Iterator[tuple[Key, str | None, Tally]]
+_Sums = defaultdict[tuple[Key, str | None], Summing]
 
 
-def _from_rows(connection: Connection, query: Query, start_us: int, end_us: int) -> _Found:
+def _add_rows(connection: Connection, query: Query, start_us: int, end_us: int, into: _Sums) -> None:
     chosen = [_r.opened_at_us >= start_us, _r.opened_at_us < end_us, *FROM_ROWS.about(query)]
     grouped = groups(connection, query, FROM_ROWS, chosen)
     if grouped is None:
         return
     ending = (_s.currency, _s.state, _s.flags, _s.verdict)
     asked = select(*grouped.columns, *ending, *ROW_SUMS).select_from(ROWS).where(*chosen)
-    for row in connection.execute(asked.group_by(*grouped.grouped_by, *ending)).mappings():
-        key = grouped.key_of(row)
+    for row in connection.execute(asked.group_by(*grouped.grouped_by, *ending)):
+        named = row._mapping
+        key = grouped.key_of(named)
         if key is not None:
-            yield key, row["currency"], tally_of(row)
+            state = named["state"] or IN_FLIGHT
+            into[key, named["currency"]].add(state, named["flags"] or "", named["verdict"] or "", row[-len(ROW_SUMS) :])
 
 
-def _from_quarters(connection: Connection, query: Query, start_us: int, end_us: int) -> _Found:
+def _add_quarters(connection: Connection, query: Query, start_us: int, end_us: int, into: _Sums) -> None:
     chosen = [_q.quarter_us >= start_us, _q.quarter_us < end_us, *FROM_QUARTERS.about(query)]
     grouped = groups(connection, query, FROM_QUARTERS, chosen)
     if grouped is None:
         return
+    described = [column for column in grouped.columns if column is not grouped.part]
     ending = (_q.currency, _q.state, _q.flags, _q.verdict)
-    asked = select(*grouped.columns, *ending, *QUARTER_SUMS).where(*chosen)
+    found = connection.execute(select(_q.group_id, *described, *ending).where(*chosen).distinct()).mappings()
+    meaning = {row["group_id"]: (row, grouped.key_of(row)) for row in found}
+    parts = () if grouped.part is None else (grouped.part,)
+    asked = select(_q.group_id, *parts, *QUARTER_SUMS).where(*chosen)
     in_flight: dict[Key, int] = defaultdict(int)
-    for row in connection.execute(asked.group_by(*grouped.grouped_by, *ending)).mappings():
-        key, count = grouped.key_of(row), int(row["requests"])
+    for row in connection.execute(asked.group_by(_q.group_id, *grouped.part_name)):
+        of, key = meaning[row[0]]
         if key is None:
             continue
-        unpriced = grouped.key_of({**row, _q.price_id.name: ""})
-        assert unpriced is not None, "it has the same tags"
-        is_opening = row["state"] == OPENED
-        in_flight[unpriced] += count if is_opening else -count
+        if parts:
+            key = grouped.at_part(key, int(row[1]))
+        sums = row[-len(QUARTER_SUMS) :]
+        is_opening = of["state"] == OPENED
+        in_flight[grouped.without_price(key)] += sums[0] if is_opening else -sums[0]
         if not is_opening:
-            yield key, row["currency"] or None, tally_of(row)
-    yield from ((key, None, in_flight_tally(count)) for key, count in in_flight.items() if count)
+            into[key, of["currency"] or None].add(of["state"], of["flags"], of["verdict"], sums)
+    for key, count in in_flight.items():
+        if count:
+            into[key, None].add_in_flight(count)
 
 
 def _totals(lines: Iterable[Line]) -> dict[str | None, Tally]:

@@ -7,6 +7,7 @@ in its own way. Here a set of tags becomes the value of one, or is looked at and
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, RowMapping, func, literal_column, select
@@ -67,33 +68,43 @@ class Groups:
 
     by: tuple[str, ...]
     wanted_tags: Mapping[str, str]
-    origin: Origin
     columns: tuple[ColumnElement[Any], ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the columns."""
-        return tuple(str(getattr(column, "name", "")) for column in self.columns)
+    part: ColumnElement[Any] | None
+    """The one among them that says the part of time."""
 
     @property
     def grouped_by(self) -> tuple[ColumnElement[Any], ...]:
-        """The columns for GROUP BY. `PART` stands there by its name: it has parameters, which PostgreSQL would take
-        for others each time."""
-        return tuple(
-            literal_column(PART) if name == PART else column
-            for name, column in zip(self.names, self.columns, strict=True)
-        )
+        """The columns for GROUP BY."""
+        return (*(column for column in self.columns if column is not self.part), *self.part_name)
+
+    @property
+    def part_name(self) -> tuple[ColumnElement[Any], ...]:
+        """The part of time for GROUP BY: by its name, as it has parameters, which PostgreSQL would take for others
+        each time. Empty where time does not matter."""
+        return () if self.part is None else (literal_column(PART),)
 
     def key_of(self, row: RowMapping | Mapping[str, Any]) -> Key | None:
-        """None where the tags are not those that were asked for."""
+        """The group of a row; None where its tags are not those asked for. Without a column of it, the part of time is
+        empty: see `at_part`."""
         tags = _tags(row.get("tags"))
         if any(tags.get(name) != value for name, value in self.wanted_tags.items()):
             return None
         return tuple(self._value(name, row, tags) for name in self.by)
 
+    def at_part(self, key: Key, number: int) -> Key:
+        """The same group in another part of time."""
+        return tuple(
+            part_named(number, Step(name)) if name in STEPS else value for name, value in zip(self.by, key, strict=True)
+        )
+
+    def without_price(self, key: Key) -> Key:
+        """The same group for what has no price yet."""
+        return tuple("" if name == PRICE else value for name, value in zip(self.by, key, strict=True))
+
     def _value(self, name: str, row: RowMapping | Mapping[str, Any], tags: Mapping[str, str]) -> Part | str:
         if name in STEPS:
-            return part_named(int(row[PART]), Step(name))
+            number = row.get(PART)
+            return "" if number is None else part_named(int(number), Step(name))
         if name.startswith(TAG):
             return tags.get(name.removeprefix(TAG), "")
         return row.get(_COLUMNS[name]) or ""
@@ -107,6 +118,7 @@ def groups(
 ) -> Groups | None:
     """How the rows chosen are grouped; None where there are none to be split by time."""
     columns: list[ColumnElement[Any]] = []
+    part: ColumnElement[Any] | None = None
     known = {TENANT: origin.tenant, KEY: origin.key, MODEL: origin.model, PRICE: origin.price}
     for name in query.by:
         column = known.get(name)
@@ -121,8 +133,9 @@ def groups(
         if first_us is None:
             return None
         of = spans(first_us, last_us + 1, query.zone)
-        columns.append(part_of(origin.instant_us, query.step, of, query.zone).label(PART))
-    return Groups(query.by, query.about.tags, origin, tuple(columns))
+        part = part_of(origin.instant_us, query.step, of, query.zone).label(PART)
+        columns.append(part)
+    return Groups(query.by, query.about.tags, tuple(columns), part)
 
 
 def labels(by: Sequence[str], key: Key) -> dict[str, str]:
@@ -130,7 +143,8 @@ def labels(by: Sequence[str], key: Key) -> dict[str, str]:
     return {name: value.label if isinstance(value, Part) else value for name, value in zip(by, key, strict=True)}
 
 
-def _tags(text: str | None) -> dict[str, str]:
+@lru_cache(maxsize=1 << 12)
+def _tags(text: str | None) -> Mapping[str, str]:
     if not text:
         return {}
     found: dict[str, str] = json.loads(text)

@@ -27,7 +27,7 @@ class Source(StrEnum):
     ROWS = "rows"
 
 
-USUAL_SOURCE = Source.ROWS
+USUAL_SOURCE = Source.ROLL_UPS
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,21 @@
 
 Both give, for each group and each state, set of flags and verdict within it (few of them differ), the columns that
 `tally_of` reads. In roll-ups openings have a state of their own: what was opened and not settled is in flight.
+What roll-ups are grouped by has a hash, `group_id`: to sort by it takes half of the time of sorting by its columns.
 Sums: a 64-bit sum of pico-units would overflow at 9.2 million units, so whole units and both halves of the remainder
 are summed apart and joined in Python.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import add
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, RowMapping, Select, case, func, select
+from sqlalchemy import ColumnElement, FromClause, RowMapping, Select, case, func, literal, select
 
 from billing.money import joined_pico
 from billing.report_tally import COUNTED_FLAGS, IN_FLIGHT, STATES, TOKEN_SUMS, Tally
-from billing.schema import OPENED, requests, settlements, usage_quarters
+from billing.schema import requests, settlements, usage_quarters
 from billing.types import SettlementState, UsageFlag, Verdict
 
 _HALF = 10**6
@@ -34,9 +37,16 @@ _ROW_TOKENS: Mapping[str, ColumnElement[Any]] = {
 def _amounts(table: FromClause) -> Iterable[ColumnElement[Any]]:
     for name in _AMOUNTS:
         units, pico = table.c[f"{name}_units"], table.c[f"{name}_pico"]
-        yield func.sum(units).label(f"{name}_units")
-        yield func.sum(pico // _HALF).label(f"{name}_high")
-        yield func.sum(pico % _HALF).label(f"{name}_low")
+        yield func.coalesce(func.sum(units), 0).label(f"{name}_units")
+        yield func.coalesce(func.sum(pico // _HALF), 0).label(f"{name}_high")
+        yield func.coalesce(func.sum(pico % _HALF), 0).label(f"{name}_low")
+
+
+def _small_amounts(name: str) -> Iterable[ColumnElement[Any]]:
+    """Of cells of one group of roll-ups, whose remainders are below one unit: no 64 bits overflow within centuries."""
+    yield func.sum(_q[f"{name}_units"]).label(f"{name}_units")
+    yield literal(0).label(f"{name}_high")
+    yield func.sum(_q[f"{name}_pico"]).label(f"{name}_low")
 
 
 ROW_SUMS: Sequence[ColumnElement[Any]] = (
@@ -48,9 +58,13 @@ ROW_SUMS: Sequence[ColumnElement[Any]] = (
 QUARTER_SUMS: Sequence[ColumnElement[Any]] = (
     func.sum(_q.requests).label("requests"),
     *(func.sum(_q[name]).label(name) for name in TOKEN_SUMS),
-    *_amounts(usage_quarters),
+    *(column for name in _AMOUNTS for column in _small_amounts(name)),
     func.sum(_q.unknown_amounts).label("unknown_amounts"),
 )
+
+SUM_NAMES = tuple(str(getattr(column, "name", "")) for column in ROW_SUMS)
+_CACHED, _UNKNOWN = SUM_NAMES.index("cached_tokens"), SUM_NAMES.index("unknown_amounts")
+_BILLABLE = frozenset(state.value for state in SettlementState if state.billable)
 
 ROWS = requests.outerjoin(settlements, _s.request_id == requests.c.request_id)
 """Requests, each with how it ended, where it has."""
@@ -61,59 +75,74 @@ def sums(keys: Sequence[ColumnElement[Any]], source: FromClause, chosen: Sequenc
     return select(*keys, *ROW_SUMS).select_from(source).where(*chosen).group_by(*keys)
 
 
+class Summing:
+    """Sums of one group, to which rows of `ROW_SUMS` or `QUARTER_SUMS` are added."""
+
+    __slots__ = ("_disputed", "_flags", "_known", "_states", "_sums", "_verdicts", "_verified")
+
+    def __init__(self) -> None:
+        self._states: dict[str, int] = defaultdict(int)
+        self._flags: dict[str, int] = defaultdict(int)
+        self._verdicts: dict[str, int] = defaultdict(int)
+        self._sums: list[int] = [0] * len(SUM_NAMES)
+        self._known = 0
+        self._verified = 0
+        self._disputed = 0
+
+    def add(self, state: str, flags: str, verdict: str, sums: Sequence[int]) -> None:
+        """Add the sums over requests of one state, set of flags and verdict, in the order of `SUM_NAMES`."""
+        count = sums[0]
+        self._states[state] += count
+        if state not in _BILLABLE:
+            return
+        for flag in flags.split(","):
+            self._flags[flag] += count
+        self._verdicts[verdict] += count
+        self._sums = list(map(add, self._sums, sums))
+        self._known += count - sums[_UNKNOWN]
+        if verdict == Verdict.VERIFIED.value:
+            self._verified += sums[_CACHED]
+        if UsageFlag.DISPUTED.value in flags:
+            self._disputed += sums[_CACHED]
+
+    def add_in_flight(self, count: int) -> None:
+        """Add requests that have not ended."""
+        self._states[IN_FLIGHT] += count
+
+    def tally(self) -> Tally:
+        """The sums until now."""
+        sums = {name: int(value) for name, value in zip(SUM_NAMES, self._sums, strict=True)}
+        amounts = {name: _joined(sums, name) if self._known else None for name in _AMOUNTS}
+        return Tally(
+            states={state: int(self._states[state]) for state in STATES},
+            flags={flag: int(self._flags[flag.value]) for flag in COUNTED_FLAGS},
+            prompt_tokens=sums["prompt_tokens"],
+            cached_tokens=sums["cached_tokens"],
+            cache_write_tokens=sums["cache_write_tokens"],
+            output_tokens=sums["output_tokens"],
+            reported_prompt_tokens=sums["reported_prompt_tokens"],
+            reported_cached_tokens=sums["reported_cached_tokens"],
+            full_pico=amounts["full"],
+            charged_pico=amounts["charged"],
+            list_pico=amounts["list"],
+            discounted_tokens=sums["discounted_tokens"],
+            reasoning_tokens=sums["reasoning_tokens"],
+            expected_cached_tokens=sums["expected_cached_tokens"],
+            verdicts={one: int(self._verdicts[one.value]) for one in Verdict},
+            verified_cached_tokens=int(self._verified),
+            disputed_cached_tokens=int(self._disputed),
+            unknown_amounts=sums["unknown_amounts"],
+        )
+
+
 def tally_of(row: RowMapping) -> Tally:
-    """A row of `sums` or `quarter_sums`, of one state, set of flags and verdict."""
-    state, count = row["state"] or IN_FLIGHT, int(row["requests"])
-    states = dict.fromkeys(STATES, 0) | {state: count}
-    if state == IN_FLIGHT or not SettlementState(state).billable:
-        return Tally(states, dict.fromkeys(COUNTED_FLAGS, 0), verdicts=dict.fromkeys(Verdict, 0))
-    flags, verdict = row["flags"].split(","), row.get("verdict") or ""
-    cached_tokens = int(row["cached_tokens"])
-    unknown = int(row["unknown_amounts"])
-    amounts = {name: None if unknown == count else _joined(row, name) for name in _AMOUNTS}
-    return Tally(
-        states=states,
-        flags={flag: count if flag.value in flags else 0 for flag in COUNTED_FLAGS},
-        prompt_tokens=int(row["prompt_tokens"]),
-        cached_tokens=cached_tokens,
-        cache_write_tokens=int(row["cache_write_tokens"]),
-        output_tokens=int(row["output_tokens"]),
-        reported_prompt_tokens=int(row["reported_prompt_tokens"]),
-        reported_cached_tokens=int(row["reported_cached_tokens"]),
-        full_pico=amounts["full"],
-        charged_pico=amounts["charged"],
-        list_pico=amounts["list"],
-        discounted_tokens=int(row["discounted_tokens"]),
-        reasoning_tokens=int(row["reasoning_tokens"]),
-        expected_cached_tokens=int(row["expected_cached_tokens"]),
-        verdicts={one: count if one.value == verdict else 0 for one in Verdict},
-        verified_cached_tokens=cached_tokens if verdict == Verdict.VERIFIED.value else 0,
-        disputed_cached_tokens=cached_tokens if UsageFlag.DISPUTED.value in flags else 0,
-        unknown_amounts=unknown,
+    """A row of `sums`, of one state, set of flags and verdict."""
+    summing = Summing()
+    summing.add(
+        row["state"] or IN_FLIGHT, row["flags"] or "", row.get("verdict") or "", [row[name] for name in SUM_NAMES]
     )
+    return summing.tally()
 
 
-def without_openings(rows: Iterable[RowMapping], group: Sequence[str]) -> tuple[list[RowMapping], dict[Any, int]]:
-    """Rows of `quarter_sums` without the openings; and how many of each group are in flight, where any is."""
-    settled: list[RowMapping] = []
-    in_flight: dict[Any, int] = {}
-    for row in rows:
-        key = tuple(row[name] for name in group)
-        if row["state"] == OPENED:
-            in_flight[key] = in_flight.get(key, 0) + int(row["requests"])
-        else:
-            in_flight[key] = in_flight.get(key, 0) - int(row["requests"])
-            settled.append(row)
-    return settled, {key: count for key, count in in_flight.items() if count}
-
-
-def in_flight_tally(count: int) -> Tally:
-    """Requests that have not ended."""
-    states = dict.fromkeys(STATES, 0) | {IN_FLIGHT: count}
-    return Tally(states, dict.fromkeys(COUNTED_FLAGS, 0), verdicts=dict.fromkeys(Verdict, 0))
-
-
-def _joined(row: RowMapping, name: str) -> int | None:
-    if row[f"{name}_units"] is None:
-        return None
-    return joined_pico(int(row[f"{name}_units"]), int(row[f"{name}_high"]) * _HALF + int(row[f"{name}_low"]))
+def _joined(sums: Mapping[str, int], name: str) -> int:
+    return joined_pico(sums[f"{name}_units"], sums[f"{name}_high"] * _HALF + sums[f"{name}_low"])

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -136,6 +137,7 @@ def part_of(instant_us: ColumnElement[int], step: Step, of: tuple[Span, ...], zo
     return (instant_us + ahead) // _HOUR_US * _OFFSETS + minutes
 
 
+@lru_cache(maxsize=1 << 14)
 def part_named(number: int, step: Step) -> Part:
     """The part of a number that `part_of` made."""
     match step:

@@ -81,6 +81,7 @@ def report(
     ] = False,
     seller: Annotated[str, typer.Option(help="Name of who bills, in FOCUS.")] = "prefixgate",
     account: Annotated[str, typer.Option(help="Billing account, in FOCUS.")] = "prefixgate",
+    invoice: Annotated[str | None, typer.Option(help="Number of the invoice of the period, in FOCUS.")] = None,
     ledger: Annotated[
         str | None, typer.Option(help="SQLite file or PostgreSQL URL of the ledger; default: the configured one.")
     ] = None,
@@ -105,7 +106,7 @@ def report(
         )
         if format_ in _BINARY and output is None:
             raise refused(f"--format {format_.value} needs --output FILE")
-        _write(format_, _Wanted(where, query, output, internal, Seller(account, seller)))
+        _write(format_, _Wanted(where, query, output, internal, Seller(account, seller, invoice_id=invoice)))
     except (BillingError, OSError) as error:
         raise refused(str(error)) from None
 
@@ -155,7 +156,7 @@ def _write_rows(format_: ReportFormat, wanted: _Wanted) -> None:
 
 def _write_focus(version: Version, wanted: _Wanted) -> None:
     unknown = Unknown()
-    columns = columns_for(version.value, internal=wanted.internal)
+    columns = columns_for(version.value, wanted.seller, internal=wanted.internal)
     with one_view(wanted.where) as connection:
         lines = focus_lines(connection, wanted.query, wanted.seller, unknown)
         _write_text(wanted, csv_lines(columns, lines, DECIMALS))
