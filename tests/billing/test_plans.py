@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from billing import PeriodInvalid, PricesInvalid
 from billing.plans import Allowance, Plan, Pool, Proration, is_month, statement_of
-from billing.plans_file import parse_plans
+from billing.plans_file import load_plans, parse_plans
 from billing.pricing import Bucket, VolumeTier
 from billing.tiers import BUCKETS, MonthSum, StatementKind, volume_lines
 
@@ -275,6 +276,14 @@ def one(fields: str, rest: str = "") -> str:
 def test_a_wrong_plans_file_says_what_and_where(text: str, message: str) -> None:
     with pytest.raises(PricesInvalid, match=message):
         parse_plans(text)
+
+
+def test_a_plans_file_is_read_from_disk(tmp_path: Path) -> None:
+    path = tmp_path / "plans.yaml"
+    path.write_text(FILE, "utf-8")
+    assert load_plans(path) == parse_plans(FILE)
+    with pytest.raises(PricesInvalid, match="cannot be read"):
+        load_plans(tmp_path / "absent.yaml")
 
 
 def test_an_empty_plans_file_has_no_plans() -> None:

@@ -153,6 +153,17 @@ def test_a_discount_is_of_every_rate_of_the_models_it_names() -> None:
     assert after.price is after.list_price
 
 
+def test_two_discounts_of_a_tenant_may_follow_each_other_or_be_of_other_models() -> None:
+    before = "{percent: 10, from: 2025-01-01, to: 2026-01-01, id: a}"
+    now = "{percent: 20, models: [llama], from: 2026-01-01, id: b}",
+        "{percent: 30, models: [other], from: 2026-01-01, id: c}",
+    )
+    of = book(LLAMA, rest=f"tenants: {{acme: {{discounts: [{before}, {now}, {other}]}}}}\n")
+    found = of.quote("llama", "acme", NOON).price
+    assert found is not None
+    assert found.id.endswith("~b")
+
+
 def test_an_own_price_in_another_currency_is_its_own_list_price() -> None:
     own = "model: llama, tenant: acme, currency: JPY, input_per_mtok: 100, output_per_mtok: 400, from: 2026-01-01"
     quote = book(LLAMA, own).quote("llama", "acme", NOON)
@@ -193,6 +204,8 @@ def test_a_wrong_discount_says_what_and_where(rest: str, message: str) -> None:
     [
         (LLAMA + ", output_ratio: 4", "give `output_per_mtok` or `output_ratio`, not both"),
         (LLAMA + ", currency: XYZ", "not in ISO 4217"),
+        (LLAMA + ", cache_write_per_mtok: 1e-999999999", "too far from one"),
+        (LLAMA + ", cache_write_per_mtok: 1" + "0" * 70, "too long"),
         (LLAMA + ", id: a#over-3", "must not contain"),
         (LLAMA + ", min_cached_tokens: 1.5", "whole number of tokens"),
         (LLAMA + ", cached_step_tokens: 0", "whole number of tokens from 1"),
@@ -267,8 +280,7 @@ def test_a_bill_is_what_fractions_say_and_never_negative(
         (prompt - discounted - written) * found.price.input_pico
         + discounted * (found.price.cached_input_pico or 0)
         + written * (found.price.cache_write_pico or 0)
-        + output * found.price.output_pico
-    )
+    other = + output * found.price.output_pico
     assert again == found.charged_pico, "a row holds all that its amount follows from"
 
 
