@@ -155,9 +155,8 @@ def test_a_discount_is_of_every_rate_of_the_models_it_names() -> None:
 
 def test_two_discounts_of_a_tenant_may_follow_each_other_or_be_of_other_models() -> None:
     before = "{percent: 10, from: 2025-01-01, to: 2026-01-01, id: a}"
-    now = "{percent: 20, models: [llama], from: 2026-01-01, id: b}",
-        "{percent: 30, models: [other], from: 2026-01-01, id: c}",
-    )
+    now = "{percent: 20, models: [llama], from: 2026-01-01, id: b}"
+    other = "{percent: 30, models: [other], from: 2026-01-01, id: c}"
     of = book(LLAMA, rest=f"tenants: {{acme: {{discounts: [{before}, {now}, {other}]}}}}\n")
     found = of.quote("llama", "acme", NOON).price
     assert found is not None
@@ -280,7 +279,8 @@ def test_a_bill_is_what_fractions_say_and_never_negative(
         (prompt - discounted - written) * found.price.input_pico
         + discounted * (found.price.cached_input_pico or 0)
         + written * (found.price.cache_write_pico or 0)
-    other = + output * found.price.output_pico
+        + output * found.price.output_pico
+    )
     assert again == found.charged_pico, "a row holds all that its amount follows from"
 
 
