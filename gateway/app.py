@@ -11,7 +11,7 @@ import os
 import random
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,7 +35,6 @@ from gateway.config import (
     Scheduling,
     admin_token,
     backend_key,
-    redis_access,
     salt_secret,
 )
 from gateway.cost_pages import CostParts, cost_router
@@ -48,6 +47,7 @@ from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet, FleetOptions
 from gateway.index_pages import IndexParts
+from gateway.index_setup import index_of, redis_of
 from gateway.limits_parts import keys_watch_of, limits_of, needs_salt, quotas_of
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
@@ -61,6 +61,7 @@ from gateway.planning import Planner
 from gateway.prewarm import Prewarmer, PrewarmParts
 from gateway.price_pages import price_router, watch_prices
 from gateway.receipts import Receipts
+from gateway.report_pages import USAGE_PATH, ReportPages, report_router
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, chooser_of, observing
 from gateway.settling import Settler, SettlerParts
@@ -71,14 +72,8 @@ from gateway.wire import Receive, Scope, Send
 from prefix_index import (
     Chain,
     Claim,
-    DegradedReason,
-    EmbeddedServer,
-    EmbeddedServerFailed,
     PrefixIndexError,
-    RedisClient,
     SharedIndex,
-    SharedIndexOptions,
-    connect,
 )
 
 _MS = 1000
@@ -149,11 +144,11 @@ class Gateway:
         prices = LivePrices(config.prices_file, clocks.wall)
         local = load_model_texts(config)
         ledger = await stack.enter_async_context(open_ledger(config.ledger.path, prices, sync=config.ledger.sync))
-        redis = await _redis(config, self._environment, stack)
+        redis = await redis_of(config, self._environment, stack)
         replica = f"{os.getpid()}-{secrets.token_hex(4)}"
         quotas = quotas_of(config, redis, prices, replica)
         limits = limits_of(config, quotas, prices, telemetry, clocks)
-        index = _index(config, redis, replica)
+        index = index_of(config, redis, replica)
         client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
         polls = PollSettings(interval_s=config.poll_interval_s)
         registry = await stack.enter_async_context(Registry(endpoints, clocks.monotonic, settings=polls))
@@ -228,9 +223,16 @@ class Gateway:
         token = admin_token(config)
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
         verifying = Verifying(config, ledger, registry, telemetry)
+        reports = stack.enter_context(closing(ReportPages(config.ledger.path)))
         costs = cost_router(CostParts(config, clocks.wall))
-        routers = (price_router(prices), costs, verifying.router)
-        admin_parts = AdminParts(decisions, parity, fleet, registry, index_parts, routers)
+        admin_parts = AdminParts(
+            decisions,
+            parity,
+            fleet,
+            registry,
+            index_parts,
+            (price_router(prices), costs, verifying.router, report_router(reports)),
+        )
         self._edge = Edge(
             EdgeParts(
                 pipeline=pipeline,
@@ -243,6 +245,7 @@ class Gateway:
                 telemetry=telemetry,
                 clocks=clocks,
                 max_body_bytes=config.limits.max_body_bytes,
+                tenant_pages={USAGE_PATH: reports.of_tenant},
                 admin=None if token is None else admin_app(token, admin_parts),
             )
         )
@@ -361,36 +364,3 @@ def chooser_for(scheduling: Scheduling) -> Chooser:
     if scheduling.observe is None:
         return chooser
     return observing(chooser_of(scheduling.observe, scheduling.near_tie_s), chooser)
-
-
-async def _redis(config: Config, environment: Mapping[str, str], stack: AsyncExitStack) -> RedisClient | None:
-    """A client of the configured server, else of a private Valkey; None where there is neither."""
-    settings = config.index
-    if settings.redis_url is not None:
-        return await stack.enter_async_context(connect(settings.redis_url, redis_access(settings, environment)))
-    if not settings.embedded:
-        return None
-    try:
-        server = await stack.enter_async_context(EmbeddedServer(directory=settings.dir))
-    except EmbeddedServerFailed as error:
-        LOGGER.warning("no private Valkey, so the prefix index lives in this process alone: %s", error)
-        return None
-    return await stack.enter_async_context(connect(server.url))
-
-
-def _index(config: Config, redis: RedisClient | None, replica: str) -> SharedIndex:
-    """The index on that server, else in this process alone: degraded, unless that is what was asked for."""
-    settings = config.index
-    options = SharedIndexOptions(
-        deadline_s=settings.deadline_ms / _MS,
-        speculative_s=settings.speculative_s,
-        shards=settings.shards,
-        max_bytes=settings.max_bytes,
-    )
-    return SharedIndex(
-        redis,
-        pool=settings.pool,
-        replica=replica,
-        options=options,
-        stand_in_reason=DegradedReason.UNREACHABLE if redis is None and settings.embedded else None,
-    )

@@ -9,8 +9,8 @@ No framework on this path: a route of FastAPI with a streaming answer costs half
 """
 
 import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from backends import Metering
@@ -32,7 +32,7 @@ from gateway.exchange import Clocks
 from gateway.ids import new_request_id
 from gateway.passthrough import FreeRequest, Passthrough
 from gateway.pipeline import Pipeline
-from gateway.status import StatusPages
+from gateway.status import Answer, StatusPages, TenantPage
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Headers, RequestId, Route, Tenant
 from gateway.wire import ASGIApp, ClientStream, Receive, Scope, Send
@@ -56,6 +56,8 @@ class EdgeParts:
     telemetry: Telemetry
     clocks: Clocks
     max_body_bytes: int
+    tenant_pages: Mapping[str, TenantPage] = field(default_factory=dict)
+    """What a tenant is told about itself, by how the path begins."""
     admin: ASGIApp | None = None
     """Serves `/admin`; None where no token is configured."""
 
@@ -89,6 +91,10 @@ class Edge:
         if path.startswith("/admin/") and self._parts.admin is not None:
             await self._parts.admin(scope, receive, client.send)
             return
+        own = self._own_page(path)
+        if own is not None:
+            await self._tell(own, scope, client, request_id)
+            return
         page = self._parts.pages.find(path, scope["headers"])
         if page is None:
             await self._beside(scope, receive, client, request_id)
@@ -97,9 +103,20 @@ class Edge:
             raise MethodNotAllowed(f"{path} takes GET, not {method}")
         if page.needs_key:
             self._tenant(scope["headers"], path)
-        answer = await page.render()
-        await client.start(answer.status, (*answer.headers, (b"x-request-id", request_id.encode())))
-        await client.end(b"" if method == "HEAD" else answer.body)
+        await _answer(client, await page.render(), method, request_id)
+
+    def _own_page(self, path: str) -> TenantPage | None:
+        pages = self._parts.tenant_pages.items()
+        return next((page for begin, page in pages if f"{path}/".startswith(f"{begin}/")), None)
+
+    async def _tell(self, page: TenantPage, scope: Scope, client: ClientStream, request_id: RequestId) -> None:
+        """A tenant about itself: who asks is known by the key alone."""
+        path, method = scope["path"], scope["method"]
+        if method not in ("GET", "HEAD"):
+            raise MethodNotAllowed(f"{path} takes GET, not {method}")
+        tenant = self._tenant(scope["headers"], path)
+        query = scope["query_string"].decode("latin-1")
+        await _answer(client, await page(tenant.id, path, query), method, request_id)
 
     async def _beside(self, scope: Scope, receive: Receive, client: ClientStream, request_id: RequestId) -> None:
         """A path that is not ours: one that an engine's allow-list opens, or nothing."""
@@ -197,6 +214,13 @@ async def _read_body(headers: Headers, receive: Receive, max_bytes: int) -> byte
 
 def _too_large(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the request body is longer than {max_bytes} bytes")
+
+
+async def _answer(client: ClientStream, answer: Answer, method: str, request_id: RequestId) -> None:
+    length = (b"content-length", b"%d" % len(answer.body))
+    headers = [header for header in answer.headers if header[0] != length[0]]
+    await client.start(answer.status, (*headers, length, (b"x-request-id", request_id.encode())))
+    await client.end(b"" if method == "HEAD" else answer.body)
 
 
 async def _answer_error(client: ClientStream, error: GatewayError, path: str, request_id: RequestId) -> None:

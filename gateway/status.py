@@ -44,6 +44,10 @@ class Answer:
     body: bytes
 
 
+TenantPage = Callable[[str, str, str], Awaitable[Answer]]
+"""Answers a tenant about itself; given the tenant's id, the path and the query string."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """A page and whether a tenant's key is needed to see it."""

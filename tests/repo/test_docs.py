@@ -20,6 +20,7 @@ from gateway.config import Backend, Config, Model, load_config
 from gateway.decision_log import DecisionLog
 from gateway.errors import GatewayError
 from gateway.price_pages import price_router
+from gateway.report_pages import ReportPages, report_router
 from gateway.telemetry import Telemetry
 from gateway.types import Reason
 from prefix_index.kv_events.feed_types import FeedState
@@ -40,7 +41,7 @@ def config_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def admin_openapi() -> dict[str, Any]:
     """The document of the admin API; none of what it shows is asked."""
     nothing: Any = SimpleNamespace(index=None, fleet=None, receipts=None, feeds=None, is_shared=False)
-    routers = (price_router(LivePrices(None, lambda: datetime.now(UTC))),)
+    routers = (price_router(LivePrices(None, lambda: datetime.now(UTC))), report_router(ReportPages("")))
     parts = AdminParts(DecisionLog(), nothing, nothing, nothing, nothing, routers)
     return admin_app("token", parts).openapi()
 

@@ -1,0 +1,51 @@
+"""Where the prefix index lives: the Redis that the configuration names, a private Valkey, or this process."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from gateway.config import Config, redis_access
+from gateway.telemetry import LOGGER
+from prefix_index import (
+    DegradedReason,
+    EmbeddedServer,
+    EmbeddedServerFailed,
+    RedisClient,
+    SharedIndex,
+    SharedIndexOptions,
+    connect,
+)
+
+_MS = 1000
+
+
+async def redis_of(config: Config, environment: Mapping[str, str], stack: AsyncExitStack) -> RedisClient | None:
+    """A client of the configured server, else of a private Valkey; None where there is neither."""
+    settings = config.index
+    if settings.redis_url is not None:
+        return await stack.enter_async_context(connect(settings.redis_url, redis_access(settings, environment)))
+    if not settings.embedded:
+        return None
+    try:
+        server = await stack.enter_async_context(EmbeddedServer(directory=settings.dir))
+    except EmbeddedServerFailed as error:
+        LOGGER.warning("no private Valkey, so the prefix index lives in this process alone: %s", error)
+        return None
+    return await stack.enter_async_context(connect(server.url))
+
+
+def index_of(config: Config, redis: RedisClient | None, replica: str) -> SharedIndex:
+    """The index on that server, else in this process alone: degraded, unless that is what was asked for."""
+    settings = config.index
+    options = SharedIndexOptions(
+        deadline_s=settings.deadline_ms / _MS,
+        speculative_s=settings.speculative_s,
+        shards=settings.shards,
+        max_bytes=settings.max_bytes,
+    )
+    return SharedIndex(
+        redis,
+        pool=settings.pool,
+        replica=replica,
+        options=options,
+        stand_in_reason=DegradedReason.UNREACHABLE if redis is None and settings.embedded else None,
+    )
