@@ -10,7 +10,7 @@ render_pdf       ... and so does this, in a module to import by itself  (pdf_pag
 Document         the data of all of them, its JSON and its digest       (documents, minor_units)
 """
 
-from billing.invoicing.book import Draft, InvoiceBook, Issued
+from billing.invoicing.book import Draft, InvoiceBook, Issued, issued_to
 from billing.invoicing.compose import Facts, PlanCharge, draft
 from billing.invoicing.credit_notes import credit_all, credit_part, minor_from_text
 from billing.invoicing.documents import (
@@ -54,6 +54,7 @@ __all__ = [
     "document_json",
     "document_of",
     "draft",
+    "issued_to",
     "minor_from_text",
     "money_text",
     "no_plan",

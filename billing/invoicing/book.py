@@ -2,12 +2,12 @@
 
     draft --issue--> number + document + SHA-256, in one transaction:
         1  the draft is taken away; whoever finds it gone has lost the race and is told so
-        2  last number + 1, which locks the numbers of that seller and year until the end
+        2  last number + 1
         3  no other invoice of the tenant covers a part of the period
         4  the document with its number is written
 
-A transaction that fails or dies takes its number back, since the last number is a row like the others; two that run at
-once wait for each other at step 1 or 2. SQLite: the whole transaction has the file to itself.
+A transaction that fails or dies takes its number back, since the last number is a row like the others. Two never run
+at once: in SQLite a transaction has the file to itself, in PostgreSQL it takes a lock that is there for this.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, RowMapping, create_engine, delete, insert, select, text
+from sqlalchemy import Connection, Engine, RowMapping, create_engine, delete, insert, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -32,6 +32,8 @@ from billing.invoicing.tables import invoice_closings, invoice_drafts, invoice_m
 from billing.when import from_us, to_us
 
 _BUSY_TIMEOUT_S = 30.0
+_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(7957695015158701409)"
+"""Of PostgreSQL, until the end of the transaction; the number is any that nobody else uses."""
 
 _NEXT = text(
     "INSERT INTO invoice_sequences (seller_id, year, last) VALUES (:seller_id, :year, 1) "
@@ -83,8 +85,8 @@ class InvoiceBook:
         """One short transaction, with the tables there. Raises `LedgerUnavailable`; then nothing was written."""
         try:
             with self._engine.connect() as connection:
-                if connection.dialect.name == "sqlite":
-                    connection.exec_driver_sql("BEGIN IMMEDIATE")
+                is_sqlite = connection.dialect.name == "sqlite"
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if is_sqlite else _ONE_AT_A_TIME)
                 invoice_metadata.create_all(connection)
                 yield connection
                 connection.commit()
@@ -123,7 +125,6 @@ class InvoiceBook:
     ) -> Issued:
         """Issue a credit note; `note_of` makes it of the invoice and of its earlier notes."""
         with self.writing() as connection:
-            self._lock(connection)
             invoice = self._get(connection, seller.party.id, number)
             earlier = [one.document for one in self._find(connection, seller.party.id, reference=number)]
             return self._write(connection, note_of(invoice.document, earlier), seller, covers_period=False)
@@ -241,10 +242,14 @@ class InvoiceBook:
             if one.currency == document.currency and other.start_us < period.end_us and period.start_us < other.end_us:
                 raise InvoiceInvalid(f"{one.number} bills {document.tenant_id} for a part of that period already")
 
-    def _lock(self, connection: Connection) -> None:
-        """Credit notes of one invoice wait for each other; SQLite's transaction has the file to itself anyway."""
-        if connection.dialect.name == "postgresql":
-            connection.exec_driver_sql("LOCK TABLE invoice_sequences IN SHARE ROW EXCLUSIVE MODE")
+
+def issued_to(connection: Connection, tenant_id: str) -> Sequence[Issued]:
+    """What was issued to a tenant, newest first; of drafts it has nothing. Raises `InvoiceInvalid`."""
+    if not inspect(connection).has_table(invoices.name):
+        return []
+    c = invoices.c
+    found = select(invoices).filter_by(tenant_id=tenant_id).order_by(c.issued_at_us.desc(), c.year, c.sequence)
+    return [_issued(row) for row in connection.execute(found).mappings()]
 
 
 def _issued(row: RowMapping) -> Issued:
@@ -259,6 +264,7 @@ def _utc_text(us: int) -> str:
 
 def _engine(where: Path | str) -> Engine:
     if isinstance(where, str) and "://" in where:
+        where = where.replace("postgresql://", "postgresql+psycopg://", 1)
         return create_engine(where, poolclass=NullPool, hide_parameters=True)
     path = Path(where).absolute()
 
