@@ -21,13 +21,14 @@ from billing.rows import (
     attempt_row,
     chain_row,
     correction_row,
+    late_correction,
     request_row,
     sample_row,
     settlement_row,
     tags_text,
 )
 from billing.schema import attempts, chains, corrections, engine_samples, insert_sql, requests, settlements
-from billing.types import Correction, EngineSample, OpenedRequest, Settlement
+from billing.types import Correction, EngineSample, OpenedRequest, Settlement, SettlementState
 from billing.when import from_us
 
 _LARGEST_GROUP = 64
@@ -63,6 +64,7 @@ class Batch:
         self._attempts: list[Row] = []
         self._corrections: list[Row] = []
         self._samples: list[Row] = []
+        self._late: set[str] = set()
         self._quarters = QuarterSums()
 
     def add(self, record: OpenedRequest | Settlement | Correction | EngineSample) -> RowRefused | None:
@@ -106,16 +108,27 @@ class Batch:
             found = self._connection.execute(_READ_BACK, {"request_id": request_id}).first()
             if found is None:
                 return RowRefused(request_id, "it was never opened")
-            if found.state is not None:
-                self.settled_twice += 1
-                return None
             fact = Fact(from_us(found.opened_at_us), found.model, found.tenant_id, found.key_id, found.tags)
+            if found.state is not None:
+                self._settle_again(settlement, fact, found.state)
+                return None
         self.settled.add(request_id)
         row = settlement_row(settlement, fact, self._book)
         self._settlements.append(row)
         self._quarters.settled(fact, row)
         self._attempts += map(attempt_row, settlement.attempts)
         return None
+
+    def _settle_again(self, settlement: Settlement, fact: Fact, state: str) -> None:
+        """The first settlement stands. Where it is of those who took us for dead and knew nothing, ours corrects it."""
+        self.settled_twice += 1
+        late = late_correction(settlement, fact, self._book) if state == SettlementState.INTERRUPTED else None
+        if late is None or late.correction_id in self._late:
+            return
+        known = select(corrections.c.correction_id).where(corrections.c.correction_id == late.correction_id)
+        if self._connection.execute(known).first() is None:
+            self._late.add(late.correction_id)
+            self._corrections.append(correction_row(late))
 
     def _insert(self, table: Table, rows: Sequence[Row]) -> None:
         size = _LARGEST_GROUP

@@ -9,15 +9,17 @@ Neither call waits for anything. One process owns the file; the lock dies with i
 """
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from billing.database import Database, Sync
+from billing.postgres import Postgres
 from billing.price_book import Prices
-from billing.store import SqliteStore, Sync
+from billing.sqlite_file import SqliteFile
+from billing.store import LedgerStore
 from billing.types import Correction, EngineSample, OpenedRequest, Settlement
 from billing.writer import Writer
 
@@ -25,17 +27,19 @@ from billing.writer import Writer
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
     """`most_waiting` rows may wait for the disk, beyond them rows fail at once; `busy_timeout_s` is the patience with
-    another program that writes into the file; `clock` is wall time in UTC."""
+    another program that writes into the file, or with a server; a gateway whose session at a server is gone for
+    `takeover_s` counts as dead; `clock` is wall time in UTC."""
 
     most_waiting: int = 16 * 1024
     busy_timeout_s: float = 2.0
+    takeover_s: float = 30.0
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
 class Ledger:
     """An open ledger. Every method is called on the event loop on which it was opened."""
 
-    def __init__(self, store: SqliteStore, writer: Writer) -> None:
+    def __init__(self, store: LedgerStore, writer: Writer) -> None:
         self._store = store
         self._writer = writer
 
@@ -76,24 +80,23 @@ class Ledger:
 
 @asynccontextmanager
 async def open_ledger(
-    path: Path | str, book: Prices, *, sync: Sync = "normal", options: LedgerOptions | None = None
+    where: Path | str, book: Prices, *, sync: Sync = "normal", options: LedgerOptions | None = None
 ) -> AsyncIterator[Ledger]:
-    """Own the ledger file `path` while inside; it is created where it is missing, and drained at the end.
+    """Own the ledger at a path or a PostgreSQL URL while inside; made where it is missing, and drained at the end.
 
-    Raises `LedgerUnavailable` where another process owns it, or it cannot be opened.
+    Raises `LedgerUnavailable` where another process owns the file, or it cannot be opened.
     """
     options = options or LedgerOptions()
-    store = SqliteStore(
-        Path(path),
-        book,
-        secrets.token_hex(8),
-        sync=sync,
-        busy_timeout_s=options.busy_timeout_s,
-        clock=options.clock,
-    )
+    store = LedgerStore(_database(where, sync, options), book, clock=options.clock)
     writer = Writer(store, most_waiting=options.most_waiting)
     try:
         await writer.start()
         yield Ledger(store, writer)
     finally:
         await writer.close()
+
+
+def _database(where: Path | str, sync: Sync, options: LedgerOptions) -> Database:
+    if "://" in str(where):
+        return Postgres(str(where), sync=sync, patience_s=options.busy_timeout_s, takeover_s=options.takeover_s)
+    return SqliteFile(Path(where), sync=sync, busy_timeout_s=options.busy_timeout_s)

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from billing.database import words
 from billing.errors import LedgerUnavailable
+from billing.postgres import postgres_url, shown
 
 
 @contextmanager
@@ -20,12 +22,20 @@ def reading(where: Path | str) -> Iterator[Connection]:
 
     Raises `LedgerUnavailable`, also for what fails inside.
     """
-    path = Path(where).absolute()
-    if not path.exists():
-        raise LedgerUnavailable(f"there is no ledger at {path}")
-    engine = create_engine(f"sqlite+pysqlite:///{path.as_uri()}?mode=ro&uri=true", poolclass=NullPool)
+    name, engine = _engine(where)
     try:
         with engine.connect() as connection:
             yield connection
     except SQLAlchemyError as error:
-        raise LedgerUnavailable(f"{path} cannot be read: {getattr(error, 'orig', None) or error}") from error
+        raise LedgerUnavailable(f"{name} cannot be read: {words(error)}") from error
+
+
+def _engine(where: Path | str) -> tuple[str, Engine]:
+    if "://" in str(where):
+        url = postgres_url(str(where))
+        only_read = {"options": "-c default_transaction_read_only=on", "application_name": "prefixgate report"}
+        return shown(url), create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=only_read)
+    path = Path(where).absolute()
+    if not path.exists():
+        raise LedgerUnavailable(f"there is no ledger at {path}")
+    return str(path), create_engine(f"sqlite+pysqlite:///{path.as_uri()}?mode=ro&uri=true", poolclass=NullPool)

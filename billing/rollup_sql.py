@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
+    Text,
     and_,
     case,
     delete,
@@ -39,9 +40,12 @@ REBUILT = "rebuilt"
 _HALF = 10**6
 _PICO: ColumnElement[int] = literal_column(str(PICO), BigInteger)
 _MOST_ROWS = 64
+# Written out, not as parameters: else what is selected and what is grouped by differ in PostgreSQL's eyes.
+_NONE: ColumnElement[str] = literal_column("''", Text)
 _q = usage_quarters.c
 _r = requests.c
 _s = settlements.c
+QUARTER_OF_REQUEST: ColumnElement[int] = _r.opened_at_us - _r.opened_at_us % literal_column(str(QUARTER_US), BigInteger)
 _COUNTS = ("requests", *TOKENS, "reported_prompt_tokens", "reported_cached_tokens", "unknown_amounts")
 _CLOSE = 1e-9
 
@@ -157,7 +161,7 @@ def _opened(kept: Sequence[Span]) -> Select[Any]:
 
 def _settled(kept: Sequence[Span]) -> Select[Any]:
     reported = _s.cached_tokens.is_not(None) & _s.flags.not_like(f"%{UsageFlag.ESTIMATED.value}%")
-    of_settlement = tuple(func.coalesce(_s[name], "") for name in KEYS[4:])
+    of_settlement = tuple(func.coalesce(_s[name], _NONE) for name in KEYS[4:])
     keys = (*_keys_of_request(), *of_settlement)
     return (
         select(
@@ -177,8 +181,7 @@ def _settled(kept: Sequence[Span]) -> Select[Any]:
 
 
 def _keys_of_request() -> tuple[ColumnElement[Any], ...]:
-    quarter_us = _r.opened_at_us - _r.opened_at_us % QUARTER_US
-    return (quarter_us, _r.tenant_id, _r.key_id, _r.model, func.coalesce(_r.tags, ""))
+    return (QUARTER_OF_REQUEST, _r.tenant_id, _r.key_id, _r.model, func.coalesce(_r.tags, _NONE))
 
 
 def _halves(units: ColumnElement[Any], pico: ColumnElement[Any]) -> Iterator[ColumnElement[Any]]:

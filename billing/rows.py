@@ -8,7 +8,17 @@ from datetime import datetime
 from billing.money import split_pico
 from billing.price_book import Prices
 from billing.pricing import Price, bill
-from billing.types import Attempt, Correction, EngineSample, KeptChain, OpenedRequest, Settlement, Usage, UsageFlag
+from billing.types import (
+    Attempt,
+    Correction,
+    CorrectionKind,
+    EngineSample,
+    KeptChain,
+    OpenedRequest,
+    Settlement,
+    Usage,
+    UsageFlag,
+)
 from billing.usage import checked
 from billing.when import to_us
 
@@ -112,6 +122,27 @@ def correction_row(correction: Correction) -> Row:
         correction.currency,
         *split_pico(correction.full_pico),
         *split_pico(correction.charged_pico),
+    )
+
+
+def late_correction(settlement: Settlement, fact: Fact, prices: Prices) -> Correction | None:
+    """What a request cost that had been closed as interrupted; None where that is nothing, or not known."""
+    quote = prices.quote(fact.model, fact.tenant_id, fact.opened_at)
+    charge = bill(settlement.state, checked(settlement.usage or _NO_USAGE)[0], quote, settlement.expected_cached_tokens)
+    if charge.price is None or charge.full_pico is None or charge.charged_pico is None or not settlement.state.billable:
+        return None
+    return Correction(
+        correction_id=f"late-{settlement.request_id}",
+        made_at=settlement.settled_at,
+        request_id=settlement.request_id,
+        tenant_id=fact.tenant_id,
+        key_id=fact.key_id,
+        model=fact.model,
+        kind=CorrectionKind.CORRECTION,
+        reason="settled after it had been closed as interrupted",
+        currency=charge.price.currency,
+        full_pico=charge.full_pico,
+        charged_pico=charge.charged_pico,
     )
 
 

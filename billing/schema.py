@@ -17,10 +17,10 @@ Times are microseconds since 1970 in UTC, as integers: they sort, and no driver 
 from functools import cache
 
 from sqlalchemy import (
-    DDL,
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Float,
     Index,
     Integer,
@@ -34,10 +34,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-VERSION = 2
-"""Of the tables; kept in the file, so that an older gateway does not write into a newer ledger.
+from billing.immutable import make_immutable
 
-A table that an older gateway can leave alone is no new version: it is made where it is missing.
+REVISION = "0002"
+"""Of the tables, the newest of `migrations`; kept in the ledger, so that an older gateway writes into no newer one.
+
+A table that an older gateway can leave alone is no new revision: it is made where it is missing.
 """
 
 metadata = MetaData()
@@ -203,16 +205,13 @@ chains = Table(
     sqlite_with_rowid=False,
 )
 
+
+def _immutable(table: Table, connection: Connection, **_: object) -> None:
+    make_immutable(connection, table.name)
+
+
 for _table in (requests, settlements, attempts, corrections):
-    for _change in ("UPDATE", "DELETE"):
-        event.listen(
-            _table,
-            "after_create",
-            DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy left it without types
-                f"CREATE TRIGGER {_table.name}_no_{_change.lower()} BEFORE {_change} ON {_table.name} "
-                f"BEGIN SELECT RAISE(ABORT, 'rows of the ledger are immutable'); END"
-            ).execute_if(dialect="sqlite"),
-        )
+    event.listen(_table, "after_create", _immutable)
 
 
 @cache

@@ -1,112 +1,96 @@
-"""The ledger's SQL: recovery, and batches of records as transactions. Runs on the writer's thread only.
+"""The ledger's SQL, on either database: recovery, and batches of records as transactions. On the writer's thread only.
 
 A batch (`batch`) is one transaction. If one row cannot be stored (a text that is none, an id that exists), it is undone
 and the batch written again by halves, until that row stands alone and is the only one refused. If the database fails,
 all rows fail, the connection is dropped, and the next write or probe makes a new one.
+
+A request that another gateway closed as interrupted, taking us for dead, and that we settle after all, keeps that
+settlement; what it cost becomes a correction, once.
 """
 
-import os
-import sqlite3
+import secrets
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
-from typing import Literal
 
-from sqlalchemy import Connection, create_engine, insert, select, update
-from sqlalchemy.exc import IntegrityError, InterfaceError, ProgrammingError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection, insert, select, update
 
 from billing.batch import Batch
+from billing.database import Database, Watcher, words
+from billing.durable import durable, id_of, key_of
 from billing.errors import LedgerUnavailable, RowRefused
-from billing.ownership import owned
+from billing.migrations import bring_up
 from billing.price_book import Prices
 from billing.recovery import close_open
-from billing.rollup_sql import rebuild
 from billing.rows import Fact
-from billing.schema import VERSION, metadata, owners
-from billing.schema_upgrade import upgrade_1_to_2
-from billing.types import Correction, EngineSample
+from billing.schema import owners
+from billing.types import Settlement
 from billing.when import to_us
 from billing.writer import Outcome, Record
 
-Sync = Literal["normal", "disk"]
-"""What a commit survives: `normal` the death of the process, `disk` also the loss of power."""
+_Transaction = Callable[[Sequence[Record]], list[Outcome]]
 
 MOST_FACTS = 1 << 16
 """Requests remembered between opening and settlement; older ones are read back."""
 
-_MiB = 1024 * 1024
-_MOST_JOURNAL_BYTES = 64 * _MiB
-_PRIVATE = 0o600
 
-# What is wrong with the row, not with the database. The last three come from the driver as they are.
-_ROW_ERRORS = (IntegrityError, InterfaceError, ProgrammingError, OverflowError, ValueError, TypeError)
+class LedgerStore:
+    """A ledger in a database, opened by one owner: a name for this opening of it."""
 
-
-class SqliteStore:
-    """A ledger in one SQLite file. `owner_id` names this opening of it."""
-
-    def __init__(
-        self,
-        path: Path,
-        book: Prices,
-        owner_id: str,
-        *,
-        sync: Sync,
-        busy_timeout_s: float,
-        clock: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, database: Database, book: Prices, *, clock: Callable[[], datetime]) -> None:
         self.healthy = True
         self.settled_twice = 0
         self.interrupted = 0
-        self._path = path.absolute()
+        self._database = database
         self._book = book
-        self._owner_id = owner_id
-        self._sync = sync
-        self._busy_timeout_s = busy_timeout_s
         self._clock = clock
-        self._engine = create_engine(
-            "sqlite+pysqlite://",
-            creator=self._open,
-            poolclass=NullPool,
-            hide_parameters=True,
-            skip_autocommit_rollback=False,
-        )
-        self._lock = ExitStack()
+        self._owner_id = secrets.token_hex(8)
         self._connection: Connection | None = None
+        self._is_up = False
         self._facts: dict[str, Fact] = {}
         self._unsettled = 0
 
     def start(self) -> None:
-        """Own the file, create what is missing, take over from owners that died. Raises `LedgerUnavailable`.
+        """Own the ledger, create what is missing, take over from owners that died. Raises `LedgerUnavailable`.
 
-        O(rows) where an owner died, else O(1). Whether it raises or not, `close` ends it.
+        O(rows since a dead owner began), else O(1). Whether it raises or not, `close` ends it.
         """
         try:
-            self._lock.enter_context(owned(self._path))
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE))
-            connection = self._connected()
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            self._create(connection)
-            self._recover(connection)
-            connection.commit()
-        except (SQLAlchemyError, OSError) as error:
-            raise LedgerUnavailable(f"{self._path}: {_words(error)}") from error
+            self._database.hold()
+            self._connected()
+        except LedgerUnavailable as error:
+            raise LedgerUnavailable(_named(self._database.name, error.why)) from error
+        except self._database.failures as error:
+            raise LedgerUnavailable(f"{self._database.name}: {words(error)}") from error
 
     def write(self, records: Sequence[Record]) -> list[Outcome]:
         """Make records durable in one transaction; the outcome of each. Neither a record nor a disk makes it raise."""
+        return self._write(records, self._transaction)
+
+    def write_again(self, records: Sequence[Record]) -> list[Outcome]:
+        """The same for records of which some, or all, may be durable already: those are left as they are."""
+        return self._write(records, self._transaction_again)
+
+    def _write(self, records: Sequence[Record], transaction: _Transaction) -> list[Outcome]:
+        lost = False
         try:
-            outcomes = self._transaction(records)
-        except _ROW_ERRORS as error:
+            outcomes = transaction(records)
+        except self._database.row_errors as error:
             if len(records) == 1:
-                return [RowRefused(_id_of(records[0]), _words(error))]
+                return [self._refused(records[0], error)]
             half = len(records) // 2
-            return self.write(records[:half]) + self.write(records[half:])
-        except SQLAlchemyError as error:
+            return self._write(records[:half], transaction) + self._write(records[half:], transaction)
+        except LedgerUnavailable as error:  # the tables became newer meanwhile
+            outcomes = [error for _ in records]
+        except self._database.failures as error:
+            lost = self._connection is not None and self._database.is_lost(self._connection)
+            outcomes = [LedgerUnavailable(words(error)) for _ in records]
             self._disconnect()
+        if lost:  # perhaps with the commit done, and only its answer lost
+            return self._write(records, self._transaction_again)
+        if any(isinstance(outcome, LedgerUnavailable) and not isinstance(outcome, RowRefused) for outcome in outcomes):
             self.healthy = False
-            return [LedgerUnavailable(_words(error)) for _ in records]
+            return outcomes
         if any(outcome is None for outcome in outcomes):  # where every row was refused, nothing was written
             self.healthy = True
         return outcomes
@@ -115,73 +99,115 @@ class SqliteStore:
         """Write something that changes nothing, to see whether writing works."""
         try:
             connection = self._connected()
-            connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-            connection.commit()
-        except SQLAlchemyError:
+            with connection.begin():
+                self._touch_owner(connection, {"owner_id": self._owner_id})
+        except LedgerUnavailable:
+            self._disconnect()
+        except self._database.failures:
             self._disconnect()
         else:
             self.healthy = True
 
-    def close(self) -> None:
-        """Note an orderly end, so that the next start has nothing to recover; and let go of the file."""
-        if self._connection is not None and not self._unsettled:
-            with suppress(SQLAlchemyError), self._connection.begin():
-                ended = {owners.c.ended_at_us: to_us(self._clock())}
-                self._connection.execute(update(owners).where(owners.c.owner_id == self._owner_id).values(ended))
-        self._disconnect()
-        self._lock.close()
-
-    def _open(self) -> sqlite3.Connection:
-        # mode=rw: a file that went away must not come back empty under a running gateway.
-        connection = sqlite3.connect(f"{self._path.as_uri()}?mode=rw", uri=True, timeout=self._busy_timeout_s)
+    def tend(self) -> None:
+        """Called about once a second while nothing is to be written."""
+        if self._connection is None:
+            return
         try:
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            if mode != "wal":
-                raise sqlite3.OperationalError("this file system cannot keep a write-ahead log; use a local disk")
-            connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync == 'disk' else 'NORMAL'}")
-            connection.execute(f"PRAGMA journal_size_limit = {_MOST_JOURNAL_BYTES}")
-        except sqlite3.Error:
-            connection.close()
-            raise
-        return connection
+            self._database.tend(self._connection, self._owner_id)
+        except self._database.failures:
+            self._disconnect()
+
+    def close(self) -> None:
+        """Note an orderly end, so that nobody has anything to recover; and let go of the ledger."""
+        if self._connection is not None and not self._unsettled:
+            with suppress(*self._database.failures), self._connection.begin():
+                self._touch_owner(self._connection, {"ended_at_us": to_us(self._clock())})
+        self._disconnect()
+        self._database.let_go()
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            self._connection = self._engine.connect()
+            connection = self._database.connect(self._owner_id)
+            try:
+                self._enter(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         return self._connection
+
+    def _enter(self, connection: Connection) -> None:
+        """Make ready what was never ready, or see that we still count as alive."""
+        if self._is_up:
+            with connection.begin():
+                alive = select(owners.c.owner_id).where(
+                    owners.c.owner_id == self._owner_id, owners.c.ended_at_us.is_(None)
+                )
+                if connection.execute(alive).first() is not None:
+                    return
+            self._owner_id = secrets.token_hex(8)
+            self._database.tend(connection, self._owner_id)
+            with connection.begin():
+                self._register(connection)
+            return
+        self._database.begin_alone(connection)
+        bring_up(connection)
+        unended = connection.execute(select(owners.c.owner_id).where(owners.c.ended_at_us.is_(None))).scalars().all()
+        dead = self._database.dead_at_start(unended)
+        now_us = to_us(self._clock())
+        self.interrupted += close_open(connection, dead, self._owner_id, self._book.currency, now_us)
+        self._register(connection)
+        connection.commit()
+        self._is_up = True
+        self._database.watch(
+            Watcher(lambda: self._owner_id, self._book.currency, lambda: to_us(self._clock()), self._took_over)
+        )
+
+    def _register(self, connection: Connection) -> None:
+        connection.execute(insert(owners).values(owner_id=self._owner_id, started_at_us=to_us(self._clock())))
+
+    def _touch_owner(self, connection: Connection, values: dict[str, object]) -> None:
+        connection.execute(update(owners).where(owners.c.owner_id == self._owner_id).values(values))
+
+    def _took_over(self, closed: int) -> None:
+        self.interrupted += closed
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(SQLAlchemyError):
+            with suppress(*self._database.failures):
                 connection.close()
-
-    def _create(self, connection: Connection) -> None:
-        version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-        if version not in range(VERSION + 1):
-            raise LedgerUnavailable(f"{self._path} has tables of version {version}, this program writes {VERSION}")
-        if version == 1:
-            upgrade_1_to_2(connection)
-        metadata.create_all(connection)  # those that are missing
-        if version == 1:
-            rebuild(connection)
-        connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-
-    def _recover(self, connection: Connection) -> None:
-        """Settle what earlier owners left open as interrupted: how it ended and what it used is not known."""
-        now_us = to_us(self._clock())
-        dead = connection.execute(select(owners.c.owner_id).where(owners.c.ended_at_us.is_(None))).scalars().all()
-        self.interrupted = close_open(connection, dead, self._owner_id, self._book.currency, now_us)
-        connection.execute(insert(owners).values(owner_id=self._owner_id, started_at_us=now_us))
 
     def _transaction(self, records: Sequence[Record]) -> list[Outcome]:
         connection = self._connected()
         with connection.begin():
             batch = Batch(connection, self._owner_id, self._book, self._facts)
             outcomes: list[Outcome] = [batch.add(record) for record in records]
-            batch.insert()
+            with self._database.together(connection):
+                batch.insert()
         self._remember(batch)
+        self._database.wrote(connection, len(records))
         return outcomes
+
+    def _transaction_again(self, records: Sequence[Record]) -> list[Outcome]:
+        """As `_transaction`, for what is not there yet. A settlement that is there is known by its request."""
+        connection = self._connected()
+        with connection.begin():
+            there = durable(connection, records)
+        for record in records:
+            if isinstance(record, Settlement):
+                self._facts.pop(record.request_id, None)
+        missing = [record for record in records if key_of(record) not in there]
+        outcomes = dict(zip(map(key_of, missing), self._transaction(missing), strict=True)) if missing else {}
+        return [outcomes.get(key_of(record)) for record in records]
+
+    def _refused(self, record: Record, error: Exception) -> Outcome:
+        """A settlement may stand in the way of ours that another gateway has written, since it took us for dead."""
+        refused = RowRefused(id_of(record), words(error))
+        if not isinstance(record, Settlement) or self._facts.pop(record.request_id, None) is None:
+            return refused
+        (outcome,) = self.write([record])  # now it is read back
+        return outcome
 
     def _remember(self, batch: Batch) -> None:
         """Called once the batch is durable."""
@@ -194,12 +220,5 @@ class SqliteStore:
             del self._facts[next(iter(self._facts))]
 
 
-def _id_of(record: Record) -> str:
-    if isinstance(record, EngineSample):
-        return record.endpoint_id
-    return record.correction_id if isinstance(record, Correction) else record.request_id
-
-
-def _words(error: Exception) -> str:
-    """The driver's own words, without the statement and its values."""
-    return str(getattr(error, "orig", None) or error)
+def _named(name: str, why: str) -> str:
+    return why if name in why else f"{name}: {why}"

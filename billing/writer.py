@@ -10,7 +10,7 @@ An idle writer commits a row at once, a busy one shares a commit among all that 
 
 Invariants: a future is resolved exactly once, on the loop, after its row is durable or cannot be; the queue is
 bounded, beyond it a row fails at once; rows are written in the order in which they were put; the thread survives every
-failure of the store, and looks every `PROBE_S` whether a store that failed works again.
+failure of the store, and looks every `PROBE_S` whether a store that failed works again, or has anything to tend.
 Costs on the loop: one future and one queue entry a row, one callback a batch.
 """
 
@@ -48,6 +48,9 @@ class Store(Protocol):
 
     def probe(self) -> None:
         """See whether writing works again, and set `healthy`."""
+
+    def tend(self) -> None:
+        """Called every `PROBE_S` while nothing is to be written and writing works."""
 
     def close(self) -> None:
         """End in good order."""
@@ -131,12 +134,14 @@ class Writer:
         return batch
 
     def _wait(self) -> _Ticket | None:
-        while not self._store.healthy:
+        while True:
             try:
                 return self._queue.get(timeout=PROBE_S)
             except queue.Empty:
-                self._store.probe()
-        return self._queue.get()
+                if self._store.healthy:
+                    self._store.tend()
+                else:
+                    self._store.probe()
 
     def _write(self, batch: list[_Ticket]) -> None:
         outcomes: Sequence[Outcome] = [LedgerUnavailable("its writer failed")] * len(batch)

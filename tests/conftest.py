@@ -4,14 +4,19 @@ HYPOTHESIS_PROFILE=thorough tries ten times as many examples, where a test does 
 """
 
 import os
+import tempfile
 from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
 
+import psycopg
 import pytest
 from hypothesis import settings
 from tokenizers import Tokenizer
 
 from prefix_index import tokens
 from prefix_index.byte_pairs import BytePairs, byte_pairs
+from tests.postgres import postgres_server
 
 settings.register_profile("prefixgate", deadline=None, max_examples=60)
 settings.register_profile("thorough", deadline=None, max_examples=600)
@@ -33,3 +38,25 @@ def _each_tokenizer_is_proved_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens, "byte_pairs", once)
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """One PostgreSQL server a process that asks for it; the URL of its first database."""
+    with (
+        tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder,
+        postgres_server(Path(folder)) as url,
+    ):
+        yield url
+
+
+_databases = count()
+
+
+@pytest.fixture
+def postgres_url(postgres: str) -> str:
+    """An empty database of the test's own."""
+    name = f"ledger_{next(_databases)}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return postgres.replace("/postgres?", f"/{name}?")

@@ -1,16 +1,18 @@
 """Fixtures of the billing tests."""
 
-import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-
-from prefix_index import EmbeddedServer
+from psycopg.rows import dict_row
 
 Rows = Callable[[str], list[dict[str, Any]]]
+Where = Path | str
+Execute = Callable[[str], None]
 
 
 @pytest.fixture
@@ -19,26 +21,41 @@ def ledger_path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request: pytest.FixtureRequest) -> Where:
+    """A place for a ledger in each database; nothing is there yet."""
+    fixture = "ledger_path" if request.param == "sqlite" else "postgres_url"
+    place: Where = request.getfixturevalue(fixture)
+    return place
+
+
 @pytest.fixture
-def rows(ledger_path: Path) -> Rows:
-    """All rows of a table of the ledger, read past the code under test."""
+def rows(request: pytest.FixtureRequest) -> Rows:
+    """All rows of a table of the test's ledger, read past the code under test."""
+    place = request.getfixturevalue("where" if "where" in request.fixturenames else "ledger_path")
 
     def read(table: str) -> list[dict[str, Any]]:
-        connection = sqlite3.connect(ledger_path)
-        try:
+        query = f"SELECT * FROM {table} ORDER BY 1, 2"
+        if isinstance(place, str):
+            with psycopg.connect(place, row_factory=dict_row) as server:
+                return server.execute(query.encode()).fetchall()
+        with closing(sqlite3.connect(place)) as connection:
             connection.row_factory = sqlite3.Row
-            return [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2")]
-        finally:
-            connection.close()
+            return [dict(row) for row in connection.execute(query)]
 
     return read
 
 
-@pytest.fixture(scope="session")
-def quota_url() -> Iterator[str]:
-    """A real server for counters; each test uses a pool of its own."""
-    with asyncio.Runner() as runner:
-        server = EmbeddedServer()
-        runner.run(server.start())
-        yield server.url
-        runner.run(server.stop())
+@pytest.fixture
+def execute(where: Where) -> Execute:
+    """Run a statement in the test's ledger, past the code under test."""
+
+    def run(statement: str) -> None:
+        if isinstance(where, str):
+            with psycopg.connect(where) as server:
+                server.execute(statement.encode())
+            return
+        with closing(sqlite3.connect(where)) as connection, connection:
+            connection.execute(statement)
+
+    return run

@@ -8,11 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy.exc import SQLAlchemyError
 
 from billing import (
     Ledger,
@@ -21,20 +19,19 @@ from billing import (
     PriceBook,
     RowRefused,
     SettlementState,
-    Usage,
-    UsageFlag,
     open_ledger,
 )
 from billing import store as store_module
 from billing import writer as writer_module
-from billing.money import joined_pico
+from billing.database import Sync
+from billing.sqlite_file import SqliteFile
 from tests.billing.conftest import Rows
-from tests.billing.samples import NOON, attempt, book, opened, price, settled
+from tests.billing.samples import attempt, book, opened, settled
 
 IMPATIENT = LedgerOptions(busy_timeout_s=0.01)
 
 
-def healthy(ledger: Ledger | store_module.SqliteStore) -> bool:
+def healthy(ledger: Ledger | store_module.LedgerStore) -> bool:
     """Asked through a function, since a type checker takes a property for a constant."""
     return ledger.healthy
 
@@ -46,87 +43,6 @@ def locked_by_another(path: Path) -> Iterator[None]:
         other.execute("BEGIN IMMEDIATE")
         yield
         other.execute("ROLLBACK")
-
-
-async def test_a_request_is_opened_and_settled_with_its_bill(ledger_path: Path, rows: Rows) -> None:
-    async with open_ledger(ledger_path, book()) as ledger:
-        assert healthy(ledger)
-        await ledger.open(opened())
-        await ledger.settle(
-            settled(attempts=(attempt(outcome="ConnectFailed", status=None), attempt(ordinal=1)), usage_json=b'{"a":1}')
-        )
-    (request,) = rows("requests")
-    assert request["tenant_id"] == "acme"
-    assert request["stream"] == 1
-    (row,) = rows("settlements")
-    assert row["state"] == "complete"
-    assert row["usage_json"] == '{"a":1}'
-    assert (row["prompt_tokens"], row["cached_tokens"], row["output_tokens"]) == (1000, 900, 100)
-    assert joined_pico(row["full_units"], row["full_pico"]) == 1000 * 1_250_000 + 100 * 10_000_000
-    assert joined_pico(row["charged_units"], row["charged_pico"]) == 100 * 1_250_000 + 900 * 125_000 + 100 * 10_000_000
-    assert (row["currency"], row["price_id"], row["input_pico"]) == ("USD", "p1", 1_250_000)
-    assert [(row["ordinal"], row["status"]) for row in rows("attempts")] == [(0, None), (1, 200)]
-
-
-async def test_two_hundred_clients_at_once_lose_nothing(ledger_path: Path, rows: Rows) -> None:
-    async with open_ledger(ledger_path, book()) as ledger:
-
-        async def client(number: int) -> None:
-            for call in range(10):
-                request_id = f"{number:03d}-{call}"
-                await ledger.open(opened(request_id))
-                await ledger.settle(settled(request_id, attempts=(attempt(request_id),)))
-
-        async with asyncio.TaskGroup() as group:
-            for number in range(200):
-                group.create_task(client(number))
-    assert len(rows("requests")) == len(rows("settlements")) == len(rows("attempts")) == 2000
-
-
-async def test_a_second_settlement_is_ignored_and_counted(ledger_path: Path, rows: Rows) -> None:
-    async with open_ledger(ledger_path, book()) as ledger:
-        await ledger.open(opened())
-        await asyncio.gather(ledger.settle(settled()), ledger.settle(settled(usage=Usage(5, 0, 5))))
-        await ledger.settle(settled(usage=Usage(6, 0, 6), attempts=(attempt(),)))
-        assert ledger.settled_twice == 2
-    (row,) = rows("settlements")
-    assert row["prompt_tokens"] == 1000
-    assert rows("attempts") == []
-
-
-async def test_a_settlement_of_a_request_never_opened_is_refused(ledger_path: Path, rows: Rows) -> None:
-    async with open_ledger(ledger_path, book()) as ledger:
-        with pytest.raises(RowRefused, match="never opened"):
-            await ledger.settle(settled("ghost"))
-        assert healthy(ledger)
-    assert rows("settlements") == []
-
-
-async def test_one_bad_row_is_refused_alone(ledger_path: Path, rows: Rows) -> None:
-    async with open_ledger(ledger_path, book()) as ledger:
-        await ledger.open(opened("twice"))
-        futures = [ledger.open(opened(f"{n:02d}")) for n in range(20)]
-        futures.append(ledger.open(opened("twice")))
-        futures.append(ledger.open(opened("surrogate", tenant="\ud800")))
-        futures.append(ledger.open(opened("too big", prompt_tokens_expected=2**70)))
-        futures += [ledger.open(opened(f"{n:02d}")) for n in range(20, 40)]
-        outcomes = await asyncio.gather(*futures, return_exceptions=True)
-        assert healthy(ledger)
-    refused = [outcome for outcome in outcomes if outcome is not None]
-    assert [type(outcome) for outcome in refused] == [RowRefused] * 3
-    assert [row["request_id"] for row in rows("requests")] == [*(f"{n:02d}" for n in range(40)), "twice"]
-
-
-async def test_facts_that_are_not_remembered_are_read_back(
-    ledger_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "MOST_FACTS", 2)
-    async with open_ledger(ledger_path, book()) as ledger:
-        for n in range(6):
-            await ledger.open(opened(f"{n}"))
-        for n in range(6):
-            await ledger.settle(settled(f"{n}"))
-    assert {row["price_id"] for row in rows("settlements")} == {"p1"}
 
 
 async def test_a_database_that_fails_fails_its_rows_and_works_again(
@@ -164,8 +80,8 @@ async def test_a_probe_that_fails_leaves_the_ledger_unhealthy(
     ledger_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "PROBE_S", 0.001)
-    store = store_module.SqliteStore(
-        ledger_path, book(), "o", sync="normal", busy_timeout_s=0.01, clock=IMPATIENT.clock
+    store = store_module.LedgerStore(
+        SqliteFile(ledger_path, sync="normal", busy_timeout_s=0.01), book(), clock=IMPATIENT.clock
     )
     store.start()
     store.healthy = False
@@ -205,16 +121,6 @@ async def test_what_an_earlier_owner_left_open_is_interrupted_and_not_zero(ledge
     assert row["currency"] == "USD"
     unknown = {name for name, value in row.items() if value is None}
     assert unknown >= {"prompt_tokens", "cached_tokens", "output_tokens", "full_units", "charged_units", "price_id"}
-
-
-async def test_an_orderly_end_leaves_nothing_to_recover(ledger_path: Path, rows: Rows) -> None:
-    for n in range(3):
-        async with open_ledger(ledger_path, book()) as ledger:
-            assert ledger.interrupted == 0
-            await ledger.open(opened(f"{n}"))
-            await ledger.settle(settled(f"{n}"))
-    assert all(owner["ended_at_us"] for owner in rows("owners"))
-    assert {row["state"] for row in rows("settlements")} == {"complete"}
 
 
 async def test_rows_cannot_be_changed_or_removed(ledger_path: Path) -> None:
@@ -274,7 +180,7 @@ async def test_a_file_that_is_no_ledger_is_refused(ledger_path: Path) -> None:
 async def test_a_ledger_of_a_newer_program_is_refused(ledger_path: Path) -> None:
     with closing(sqlite3.connect(ledger_path)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(LedgerUnavailable, match="tables of version 99"):
+    with pytest.raises(LedgerUnavailable, match="tables are of version 99"):
         async with open_ledger(ledger_path, book()):
             pass
 
@@ -297,9 +203,9 @@ async def test_only_the_owner_of_the_files_may_read_them(ledger_path: Path) -> N
 
 
 @pytest.mark.parametrize(("sync", "level"), [("normal", 1), ("disk", 2)])
-def test_the_two_kinds_of_durability_are_sqlites(ledger_path: Path, sync: store_module.Sync, level: int) -> None:
-    store = store_module.SqliteStore(
-        ledger_path, PriceBook.empty(), "o", sync=sync, busy_timeout_s=1, clock=IMPATIENT.clock
+def test_the_two_kinds_of_durability_are_sqlites(ledger_path: Path, sync: Sync, level: int) -> None:
+    store = store_module.LedgerStore(
+        SqliteFile(ledger_path, sync=sync, busy_timeout_s=1), PriceBook.empty(), clock=IMPATIENT.clock
     )
     store.start()
     try:
@@ -319,46 +225,3 @@ async def test_an_orderly_end_that_cannot_be_noted_is_recovered_from(ledger_path
     async with open_ledger(ledger_path, book()) as ledger:
         assert ledger.interrupted == 0
     assert all(owner["ended_at_us"] for owner in rows("owners"))
-
-
-async def test_cancelling_the_opening_leaves_no_thread_and_no_lock(ledger_path: Path) -> None:
-    async def open_for_ever() -> None:
-        async with open_ledger(ledger_path, book()):
-            await asyncio.Event().wait()
-
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(open_for_ever())
-        await asyncio.sleep(0)
-        task.cancel()
-    async with open_ledger(ledger_path, book()):
-        pass
-
-
-async def test_usage_that_contradicts_itself_is_clamped_here_too(ledger_path: Path, rows: Rows) -> None:
-    async with open_ledger(ledger_path, book()) as ledger:
-        await ledger.open(opened())
-        await ledger.settle(settled(usage=Usage(100, 250, -4), flags={UsageFlag.ESTIMATED}))
-    (row,) = rows("settlements")
-    assert (row["prompt_tokens"], row["cached_tokens"], row["output_tokens"]) == (100, 100, 0)
-    assert row["flags"] == "clamped,estimated"
-    assert joined_pico(row["charged_units"], row["charged_pico"]) == 100 * 125_000
-
-
-async def test_the_price_is_that_of_the_opening(ledger_path: Path, rows: Rows) -> None:
-    midnight = NOON + timedelta(hours=12)
-    prices = book(price("1", id_="before", valid_to=midnight), price("2", id_="after", valid_from=midnight))
-    async with open_ledger(ledger_path, prices) as ledger:
-        await ledger.open(opened("1", at=midnight - timedelta(microseconds=1)))
-        await ledger.open(opened("2", at=midnight))
-        await ledger.settle(settled("1", at=midnight + timedelta(hours=1)))
-        await ledger.settle(settled("2", at=midnight + timedelta(hours=1)))
-    assert [row["price_id"] for row in rows("settlements")] == ["before", "after"]
-
-
-async def test_errors_of_the_database_hold_no_values(ledger_path: Path) -> None:
-    async with open_ledger(ledger_path, book()) as ledger:
-        await ledger.open(opened("twice", tenant="a-secret-tenant"))
-        with pytest.raises(RowRefused) as caught:
-            await ledger.open(opened("twice", tenant="a-secret-tenant"))
-    assert "a-secret-tenant" not in str(caught.value)
-    assert not isinstance(caught.value, SQLAlchemyError)

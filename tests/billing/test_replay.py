@@ -28,7 +28,7 @@ from billing import (
     recorded,
     report,
 )
-from billing.schema import VERSION
+from billing.schema import REVISION
 from tests.billing.conftest import Rows
 from tests.billing.samples import NOON, attempt, book, opened, price, settled
 
@@ -103,7 +103,7 @@ async def test_a_ledger_of_an_older_gateway_is_read_as_it_is_and_gets_the_table_
     assert [row["request_id"] for row in rows("chains")] == ["new"]
     assert by_state(groups_of(period(ledger_path))) == {("complete", None, True): 1, ("complete", 256, True): 1}
     with closing(sqlite3.connect(ledger_path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (int(REVISION),)
         with pytest.raises(sqlite3.IntegrityError, match="immutable"):
             connection.execute("DELETE FROM requests")
 

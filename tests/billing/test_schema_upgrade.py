@@ -11,7 +11,7 @@ import pytest
 from billing import Correction, CorrectionKind, RowRefused, Verdict, open_ledger, reading, report
 from billing.money import split_pico
 from billing.rollup_sql import differences
-from billing.schema import VERSION, metadata
+from billing.schema import REVISION, metadata
 from tests.billing.conftest import Rows
 from tests.billing.samples import NOON, book, opened, settled
 
@@ -50,7 +50,7 @@ async def test_an_upgraded_ledger_has_the_tables_of_a_new_one(old_ledger: Path, 
     shapes = []
     for path in (old_ledger, new):
         with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+            assert connection.execute("PRAGMA user_version").fetchone() == (int(REVISION),)
             tables = {
                 table: sorted(connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall())
                 for table in metadata.tables

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from billing import LedgerUnavailable, RowRefused
+from billing import LedgerUnavailable, OpenedRequest, RowRefused
 from billing import writer as writer_module
 from billing.writer import MOST_IN_BATCH, Outcome, Record, Writer
 from tests.billing.samples import opened
@@ -30,6 +30,7 @@ class ScriptedStore:
         self.dies = False
         self.closed = False
         self.probes = 0
+        self.tended = threading.Event()
 
     def start(self) -> None:
         if self.refuses_to_start:
@@ -45,13 +46,16 @@ class ScriptedStore:
         self.healthy = not self.broken
         if self.broken:
             return [LedgerUnavailable("disk full") for _ in records]
-        ids = [str(record.request_id) for record in records]
+        ids = [record.request_id for record in records if isinstance(record, OpenedRequest)]
         self.batches.append(ids)
         return [RowRefused(id_, "bad") if id_.startswith("bad") else None for id_ in ids]
 
     def probe(self) -> None:
         self.probes += 1
         self.healthy = not self.broken
+
+    def tend(self) -> None:
+        self.tended.set()
 
     def close(self) -> None:
         self.closed = True
@@ -269,3 +273,11 @@ def test_a_loop_that_was_closed_too_early_costs_no_row() -> None:
     writer._thread.join(10)
     assert store.batches == [["1"]]
     assert store.closed
+
+
+async def test_a_store_that_works_is_tended_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "PROBE_S", 0.001)
+    store = ScriptedStore()
+    async with running(store):
+        assert await asyncio.to_thread(store.tended.wait, 10)
+    assert store.probes == 0

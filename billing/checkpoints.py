@@ -1,0 +1,61 @@
+"""Moves what SQLite's write-ahead log holds into the file, on a thread of its own.
+
+By default the commit that fills 1,000 pages does it, with two flushes of the disk in it, and whoever waits for that
+commit waits for them: measured, 15 to 40 ms for one batch in a hundred. Here the writer only counts its records, and
+this thread moves the log with a connection of its own (`PASSIVE`: it waits for no writer and no reader). The log begins
+anew at the first commit after all of it was moved. Where commits never pause for that, the log grows; beyond
+`MOST_PAGES` the writer moves the rest, which is short, between two commits.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+EVERY_RECORDS = 2048
+"""So many records are 3 to 6 MiB of log."""
+MOST_PAGES = 16 * 1024
+"""64 MiB in pages of 4 KiB."""
+
+_MOVE = "PRAGMA wal_checkpoint(PASSIVE)"
+
+
+class Checkpoints:
+    """Of one file. `wrote` is called by the writer, between its commits."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._records = 0
+        self._too_long = False
+        self._wanted = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="ledger-checkpoints")
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wrote(self, records: int, move: Callable[[str], object]) -> None:
+        """So many records were committed. `move` is the writer's own way to run a statement, used in need only."""
+        self._records += records
+        if self._records >= EVERY_RECORDS:
+            self._records = 0
+            self._wanted.set()
+        if self._too_long:
+            self._too_long = False
+            move(_MOVE)
+
+    def close(self) -> None:
+        """End the thread, if it ever began."""
+        if self._thread.ident is None:
+            return
+        self._closed = True
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._wanted.wait() and not self._closed:
+            self._wanted.clear()
+            with suppress(sqlite3.Error), closing(self._connect()) as connection:
+                _, pages, _ = connection.execute(_MOVE).fetchone()
+                self._too_long = pages > MOST_PAGES

@@ -1,0 +1,156 @@
+"""A ledger in PostgreSQL, for any number of gateways. Each has a session with a lock that dies with it (`takeover`).
+
+Sessions must be our own: behind a pooler that hands them to others (pgbouncer in transaction mode) locks say nothing.
+A machine that vanished keeps its session until the server notices, so keep-alives are asked for on both sides.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from psycopg import DataError as DriverDataError
+from psycopg import Error as DriverError
+from psycopg import IntegrityError as DriverIntegrityError
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from billing.database import Sync, Watcher
+from billing.errors import LedgerUnavailable
+from billing.takeover import Takeover, lock_owner
+
+_UPGRADE_LOCK = 0x7072_6566_6978_6761  # "prefixga"
+_KEEPALIVE = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
+_MS = 1000
+
+
+class Postgres:
+    """See `Database`. `takeover_s` is how long the session of a gateway must be gone before it counts as dead."""
+
+    # The last three come from the driver as they are; errors of statements sent together do too.
+    row_errors: tuple[type[Exception], ...] = (
+        IntegrityError,
+        DataError,
+        DriverIntegrityError,
+        DriverDataError,
+        OverflowError,
+        ValueError,
+        TypeError,
+    )
+    failures: tuple[type[Exception], ...] = (SQLAlchemyError, DriverError, OSError)
+
+    def __init__(
+        self,
+        url: str | URL,
+        *,
+        sync: Sync,
+        patience_s: float,
+        takeover_s: float,
+    ) -> None:
+        self._url = postgres_url(url)
+        self._takeover_s = takeover_s
+        self._locked = False
+        self._takeover: Takeover | None = None
+        self._engine = postgres_engine(
+            self._url,
+            connect_timeout=str(max(2, round(patience_s))),
+            tcp_user_timeout=str(round(patience_s * _MS) + 8000),
+            options=_options(sync, patience_s),
+        )
+
+    @property
+    def name(self) -> str:
+        """The URL without its password."""
+        return shown(self._url)
+
+    def hold(self) -> None:
+        """Nobody is kept out."""
+
+    def connect(self, owner_id: str) -> Connection:
+        """A session with the lock of that owner; or without, while an earlier session of ours still has it."""
+        connection = self._engine.connect()
+        try:
+            self._locked = lock_owner(connection, owner_id)
+        except SQLAlchemyError:
+            connection.close()
+            raise
+        return connection
+
+    def begin_alone(self, connection: Connection) -> None:
+        """One gateway after the other."""
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+        connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})")
+
+    @contextmanager
+    def together(self, connection: Connection) -> Iterator[None]:
+        """Statements go out without waiting for the answers of those before: one round trip for a batch."""
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        with driver.pipeline():
+            yield
+
+    def dead_at_start(self, unended: Sequence[str]) -> Sequence[str]:
+        """None: whether they have died takes a while to know."""
+        return ()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Look after the others, on a thread with a session of its own."""
+        self._takeover = Takeover(self._engine, watcher, self._takeover_s)
+        self._takeover.start()
+
+    def tend(self, connection: Connection, owner_id: str) -> None:
+        """Take the lock that an earlier session of ours still had."""
+        if not self._locked:
+            self._locked = lock_owner(connection, owner_id)
+
+    def is_lost(self, connection: Connection) -> bool:
+        """Whether the session has ended."""
+        if connection.closed or connection.invalidated:
+            return True
+        driver = connection.connection.driver_connection
+        return driver is None or bool(driver.closed)
+
+    def wrote(self, connection: Connection, records: int) -> None:
+        """The server has a log writer of its own."""
+
+    def let_go(self) -> None:
+        """Look after nobody any more."""
+        if self._takeover is not None:
+            self._takeover.close()
+
+
+def postgres_url(url: str | URL) -> URL:
+    """The URL with our driver. Raises `LedgerUnavailable` for one of another database; never repeats it."""
+    try:
+        read = make_url(url)
+    except SQLAlchemyError:
+        raise LedgerUnavailable(
+            "its URL cannot be read; one of PostgreSQL is postgresql://user@host/database"
+        ) from None
+    if read.get_backend_name() not in ("postgresql", "postgres"):
+        raise LedgerUnavailable(f"there is no ledger in {read.get_backend_name()}: use postgresql:// or a path")
+    return read.set(drivername="postgresql+psycopg")
+
+
+def postgres_engine(url: URL, **settings: str) -> Engine:
+    """Sessions with these settings of libpq, for writing: statements of ours take their parameters by place."""
+    settings = {"application_name": "prefixgate", **_KEEPALIVE, **settings}
+    return create_engine(url, poolclass=NullPool, hide_parameters=True, paramstyle="format", connect_args=settings)
+
+
+def shown(url: URL) -> str:
+    """The URL as people may see it: without password, and without what follows the name of the database."""
+    return url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
+
+
+def _options(sync: Sync, patience_s: float) -> str:
+    settings = {
+        "tcp_keepalives_idle": 10,
+        "tcp_keepalives_interval": 5,
+        "tcp_keepalives_count": 3,
+        "lock_timeout": round(patience_s * _MS),
+        "statement_timeout": round(patience_s * _MS) + 8000,
+        "idle_in_transaction_session_timeout": 60 * _MS,
+        **({"synchronous_commit": "on"} if sync == "disk" else {}),
+    }
+    return " ".join(f"-c {name}={value}" for name, value in settings.items())

@@ -1,0 +1,109 @@
+"""A ledger in one SQLite file, owned by one process: an owner that is noted there and is not us has died."""
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.exc import IntegrityError, InterfaceError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from billing.checkpoints import Checkpoints
+from billing.database import Sync, Watcher
+from billing.ownership import owned
+
+_MiB = 1024 * 1024
+_MOST_JOURNAL_BYTES = 64 * _MiB
+_PRIVATE = 0o600
+
+
+class SqliteFile:
+    """See `Database`."""
+
+    # The last three come from the driver as they are.
+    row_errors: tuple[type[Exception], ...] = (
+        IntegrityError,
+        InterfaceError,
+        ProgrammingError,
+        OverflowError,
+        ValueError,
+        TypeError,
+    )
+    failures: tuple[type[Exception], ...] = (SQLAlchemyError, OSError)
+
+    def __init__(self, path: Path, *, sync: Sync, busy_timeout_s: float) -> None:
+        self._path = path.absolute()
+        self._sync = sync
+        self._busy_timeout_s = busy_timeout_s
+        self._engine = create_engine(
+            "sqlite+pysqlite://",
+            creator=self._open,
+            poolclass=NullPool,
+            hide_parameters=True,
+            skip_autocommit_rollback=False,
+        )
+        self._held = ExitStack()
+        self._checkpoints = Checkpoints(self._open)
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self._path)
+
+    def hold(self) -> None:
+        """Lock the file against other gateways, and make it where it is missing."""
+        self._held.enter_context(owned(self._path))
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE))
+        self._held.callback(self._checkpoints.close)
+        self._checkpoints.start()
+
+    def connect(self, owner_id: str) -> Connection:
+        """A connection to the file as it is; one that went away does not come back empty."""
+        return self._engine.connect()
+
+    def begin_alone(self, connection: Connection) -> None:
+        """As the only writer."""
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def together(self, connection: Connection) -> AbstractContextManager[None]:
+        """There is no way to go, so nothing is saved."""
+        return nullcontext()
+
+    def dead_at_start(self, unended: Sequence[str]) -> Sequence[str]:
+        """All: we have the lock."""
+        return unended
+
+    def watch(self, watcher: Watcher) -> None:
+        """There are no others."""
+
+    def tend(self, connection: Connection, owner_id: str) -> None:
+        """There is nothing to do."""
+
+    def is_lost(self, connection: Connection) -> bool:
+        """Never: there is none between us and the file."""
+        return False
+
+    def wrote(self, connection: Connection, records: int) -> None:
+        """Have the log moved into the file where it is long."""
+        self._checkpoints.wrote(records, connection.exec_driver_sql)
+
+    def let_go(self) -> None:
+        """Close what `hold` opened."""
+        self._held.close()
+
+    def _open(self) -> sqlite3.Connection:
+        # mode=rw: a file that went away must not come back empty under a running gateway.
+        connection = sqlite3.connect(f"{self._path.as_uri()}?mode=rw", uri=True, timeout=self._busy_timeout_s)
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise sqlite3.OperationalError("this file system cannot keep a write-ahead log; use a local disk")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync == 'disk' else 'NORMAL'}")
+            connection.execute(f"PRAGMA journal_size_limit = {_MOST_JOURNAL_BYTES}")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
