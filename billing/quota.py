@@ -12,6 +12,7 @@ Holds live `ttl_s` and are renewed from here while their requests run, so those 
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,8 +22,10 @@ from typing import Final
 
 from billing.errors import BillingError
 from billing.quota_counters import QuotaCounters
-from billing.quota_redis import QuotaAway, QuotaRedis
+from billing.quota_redis import QuotaAway, QuotaFailed, QuotaRedis
 from billing.quota_types import Ask, Granted, Outcome, Purse, Refused, Unstarted
+
+log = logging.getLogger("billing")
 
 _ROUNDS: Final = 4
 """Asks of one request: the purses of an ask begin one after the other at most."""
@@ -97,8 +100,8 @@ class Quotas:
         if not self.is_away:
             try:
                 return self._noted(ask, await self._admit_shared(self._shared, ask))
-            except QuotaAway:
-                self.is_away = True
+            except QuotaAway as failure:
+                self._failed(failure)
             except BaseException:  # cancelled, or no ledger: a hold may have been made all the same
                 self._owe(_nothing_of(ask))
                 raise
@@ -132,7 +135,9 @@ class Quotas:
                 group.create_task(self._beat(self._shared))
 
     async def drain(self, within_s: float) -> None:
-        """Wait until nothing is owed, at shutdown, while `run` is still under way."""
+        """Wait until nothing is owed, at shutdown, while `run` is still under way; not for a Redis that is away."""
+        if self.is_away:
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._paid.wait()
@@ -189,6 +194,14 @@ class Quotas:
             self._open[ask.request_id] = ask.tenant_id
         return answer
 
+    def _failed(self, failure: QuotaAway) -> None:
+        if not isinstance(failure, QuotaFailed):
+            if not self.is_away:
+                log.warning("limits: Redis is away (%s); %s", failure, self._options.when_down.value)
+            self.is_away = True
+        else:
+            log.error("limits: %s", failure)
+
     def _owe(self, outcome: Outcome) -> None:
         self._owed[outcome.request_id] = outcome
         self._owing.set()
@@ -210,10 +223,13 @@ class Quotas:
             some = [self._owed[one] for one in list(self._owed)[:_SETTLED_AT_ONCE]]
             results = await asyncio.gather(*map(shared.settle, some), return_exceptions=True)
             for outcome, result in zip(some, results, strict=True):
-                if not isinstance(result, BaseException) and self._owed.get(outcome.request_id) is outcome:
+                if isinstance(result, QuotaAway):
+                    self._failed(result)
+                if isinstance(result, QuotaAway) and not isinstance(result, QuotaFailed):
+                    continue
+                if self._owed.get(outcome.request_id) is outcome:
                     del self._owed[outcome.request_id]
-            if any(isinstance(result, QuotaAway) for result in results):
-                self.is_away = True
+                    self.dropped += isinstance(result, BaseException)
 
     async def _beat(self, shared: QuotaRedis) -> None:
         """Signs of life, by which every replica knows how many share the limits; and the way back to Redis."""
@@ -221,13 +237,14 @@ class Quotas:
         while True:
             try:
                 replicas = await shared.beat(self._replica, int(self._options.beat_s * 3000))
-            except QuotaAway:
-                self.is_away = True
+            except QuotaAway as failure:
+                self._failed(failure)
             else:
                 self._counters.replicas = max(1, replicas)
                 if self.is_away and not self._owed:
                     self.is_away = False
                     self._counters.clear()
+                    log.warning("limits: Redis is back")
             await asyncio.sleep(self._options.retry_s if self.is_away else self._options.beat_s)
 
     async def _renew(self) -> None:
@@ -240,7 +257,8 @@ class Quotas:
             if self._shared is not None and not self.is_away:
                 calls = [self._shared.renew(tenant, ids) for tenant, ids in by_tenant.items()]
                 for result in await asyncio.gather(*calls, return_exceptions=True):
-                    self.is_away |= isinstance(result, QuotaAway)
+                    if isinstance(result, QuotaAway):
+                        self._failed(result)
 
 
 def _nothing_of(ask: Ask) -> Outcome:

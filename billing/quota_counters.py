@@ -11,7 +11,7 @@ from billing.quota_types import Allowance, Answer, Ask, Granted, LimitKind, Outc
 
 WINDOW_S: Final = 60
 RETRY_MS: Final = 1000
-SETTLED_MS: Final = 600_000
+SETTLED_MS: Final = 120_000
 """How long it is remembered that a request was settled."""
 
 

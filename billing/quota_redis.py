@@ -29,11 +29,17 @@ _MOST_AT_ONCE: Final = 256
 """Calls in a pipeline; at some 30 us each, so that no other client of the server waits long."""
 _KEPT_MS: Final = 2 * 24 * 3600 * 1000
 """How long a purse outlives its period: calls that began in it may end after it."""
+_FAILED: Final = "user_function:"
+"""What the server says where one of our functions failed, and in which line."""
 _NONSENSE: Final = (ValueError, TypeError, IndexError, RuntimeError)
 
 
 class QuotaAway(Exception):
     """Redis does not answer, or not in time, or not as it should; the text says which."""
+
+
+class QuotaFailed(QuotaAway):
+    """Redis is there, and our function failed over what it was asked or found: asking again would not help."""
 
 
 class QuotaServer(Protocol):
@@ -168,7 +174,8 @@ class QuotaRedis:
         except TimeoutError:
             raise QuotaAway("no answer in time") from None
         if isinstance(reply, Exception):
-            raise QuotaAway(f"{type(reply).__name__}: {reply}") from reply
+            kind = QuotaFailed if _FAILED in str(reply) else QuotaAway
+            raise kind(f"{type(reply).__name__}: {reply}") from reply
         return reply
 
     async def _carry(self) -> None:

@@ -8,13 +8,14 @@
 --   :l:<owner>     zset   request id -> ms at which it stops counting as in flight
 --   :b:<purse>     hash   born (ms of the ledger's reading it was begun from), s (micro-units spent), h (held, and by
 --                         holds of which list: g)
--- Every key has a time to live: twice the life of what it holds, a purse until two days after its period.
+-- What was settled is remembered for two minutes, so that a settlement that is sent again counts once. Every key has a
+-- time to live: twice the life of what it holds, a purse until two days after its period.
 --
 -- Money arrives as text and is added by HINCRBY, which is exact; Lua only compares, below 2^53.
 -- A hold names its keys, and a sweep frees those of other requests, so keys of the same slot are touched that are not
 -- in KEYS. Times are the server's; a caller's `now` above 0 stands in for them in tests.
 
-local WINDOW_S, SWEPT, SETTLED_MS = 60, 32, 600000
+local WINDOW_S, SWEPT, SETTLED_MS = 60, 32, 120000
 
 local function clock(now)
   if now > 0 then return now end
@@ -57,7 +58,9 @@ end
 local function give_back(list, record, id)
   for _, live in ipairs(record[1]) do redis.call('ZREM', live, id) end
   for _, held in ipairs(record[2]) do
-    if redis.call('HGET', held[1], 'g') == list then redis.call('HINCRBY', held[1], 'h', '-' .. whole(held[2])) end
+    if held[2] > 0 and redis.call('HGET', held[1], 'g') == list then
+      redis.call('HINCRBY', held[1], 'h', '-' .. whole(held[2]))
+    end
   end
 end
 

@@ -1,7 +1,8 @@
 """Fixtures of the billing tests."""
 
+import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+
+from prefix_index import EmbeddedServer
 
 Rows = Callable[[str], list[dict[str, Any]]]
 Where = Path | str
@@ -59,3 +62,13 @@ def execute(where: Where) -> Execute:
             connection.execute(statement)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def quota_url() -> Iterator[str]:
+    """A real server for counters; each test uses a pool of its own."""
+    with asyncio.Runner() as runner:
+        server = EmbeddedServer()
+        runner.run(server.start())
+        yield server.url
+        runner.run(server.stop())

@@ -6,10 +6,9 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 
-from redis.asyncio import Redis
-
 from billing.quota_redis import OneServer, QuotaRedis
 from billing.quota_types import Allowance, Ask, Outcome, Purse
+from prefix_index.redis_clients import connect_one
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -51,7 +50,7 @@ def outcome(
 @asynccontextmanager
 async def counters_in(url: str, pool: str | None = None, deadline_s: float = 5.0) -> AsyncIterator[QuotaRedis]:
     """Counters of a pool that no other test uses, at a real server."""
-    async with Redis.from_url(url, protocol=2) as client:
+    async with connect_one(url) as client:
         quota = QuotaRedis(OneServer(client), pool or next(pools), ttl_ms=TTL_MS, deadline_s=deadline_s)
         with suppress(asyncio.CancelledError):
             async with asyncio.TaskGroup() as group:

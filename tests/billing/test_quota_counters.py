@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from billing.quota_counters import QuotaCounters
@@ -47,6 +47,7 @@ async def both_ways(url: str, steps: list[tuple[object, ...]]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(ASKING, ASKING, SETTLING, WAITING, RENEWING), max_size=40))
+@example([("ask", 0, 0), ("settle", None, None, 1), ("ask", 0, 0), ("wait", 70_000), ("ask", 0, 0)])
 def test_redis_and_the_process_count_alike(quota_url: str, steps: list[tuple[object, ...]]) -> None:
     asyncio.run(both_ways(quota_url, steps))
 
