@@ -154,7 +154,7 @@ async def crash(kills: int, seed: int, home: Path) -> Findings:
     rng = random.Random(seed)
     async with running_known_engine(seed) as engine:
         port = free_port()
-        config, ledger = _configure(home, engine.url, port)
+        config, ledger = configure(home, engine.url, port)
         command = (sys.executable, "-m", "gateway", "serve", "-c", str(config))
         gateway = Member("gateway", command, home, clean_environment())
         clients, findings = Clients(f"http://127.0.0.1:{port}", rng), Findings(kills)
@@ -223,7 +223,8 @@ def _is_true(row: _Row) -> bool:
     return (row.cached, row.output, row.charged_pico) == truth
 
 
-def _configure(home: Path, engine_url: str, port: int) -> tuple[Path, Path]:
+def configure(home: Path, engine_url: str, port: int) -> tuple[Path, Path]:
+    """Write what a gateway needs into `home`; gives its configuration and where its ledger will be."""
     home.mkdir(parents=True, exist_ok=True)
     (home / "prices.yaml").write_text(yaml.safe_dump(_PRICES))
     ledger, config = home / "ledger.db", home / "gateway.yaml"

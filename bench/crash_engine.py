@@ -64,11 +64,17 @@ def known_by_prompt(prompt_tokens: int) -> Known:
 
 @dataclass
 class KnownEngine:
-    """A running engine. `asked` counts how often each call came; `hits` and `queries` are its counters."""
+    """A running engine. `asked` counts how often each call came; `hits` and `queries` are its counters.
+
+    With `split_prefill` its answers claim all but one prompt token as cached, and its counters, truly, none.
+    """
 
     rng: random.Random
+    split_prefill: bool = False
     url: str = ""
     asked: dict[int, int] = field(default_factory=dict)
+    pages_read: int = 0
+    """How often somebody read its counters."""
     hits: int = 0
     queries: int = 0
 
@@ -79,13 +85,13 @@ class KnownEngine:
             return web.json_response({"error": {"message": "nothing asked"}}, status=400)
         known = _known(body)
         self.asked[known.number] = self.asked.get(known.number, 0) + 1
-        self.hits += known.cached_tokens
+        self.hits += 0 if self.split_prefill else known.cached_tokens
         self.queries += known.prompt_tokens
         await asyncio.sleep(self.rng.uniform(0, 0.004))
         if not body.get("stream"):
             message = {"role": "assistant", "content": " ".join(known.words())}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            return web.json_response({"id": "same", "choices": [choice], "usage": known.usage()})
+            return web.json_response({"id": "same", "choices": [choice], "usage": self._usage(known)})
         wanted = bool((body.get("stream_options") or {}).get("include_usage"))
         return await self._stream(request, known, usage_wanted=wanted)
 
@@ -96,17 +102,25 @@ class KnownEngine:
             await answer.write(_event({"id": "same", "choices": [{"index": 0, "delta": {"content": word}}]}))
             await asyncio.sleep(self.rng.uniform(0, 0.003))
         if usage_wanted:
-            await answer.write(_event({"id": "same", "choices": [], "usage": known.usage()}))
+            await answer.write(_event({"id": "same", "choices": [], "usage": self._usage(known)}))
         await answer.write(b"data: [DONE]\n\n")
         return answer
 
+    def _usage(self, known: Known) -> dict[str, object]:
+        usage = known.usage()
+        if self.split_prefill:
+            usage["prompt_tokens_details"] = {"cached_tokens": known.prompt_tokens - 1}
+        return usage
+
     async def tokenize(self, request: web.Request) -> web.Response:
-        """As many token ids as the call has, the same beginning for all."""
+        """As many token ids as the call has, and no prefix in common with another's."""
         known = _known(await request.json())
-        return web.json_response({"tokens": [*range(known.prompt_tokens)], "count": known.prompt_tokens})
+        tokens = [known.number, *range(1, known.prompt_tokens)]
+        return web.json_response({"tokens": tokens, "count": known.prompt_tokens})
 
     async def metrics(self, _: web.Request) -> web.Response:
         """The counters of its cache."""
+        self.pages_read += 1
         lines = {
             "vllm:num_requests_running": 0,
             "vllm:num_requests_waiting": 0,
@@ -119,9 +133,9 @@ class KnownEngine:
 
 
 @asynccontextmanager
-async def running_known_engine(seed: int) -> AsyncIterator[KnownEngine]:
+async def running_known_engine(seed: int, *, split_prefill: bool = False) -> AsyncIterator[KnownEngine]:
     """One on a free port, until the block ends."""
-    engine = KnownEngine(random.Random(seed))
+    engine = KnownEngine(random.Random(seed), split_prefill)
     app = web.Application()
     models = {
         "object": "list",

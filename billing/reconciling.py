@@ -23,7 +23,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-SAMPLED_WITHIN_S: Final = 1.0
+SAMPLED_WITHIN_S: Final = 0.25
 """The counters of a sample are as much younger than its time says, at most."""
 MOST_SPANS: Final = 2000
 """Of one endpoint in one report; with more samples, spans are joined."""

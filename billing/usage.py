@@ -26,6 +26,12 @@ LARGEST_COUNT = (1 << 31) - 1
 MOST_RAW_BYTES = 16 * 1024
 """An engine's report longer than this is read, but not kept."""
 
+MOST_WORD_CHARS = 64
+"""A text in a report is kept where it is a word no longer than this, such as the name of a tier."""
+
+TEXT = "<text>"
+"""Stands for what is no word, which might be a prompt's or an answer's."""
+
 MOST_DEPTH = 4
 """Details of details of chunks are merged to this depth; below it the later ones replace the earlier."""
 
@@ -218,9 +224,22 @@ def _at_most(count: int | None, bound: int | None) -> int | None:
 
 
 def _as_json(raw: dict[str, object]) -> bytes | None:
-    """The report as evidence; None where it is too long, or nothing that JSON could say."""
+    """The report as evidence, without texts; None where it is too long, or nothing that JSON could say."""
     try:
-        text = json.dumps(raw, separators=(",", ":")).encode()
+        text = json.dumps(_without_texts(raw), separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError):
         return None
     return text if len(text) <= MOST_RAW_BYTES else None
+
+
+def _without_texts(value: object) -> object:
+    """Counts and words as they are: a report is no place for what was asked or answered, and the ledger none either."""
+    if isinstance(value, str):
+        return value if _is_word(value) else TEXT
+    if isinstance(value, dict):
+        return {_without_texts(key): _without_texts(inner) for key, inner in value.items()}
+    return [_without_texts(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _is_word(text: str) -> bool:
+    return len(text) <= MOST_WORD_CHARS and text.isascii() and text.replace("-", "_").replace(".", "_").isidentifier()

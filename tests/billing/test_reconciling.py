@@ -65,8 +65,8 @@ def test_a_request_across_a_border_may_be_counted_on_either_side() -> None:
 
 
 def test_a_request_that_begins_while_a_sample_is_taken_may_be_in_it() -> None:
-    assert statuses(spans_of(samples((0, 0), (64, 100), (64, 100)), passage(60.5, 70))) == ["matched", "matched"]
-    assert statuses(spans_of(samples((0, 0), (64, 100), (64, 100)), passage(61.5, 70)))[0] == "other_clients"
+    assert statuses(spans_of(samples((0, 0), (64, 100), (64, 100)), passage(60.2, 70))) == ["matched", "matched"]
+    assert statuses(spans_of(samples((0, 0), (64, 100), (64, 100)), passage(60.3, 70)))[0] == "other_clients"
 
 
 def test_a_request_longer_than_a_span_may_be_counted_in_any_of_them() -> None:

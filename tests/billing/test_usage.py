@@ -273,9 +273,18 @@ def test_contradictions_go_in_the_tenants_favour_and_are_flagged(raw: dict[str, 
 
 
 def test_a_report_too_long_to_keep_is_still_read() -> None:
-    report = read({"prompt_tokens": 5, "completion_tokens": 1, "note": "x" * MOST_RAW_BYTES})
+    report = read({"prompt_tokens": 5, "completion_tokens": 1, "note": [1] * MOST_RAW_BYTES})
     assert report.usage == Usage(5, None, 1)
     assert report.raw_json is None
+
+
+@pytest.mark.parametrize("text", ["what I asked", "x" * 65, "砂漠を渡る", "", "a@b.example"])
+def test_texts_of_a_report_are_not_kept(text: str) -> None:
+    raw: dict[str, object] = {"prompt_tokens": 3, "note": text, "details": [{text: 1}], "service_tier": "batch-1.5"}
+    report = read(raw)
+    assert report.raw_json is not None
+    kept = {"prompt_tokens": 3, "note": "<text>", "details": [{"<text>": 1}], "service_tier": "batch-1.5"}
+    assert json.loads(report.raw_json) == kept
 
 
 def test_a_report_that_is_no_json_is_still_read() -> None:
