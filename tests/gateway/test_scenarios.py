@@ -234,3 +234,17 @@ async def test_x_reading_a_kept_response_again_is_never_billed(start_gateway: St
     assert [answer.status_code for answer in (asked, *again, listed)] == [200] * 5
     assert all(json.loads(answer.content) == kept for answer in again)
     assert (row.prompt_tokens, row.cached_tokens, row.output_tokens) == COUNTED
+
+
+async def test_3e_58_a_streamed_response_is_counted_once(start_gateway: StartGateway) -> None:
+    usage = {"input_tokens": 40, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 32}}
+    events = [
+        event({"type": "response.created", "response": {"id": "resp_1", "usage": None}}),
+        event({"type": "response.output_text.delta", "delta": "Here."}),
+        event({"type": "response.completed", "response": {"id": "resp_1", "usage": usage}}),
+    ]
+    async with between(start_gateway, stream(*events), routes=frozenset({"/v1/responses"})) as (_, gateway, client):
+        await client.post("/v1/responses", json={"model": "m", "input": "Hi", "stream": True})
+        [row] = await settled(gateway, 1)
+        assert gateway.metric("prefixgate_tokens_total", kind="prompt") == 40
+    assert (row.prompt_tokens, row.cached_tokens, row.output_tokens) == COUNTED
