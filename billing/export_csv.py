@@ -33,5 +33,5 @@ def _cell(value: object, *, is_number: bool) -> object:
 
 def _line(cells: Sequence[object]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(cells)
-    return out.getvalue()
+    csv.writer(out).writerow(cells)  # with both signs of a line's end, so that each of them is quoted inside a cell
+    return out.getvalue().removesuffix("\r\n") + "\n"

@@ -9,7 +9,7 @@ Rows are read as they are asked for: memory is constant, whatever the period. A 
 up again after a `Cursor`. What only the operator is to know (endpoint, seconds) is left out unless asked for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -88,8 +88,8 @@ def usage_columns(*, internal: bool = False) -> tuple[str, ...]:
 
 def usage_rows(
     connection: Connection, query: Query, after: Cursor | None = None, *, internal: bool = False
-) -> Iterator[tuple[Cursor, dict[str, object]]]:
-    """The rows of a period that come after a cursor, in order; corrections last. Lazy."""
+) -> Generator[tuple[Cursor, dict[str, object]], None, None]:
+    """The rows of a period that come after a cursor, in order; corrections last. Lazy; to be closed where it is cut."""
     if after is None or not after.is_correction:
         for row in settled_rows(connection, query, after):
             yield Cursor(False, row["opened_at_us"], row["request_id"]), _usage(row, internal=internal)
@@ -176,4 +176,5 @@ def _unsplit(query: Query) -> Query:
 
 
 def _streamed(connection: Connection, asked: Select[Any]) -> Iterator[RowMapping]:
-    yield from connection.execution_options(yield_per=_PAGE_ROWS).execute(asked).mappings()
+    with connection.execution_options(yield_per=_PAGE_ROWS).execute(asked) as found:  # a cursor in the server
+        yield from found.mappings()

@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -144,8 +145,10 @@ class ReportPages:
 
     def _rows(self, asked: Asked) -> Answer:
         after = None if asked.after is None else cursor_of(asked.after)
-        with one_view(self._where, self._deadline_s) as connection:
-            reading = usage_rows(connection, asked.query, after, internal=asked.internal)
+        with (
+            one_view(self._where, self._deadline_s) as connection,
+            closing(usage_rows(connection, asked.query, after, internal=asked.internal)) as reading,
+        ):
             found = list(islice(reading, asked.limit))
         rows = [row for _, row in found]
         following = found[-1][0].text() if len(found) == asked.limit else None
