@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -50,7 +50,7 @@ Record = OpenedRequest | Settlement | Correction
 
 async def write(path: Where, prices: PriceBook, records: Iterable[Record]) -> None:
     async with open_ledger(path, prices) as ledger:
-        writes: list[Coroutine[Any, Any, object]] = []
+        writes: list[Awaitable[object]] = []
         for record in records:
             match record:
                 case OpenedRequest():
