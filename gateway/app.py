@@ -48,6 +48,7 @@ from gateway.exchange import Clocks
 from gateway.fleet import Fleet, FleetOptions
 from gateway.index_pages import IndexParts
 from gateway.index_setup import index_of, redis_of
+from gateway.invoice_pages import INVOICES_PATH, invoice_pages
 from gateway.limits_parts import keys_watch_of, limits_of, needs_salt, quotas_of
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
@@ -65,7 +66,7 @@ from gateway.report_pages import USAGE_PATH, ReportPages, report_router
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, chooser_of, observing
 from gateway.settling import Settler, SettlerParts
-from gateway.status import StatusPages, StatusParts
+from gateway.status import StatusPages, StatusParts, TenantPage
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.verifying import Verifying
 from gateway.wire import Receive, Scope, Send
@@ -223,7 +224,7 @@ class Gateway:
         token = admin_token(config)
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
         verifying = Verifying(config, ledger, registry, telemetry)
-        reports = stack.enter_context(closing(ReportPages(config.ledger.path)))
+        reports, tenant_pages = _tenant_pages(config, stack)
         costs = cost_router(CostParts(config, clocks.wall))
         admin_parts = AdminParts(
             decisions,
@@ -245,7 +246,7 @@ class Gateway:
                 telemetry=telemetry,
                 clocks=clocks,
                 max_body_bytes=config.limits.max_body_bytes,
-                tenant_pages={USAGE_PATH: reports.of_tenant},
+                tenant_pages=tenant_pages,
                 admin=None if token is None else admin_app(token, admin_parts),
             )
         )
@@ -292,6 +293,13 @@ def _trust_again(parity: ParityBook, fleet: Fleet, endpoint_id: EndpointId, _gen
     facts = fleet.seen(endpoint_id).facts
     for model in facts.models if facts is not None else ():
         parity.trust_again(model.id)
+
+
+def _tenant_pages(config: Config, stack: AsyncExitStack) -> tuple[ReportPages, Mapping[str, TenantPage]]:
+    """What a tenant reads about itself, by path; the reports are the operator's too."""
+    reports = stack.enter_context(closing(ReportPages(config.ledger.path)))
+    invoices = stack.enter_context(closing(invoice_pages(config.ledger.path, config.invoicing_file)))
+    return reports, {USAGE_PATH: reports.of_tenant, INVOICES_PATH: invoices.of_tenant}
 
 
 def _say_what_runs(config: Config) -> None:

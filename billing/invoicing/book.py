@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Engine, RowMapping, create_engine, delete, in
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from billing.database import words
 from billing.errors import LedgerUnavailable
 from billing.invoicing.amounts import check_sums
 from billing.invoicing.compose import dates_of, issues
@@ -29,6 +30,7 @@ from billing.invoicing.documents import Document, DocumentKind, InvoiceInvalid, 
 from billing.invoicing.documents import document_of as document_in
 from billing.invoicing.seller_file import Seller
 from billing.invoicing.tables import invoice_closings, invoice_drafts, invoice_metadata, invoices
+from billing.postgres import postgres_url, shown
 from billing.when import from_us, to_us
 
 _BUSY_TIMEOUT_S = 30.0
@@ -63,9 +65,8 @@ class InvoiceBook:
     """Invoices in the database of a ledger: a SQLite file, or PostgreSQL by its URL."""
 
     def __init__(self, where: Path | str, *, clock: Callable[[], datetime]) -> None:
-        self._where = where
         self._clock = clock
-        self._engine = _engine(where)
+        self._name, self._engine = _engine(where)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -78,7 +79,7 @@ class InvoiceBook:
                     connection.exec_driver_sql("BEGIN")
                 yield connection
         except (SQLAlchemyError, sqlite3.Error) as error:
-            raise LedgerUnavailable(f"invoices: {getattr(error, 'orig', None) or error}") from error
+            raise LedgerUnavailable(f"{self._name}: {words(error)}") from error
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -91,7 +92,7 @@ class InvoiceBook:
                 yield connection
                 connection.commit()
         except (SQLAlchemyError, sqlite3.Error) as error:
-            raise LedgerUnavailable(f"invoices: {getattr(error, 'orig', None) or error}") from error
+            raise LedgerUnavailable(f"{self._name}: {words(error)}") from error
 
     def save_draft(self, connection: Connection, document: Document, *, frozen: bool = False) -> Draft:
         """Keep a draft in the place of an earlier one of its seller, tenant, currency and period."""
@@ -262,16 +263,17 @@ def _utc_text(us: int) -> str:
     return f"{from_us(us):%Y-%m-%d %H:%M} UTC"
 
 
-def _engine(where: Path | str) -> Engine:
-    if isinstance(where, str) and "://" in where:
-        where = where.replace("postgresql://", "postgresql+psycopg://", 1)
-        return create_engine(where, poolclass=NullPool, hide_parameters=True)
+def _engine(where: Path | str) -> tuple[str, Engine]:
+    if "://" in str(where):
+        url = postgres_url(str(where))
+        about = {"application_name": "prefixgate invoice"}
+        return shown(url), create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=about)
     path = Path(where).absolute()
 
     def opened() -> sqlite3.Connection:
         return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_TIMEOUT_S)
 
-    return create_engine(
+    return str(path), create_engine(
         "sqlite+pysqlite://",
         creator=opened,
         poolclass=NullPool,

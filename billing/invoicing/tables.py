@@ -6,7 +6,9 @@ invoice_sequences  last number given, per seller and year
 invoice_closings   periods whose books are closed
 """
 
-from sqlalchemy import DDL, BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text, event
+from sqlalchemy import BigInteger, Boolean, Column, Connection, Index, Integer, MetaData, String, Table, Text, event
+
+from billing.immutable import make_immutable
 
 invoice_metadata = MetaData()
 
@@ -64,31 +66,10 @@ invoice_closings = Table(
     Column("timezone", Text, nullable=False),
 )
 
-_SQLITE = (
-    "CREATE TRIGGER {table}_no_{change} BEFORE {change} ON {table} "
-    "BEGIN SELECT RAISE(ABORT, 'issued invoices and closed periods are immutable'); END"
-)
-_POSTGRES_FUNCTION = (
-    "CREATE OR REPLACE FUNCTION invoices_are_immutable() RETURNS trigger LANGUAGE plpgsql AS "
-    "$$ BEGIN RAISE EXCEPTION 'issued invoices and closed periods are immutable'; END $$"
-)
-_POSTGRES = (
-    "CREATE TRIGGER {table}_no_{change} BEFORE {change} ON {table} "
-    "FOR EACH ROW EXECUTE FUNCTION invoices_are_immutable()"
-)
+
+def _keep(table: Table, connection: Connection, **_: object) -> None:
+    make_immutable(connection, table.name)
+
 
 for _table in (invoices, invoice_closings):
-    event.listen(
-        _table,
-        "after_create",
-        DDL(_POSTGRES_FUNCTION).execute_if(dialect="postgresql"),  # type: ignore[no-untyped-call]
-    )
-    for _change in ("update", "delete"):
-        for _dialect, _text in (("sqlite", _SQLITE), ("postgresql", _POSTGRES)):
-            event.listen(
-                _table,
-                "after_create",
-                DDL(_text.format(table=_table.name, change=_change)).execute_if(  # type: ignore[no-untyped-call]
-                    dialect=_dialect
-                ),
-            )
+    event.listen(_table, "after_create", _keep)

@@ -45,7 +45,7 @@ async def put(ledger: Ledger, *records: Written) -> None:
                 await ledger.correct(record)
 
 
-def write(path: Path, prices: PriceBook, *records: Written) -> None:
+def write(path: Path | str, prices: PriceBook, *records: Written) -> None:
     """Records through a ledger of their own."""
 
     async def all_of_them() -> None:
@@ -59,14 +59,14 @@ def book_at(where: Path | str, now: datetime = AFTER) -> InvoiceBook:
     return InvoiceBook(where, clock=lambda: now)
 
 
-def drafted(path: Path, period: Period = NOVEMBER, tenant: str = "acme", seller: Seller = SELLER) -> Document:
+def drafted(path: Path | str, period: Period = NOVEMBER, tenant: str = "acme", seller: Seller = SELLER) -> Document:
     """The one draft of a tenant's period."""
     (found,) = Drafting(book_at(path), seller).draft(tenant, period)
     return found.document
 
 
 def invoiced(
-    path: Path, period: Period = NOVEMBER, tenant: str = "acme", seller: Seller = SELLER, now: datetime = AFTER
+    path: Path | str, period: Period = NOVEMBER, tenant: str = "acme", seller: Seller = SELLER, now: datetime = AFTER
 ) -> Issued:
     """A draft, issued."""
     (found,) = Drafting(book_at(path, now), seller).draft(tenant, period)

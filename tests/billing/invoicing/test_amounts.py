@@ -1,15 +1,17 @@
 """Rows and taxes are the total, to the last unit, whatever the currency, the rates and the rule of rounding."""
 
+from dataclasses import replace
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, ROUND_UP, Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.invoicing import InvoiceInvalid, LineKind, money_text
-from billing.invoicing.amounts import Item, TaxRule, rows_and_taxes
+from billing.invoicing import Document, DocumentKind, InvoiceInvalid, LineKind, money_text
+from billing.invoicing.amounts import Item, TaxRule, check_sums, rows_and_taxes
 from billing.invoicing.minor_units import Rounding, exact_text, minor_digits, minor_of, pico_of
 from billing.money import PICO
+from tests.billing.invoicing.office import NOVEMBER, SELLER
 
 CURRENCIES = st.sampled_from(["JPY", "USD", "KWD", "CLF"])
 PICOS = st.integers(-(10**26), 10**26) | st.integers(-(10**13), 10**13)
@@ -81,3 +83,26 @@ def test_a_currency_without_a_minor_unit_of_its_own_is_refused() -> None:
 def test_a_tax_that_the_seller_does_not_have_is_refused() -> None:
     with pytest.raises(InvoiceInvalid, match="'gone' is not among `taxes`"):
         rows_and_taxes(items_of([(1, "gone")]), {}, "USD", Rounding.HALF_EVEN)
+
+
+def test_a_document_whose_figures_do_not_add_up_is_never_issued() -> None:
+    rows, taxes = rows_and_taxes(items_of([(PICO, "a")]), {"a": TaxRule("a", "VAT", Decimal(10))}, "USD", Rounding.DOWN)
+    good = Document(
+        kind=DocumentKind.INVOICE,
+        tenant_id="acme",
+        currency="USD",
+        seller=SELLER.party,
+        buyer=SELLER.party,
+        period=NOVEMBER,
+        lines=rows,
+        taxes=taxes,
+        total_minor=110,
+    )
+    check_sums(good)
+    for change, complaint in (
+        ({"total_minor": 111}, "are not the total"),
+        ({"lines": (*rows, *rows)}, "rows of the tax 'a' are 200"),
+        ({"lines": (*rows, replace(rows[0], tax="b"))}, "a row has no tax"),
+    ):
+        with pytest.raises(InvoiceInvalid, match=complaint):
+            check_sums(replace(good, **change))

@@ -7,11 +7,11 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,17 +25,20 @@ from billing.invoicing import (
     Issued,
     credit_all,
     credit_part,
+    issued_to,
     period_in,
 )
+from billing.reading import reading
+from tests.billing.conftest import Execute, Where
 from tests.billing.invoicing.office import AFTER, NOVEMBER, SELLER, Written, book_at, drafted, invoiced, paying, write
 from tests.billing.samples import book, opened, settled
 
 
 @pytest.fixture
-def empty(ledger_path: Path) -> Path:
-    """A ledger without requests: its invoices are over 0, and as good as others for numbers."""
-    write(ledger_path, book())
-    return ledger_path
+def empty(where: Where) -> Where:
+    """A ledger without requests, in each database: its invoices are over 0, and as good as others for numbers."""
+    write(where, book())
+    return where
 
 
 def day(number: int) -> Document:
@@ -83,7 +86,7 @@ def issue_some(where: Path | str, draft_ids: list[str]) -> int:
     return done
 
 
-def test_numbers_have_no_gap_when_processes_race_for_the_same_drafts(empty: Path) -> None:
+def test_numbers_have_no_gap_when_processes_race_for_the_same_drafts(empty: Where) -> None:
     ids = drafts(empty, range(1, 25))
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         orders = [(empty, ids), (empty, ids[::-1]), (empty, ids[12:] + ids[:12])]
@@ -92,7 +95,7 @@ def test_numbers_have_no_gap_when_processes_race_for_the_same_drafts(empty: Path
     assert numbers(empty) == expected(24)
 
 
-def test_a_transaction_that_fails_gives_its_number_back(empty: Path) -> None:
+def test_a_transaction_that_fails_gives_its_number_back(empty: Where) -> None:
     first, second = drafts(empty, range(1, 3))
     overlapping = drafts(empty, range(1, 2))
     assert overlapping == [first]
@@ -121,7 +124,7 @@ DIES = textwrap.dedent(
 @pytest.mark.parametrize(
     "statement", ["DELETE FROM invoice_drafts", "INSERT INTO invoice_sequences", "INSERT INTO invoices"]
 )
-def test_an_issuer_that_is_killed_after_any_of_its_writes_leaves_no_gap(empty: Path, statement: str) -> None:
+def test_an_issuer_that_is_killed_after_any_of_its_writes_leaves_no_gap(empty: Where, statement: str) -> None:
     first, second = drafts(empty, range(1, 3))
     book_at(empty).issue(first, SELLER)
     died = subprocess.run(
@@ -165,7 +168,7 @@ def note_over_all(document: Document, earlier: Sequence[Document]) -> Document:
     return credit_all(document, earlier, "wrong")
 
 
-def test_each_year_and_each_seller_counts_from_one(empty: Path) -> None:
+def test_each_year_and_each_seller_counts_from_one(empty: Where) -> None:
     first, second, third = drafts(empty, range(1, 4))
     book_at(empty).issue(first, SELLER)
     tokyo = paying(timezone="Asia/Tokyo")
@@ -177,25 +180,24 @@ def test_each_year_and_each_seller_counts_from_one(empty: Path) -> None:
     assert numbers(empty, "other") == expected(1)
 
 
-def test_dates_are_those_of_the_sellers_clocks(empty: Path) -> None:
+def test_dates_are_those_of_the_sellers_clocks(empty: Where) -> None:
     (draft,) = drafts(empty, range(1, 2))
     issued = book_at(empty, datetime(2026, 12, 31, 16, tzinfo=UTC)).issue(draft, paying(timezone="Asia/Tokyo"))
     assert (issued.document.issued_on, issued.document.due_on) == ("2027-01-01", "2027-01-31")
 
 
 @pytest.mark.parametrize("change", ["UPDATE invoices SET total_minor = 1", "DELETE FROM invoices"])
-def test_the_database_refuses_to_change_what_is_issued(empty: Path, change: str) -> None:
+def test_the_database_refuses_to_change_what_is_issued(empty: Where, execute: Execute, change: str) -> None:
     invoiced(empty)
-    with closing(sqlite3.connect(empty)) as connection, pytest.raises(sqlite3.IntegrityError, match="immutable"):
-        connection.execute(change)
+    with pytest.raises((sqlite3.IntegrityError, psycopg.Error), match="immutable"):
+        execute(change)
 
 
-def test_a_document_that_was_changed_past_the_database_is_not_printed(empty: Path) -> None:
+def test_a_document_that_was_changed_past_the_database_is_not_printed(empty: Where, execute: Execute) -> None:
     issued = invoiced(empty)
-    with closing(sqlite3.connect(empty)) as connection:
-        connection.execute("DROP TRIGGER invoices_no_update")
-        connection.execute("UPDATE invoices SET document = replace(document, 'acme', 'evil')")
-        connection.commit()
+    of_table = " ON invoices" if isinstance(empty, str) else ""
+    execute(f"DROP TRIGGER invoices_no_update{of_table}")
+    execute("UPDATE invoices SET document = replace(document, 'acme', 'evil')")
     with pytest.raises(InvoiceInvalid, match="was changed in the database"):
         book_at(empty).get("seller", issued.document.number)
 
@@ -222,14 +224,14 @@ def test_credit_notes_that_race_do_not_give_back_more_than_was_charged(ledger_pa
     assert 0 <= sum(one.total_minor for one in found) < big.document.total_minor or net == 0
 
 
-def test_who_has_no_entry_among_the_buyers_gets_a_draft_and_no_invoice(empty: Path) -> None:
+def test_who_has_no_entry_among_the_buyers_gets_a_draft_and_no_invoice(empty: Where) -> None:
     found = drafted(empty, tenant="stranger")
     assert found.buyer.name == "stranger"
     with pytest.raises(InvoiceInvalid, match="`buyers` has no entry for 'stranger'"):
         invoiced(empty, tenant="stranger")
 
 
-def test_a_period_that_has_not_ended_is_drafted_and_not_issued(empty: Path) -> None:
+def test_a_period_that_has_not_ended_is_drafted_and_not_issued(empty: Where) -> None:
     with pytest.raises(InvoiceInvalid, match="the period ends at 2027-01-01 00:00"):
         invoiced(empty, period_in("2026-12", "UTC"))
 
@@ -246,10 +248,31 @@ def test_a_draft_is_replaced_by_the_next_of_its_period(ledger_path: Path) -> Non
 
 
 def test_a_ledger_that_is_not_there_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(LedgerUnavailable), book_at(tmp_path / "gone.db").reading():
+    with pytest.raises(LedgerUnavailable, match=r"gone\.db"), book_at(tmp_path / "gone.db").reading():
         pass
 
 
-def test_the_time_of_issue_is_kept(empty: Path) -> None:
+def test_what_fails_while_reading_is_the_ledgers_failure(empty: Where) -> None:
+    with pytest.raises(LedgerUnavailable), book_at(empty).reading() as connection:
+        connection.exec_driver_sql("SELECT * FROM no_such_table")
+
+
+def test_a_draft_of_a_seller_who_changed_since_is_drafted_again_first(empty: Where) -> None:
+    (draft,) = drafts(empty, range(1, 2))
+    moved = paying(party=replace(SELLER.party, address=("Osaka",)))
+    with pytest.raises(InvoiceInvalid, match="the seller was changed since"):
+        book_at(empty).issue(draft, moved)
+
+
+def test_who_never_had_an_invoice_has_none(empty: Where) -> None:
+    with reading(empty) as connection:
+        assert issued_to(connection, "acme") == []
+    issued = invoiced(empty)
+    with reading(empty) as connection:
+        assert issued_to(connection, "acme") == [issued]
+        assert issued_to(connection, "zeta") == []
+
+
+def test_the_time_of_issue_is_kept(empty: Where) -> None:
     issued = invoiced(empty)
     assert book_at(empty).get("seller", issued.document.number).issued_at == AFTER

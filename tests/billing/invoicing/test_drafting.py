@@ -1,5 +1,6 @@
 """Drafts bill what the ledger has, once: through price edits, late settlements, corrections and closed periods."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,16 +12,20 @@ from billing import SettlementState, Usage, open_ledger, report
 from billing.invoicing import (
     Document,
     Drafting,
+    Facts,
     InvoiceInvalid,
     LineKind,
     Party,
     credit_all,
     document_json,
+    draft,
     period_in,
     plans_from,
 )
+from billing.invoicing.ledger_usage import PeriodUsage
 from billing.invoicing.minor_units import pico_of
 from billing.plans_file import parse_plans
+from billing.pricing import Bucket, VolumeTier
 from billing.types import Correction, CorrectionKind
 from billing.when import from_us, to_us
 from tests.billing.invoicing.office import (
@@ -36,7 +41,7 @@ from tests.billing.invoicing.office import (
     put,
     write,
 )
-from tests.billing.samples import NOON, book, opened, price, settled
+from tests.billing.samples import NOON, book, opened, price, rate, settled
 
 IN_DECEMBER = datetime(2026, 12, 10, tzinfo=UTC)
 JANUARY = period_in("2027-01", "UTC")
@@ -283,3 +288,48 @@ def test_a_month_is_that_of_the_sellers_clocks_also_across_a_change_of_the_time(
     last = datetime(2026, 10, 31, 22, 59, 59, tzinfo=UTC)
     write(ledger_path, book(), *asked("1", at=last), *asked("2", at=last + timedelta(seconds=1)))
     assert drafted(ledger_path, october).requests[0].requests == 1
+
+
+def test_volume_tiers_and_overage_are_rows_with_their_thresholds(ledger_path: Path) -> None:
+    tiered = replace(price("1"), volume_tiers=(VolumeTier(Bucket.INPUT, 100, rate("0.5")),))
+    write(ledger_path, book(tiered), *asked("1", Usage(300, 0, 0)))
+    (found,) = Drafting(book_at(ledger_path), SELLER, plans_from(None, book(tiered))).draft("acme", NOVEMBER)
+    assert [(line.group, line.description, line.exact) for line in found.document.lines] == [
+        ("llama", "Input tokens", "0.0003"),
+        ("Volume tiers", "Beyond 100 a month: input tokens, llama, difference to the price", "-0.0001"),
+    ]
+    beyond = PLANS.replace("tokens: 50", "tokens: 50, overage_per_mtok: 2")
+    (planned,) = Drafting(book_at(ledger_path), SELLER, plans_from(parse_plans(beyond), book())).draft("acme", NOVEMBER)
+    assert "Beyond 50 included: input tokens, llama" in [line.description for line in planned.document.lines]
+
+
+def test_a_plan_in_another_currency_is_not_of_this_invoice(ledger_path: Path) -> None:
+    write(ledger_path, book())
+    plans = parse_plans(PLANS.replace("currency: USD", "currency: EUR"))
+    (found,) = Drafting(book_at(ledger_path), SELLER, plans_from(plans, book())).draft("acme", NOVEMBER)
+    assert found.document.lines == ()
+
+
+def test_amounts_in_a_foreign_currency_alone_make_no_empty_draft_of_the_sellers(ledger_path: Path) -> None:
+    write(ledger_path, book(), *asked("1"))
+    (found,) = Drafting(book_at(ledger_path), paying(currency="JPY")).draft("acme", NOVEMBER)
+    assert found.document.currency == "USD"
+
+
+def test_what_an_amount_has_beyond_tokens_times_rates_is_a_row_of_its_own(ledger_path: Path) -> None:
+    write(ledger_path, book(), *asked("1", Usage(100, 0, 0)))
+    (entry,) = drafted(ledger_path).usage
+    usage = PeriodUsage((replace(entry, charged="0.0001"),))
+    found = draft(Facts("acme", "USD", NOVEMBER, usage), SELLER)
+    assert [(line.description, line.exact) for line in found.lines] == [
+        ("Input tokens", "0.000125"),
+        ("Discounts and tiers of the price", "-0.000025"),
+    ]
+
+
+def test_who_is_billed_already_gets_no_draft_when_the_period_is_closed(ledger_path: Path) -> None:
+    write(ledger_path, book(), *asked("1"))
+    invoiced(ledger_path)
+    assert Drafting(book_at(ledger_path), SELLER).close(NOVEMBER, ("zeta",), now_us=to_us(AFTER)) == []
+    with pytest.raises(InvoiceInvalid, match="is closed"):
+        drafted(ledger_path)
