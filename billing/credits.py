@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, RowMapping, select
 
 from billing.money import joined_pico
 from billing.schema import corrections, requests, settlements
@@ -92,7 +92,7 @@ def own_misses(connection: Connection, from_us: int, to_us: int) -> Iterator[Own
         yield _own_miss(row)
 
 
-def _own_miss(row: Mapping[str, Any]) -> OwnMiss:
+def _own_miss(row: RowMapping) -> OwnMiss:
     tokens = Miss.read(row["miss_reason"]).number or 0
     return OwnMiss(
         request_id=row["request_id"],
@@ -106,7 +106,7 @@ def _own_miss(row: Mapping[str, Any]) -> OwnMiss:
     )
 
 
-def worth_pico(row: Mapping[str, Any], tokens: int) -> int:
+def worth_pico(row: RowMapping | Mapping[str, Any], tokens: int) -> int:
     """What a hit of `tokens` would have saved in a settlement, by its row, in pico-units.
 
     Never more than was charged for the request, nor for more tokens than were computed in it.

@@ -24,6 +24,7 @@ from billing.report_sums import QUARTER_SUMS, ROW_SUMS, ROWS, Summing
 from billing.report_tally import IN_FLIGHT, Tally, total_of
 from billing.report_time import QUARTER_US
 from billing.schema import OPENED, requests, settlements, usage_quarters
+from billing.verification_columns import miss_kind
 
 _s = settlements.c
 _r = requests.c
@@ -191,12 +192,13 @@ def _misses(connection: Connection, query: Query) -> tuple[Miss, ...]:
     grouped = groups(connection, replace(query, by=()), FROM_ROWS, chosen)
     assert grouped is not None, "it is not split by time"
     computed = func.sum(_s.prompt_tokens - func.coalesce(_s.cached_tokens, 0)).label("computed_tokens")
-    asked = select(*grouped.columns, _s.miss_reason, func.count().label("requests"), computed)
-    asked = asked.select_from(ROWS).where(*chosen).group_by(*grouped.grouped_by, _s.miss_reason)
+    reason = miss_kind()
+    asked = select(*grouped.columns, reason.label("reason"), func.count().label("requests"), computed)
+    asked = asked.select_from(ROWS).where(*chosen).group_by(*grouped.grouped_by, reason)
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in connection.execute(asked).mappings():
         if grouped.key_of(row) is not None:
-            found[row["miss_reason"]].append((int(row["requests"]), int(row["computed_tokens"] or 0)))
+            found[row["reason"]].append((int(row["requests"]), int(row["computed_tokens"] or 0)))
     return tuple(
         Miss(reason, sum(count for count, _ in counts), sum(tokens for _, tokens in counts))
         for reason, counts in sorted(found.items())

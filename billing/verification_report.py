@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, RowMapping, select
 
 from billing.credits import OwnMiss, own_misses
 from billing.reading import reading
@@ -145,7 +145,7 @@ def _samples(connection: Connection, from_us: int, to_us_: int) -> dict[str, lis
     return found
 
 
-def _rows(connection: Connection, from_us: int, to_us_: int) -> Iterable[Mapping[str, Any]]:
+def _rows(connection: Connection, from_us: int, to_us_: int) -> Iterable[RowMapping]:
     columns = (
         _r.opened_at_us,
         _r.prompt_tokens_expected,
@@ -164,7 +164,7 @@ def _rows(connection: Connection, from_us: int, to_us_: int) -> Iterable[Mapping
     return found.mappings()
 
 
-def _failed_attempts(connection: Connection, from_us: int, to_us_: int) -> Iterable[Mapping[str, Any]]:
+def _failed_attempts(connection: Connection, from_us: int, to_us_: int) -> Iterable[RowMapping]:
     """Attempts that came to nothing: what they were sent may have been counted all the same."""
     asked = (
         select(_a.endpoint_id, _a.started_at_us, _a.ended_at_us, _r.prompt_tokens_expected)
@@ -174,7 +174,7 @@ def _failed_attempts(connection: Connection, from_us: int, to_us_: int) -> Itera
     return connection.execute(asked).mappings()
 
 
-def _tally(check: EndpointCheck, row: Mapping[str, Any]) -> None:
+def _tally(check: EndpointCheck, row: RowMapping) -> None:
     flags = row["flags"].split(",")
     if UsageFlag.NOT_BILLABLE not in flags:
         check.answers += 1
@@ -187,7 +187,7 @@ def _tally(check: EndpointCheck, row: Mapping[str, Any]) -> None:
         tally.uncached_tokens += (row["prompt_tokens"] or 0) - (row["cached_tokens"] or 0)
 
 
-def _place(spans: Mapping[str, Spans], row: Mapping[str, Any]) -> None:
+def _place(spans: Mapping[str, Spans], row: RowMapping) -> None:
     """Put a request into the spans of its endpoint; into those of all, where its endpoint is not known."""
     began_us, ended_us, prompt = row["opened_at_us"], row["settled_at_us"], row["prompt_tokens"]
     if row["endpoint_id"] is None:

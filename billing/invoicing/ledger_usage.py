@@ -20,6 +20,7 @@ from billing.invoicing.minor_units import exact_text, pico_of
 from billing.money import joined_pico
 from billing.schema import corrections, requests, settlements
 from billing.types import SettlementState, UsageFlag
+from billing.verification_columns import miss_kind
 
 IN_FLIGHT = "in_flight"
 _HALF = 10**6
@@ -82,7 +83,7 @@ def usage_of(connection: Connection, tenant_id: str, currency: str, start_us: in
     """The requests that a tenant opened in [start, end), priced in `currency` or not at all."""
     is_known = _s.charged_units.is_not(None)
     keys = (
-        *(requests.c.model, _s.price_id, _s.state, _s.flags, _s.verdict, _s.miss_reason),
+        *(requests.c.model, _s.price_id, _s.state, _s.flags, _s.verdict, miss_kind().label("miss_reason")),
         *(_s.input_pico, _s.cached_input_pico, _s.cache_write_pico, _s.output_pico),
         is_known.label("is_known"),
     )

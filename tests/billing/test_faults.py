@@ -28,7 +28,7 @@ ANTHROPIC: dict[str, object] = {
     "cache_creation_input_tokens": 0,
     "output_tokens": 100,
 }
-START = {"input_tokens": 2_000, "cache_read_input_tokens": 8_000, "output_tokens": 1}
+START: dict[str, object] = {"input_tokens": 2_000, "cache_read_input_tokens": 8_000, "output_tokens": 1}
 
 FAULTS: dict[str, tuple[Reports, Price, str, frozenset[UsageFlag]]] = {
     "3a-1 cached tokens ignored, or counted twice": ((OPENAI,), DOLLARS, "0.0038", NONE),

@@ -89,8 +89,8 @@ async def test_g_a_500_before_a_good_answer_makes_one_row_with_two_attempts(star
 async def test_h_usage_in_two_chunks_and_in_every_chunk_is_not_summed(start_gateway: StartGateway) -> None:
     usage = event({"choices": [], "usage": USAGE})
     done = b"data: [DONE]\n\n"
-    with_each = [
-        event({"choices": [{"delta": {"content": "x"}}], "usage": {**USAGE, "completion_tokens": k}}) for k in (1, 2)
+    with_each: list[bytes] = [
+        event({"choices": [{"delta": {"content": "x"}}], "usage": USAGE | {"completion_tokens": k}}) for k in (1, 2)
     ]
     twice, always = stream(delta("a"), usage, usage, done), stream(*with_each, usage, done)
     async with between(start_gateway, twice, always) as (_, gateway, client):
