@@ -3,6 +3,7 @@
 import io
 import re
 from dataclasses import replace
+from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ from billing.invoicing import (
     page_of,
     render_html,
 )
+from billing.invoicing.amounts import TaxRule
 from billing.invoicing.documents import CacheLine, RequestCount, UsageEntry
 from billing.invoicing.fonts import Fonts
-from billing.invoicing.ledger_usage import PeriodUsage
+from billing.invoicing.ledger_usage import Correction, PeriodUsage
 from billing.invoicing.minor_units import exact_text
 from billing.invoicing.page import DRAFT_WORDS, shown
 from billing.invoicing.pdf_page import missing_letters, render_pdf
@@ -283,3 +285,22 @@ def test_a_document_printed_again_from_its_data_is_the_same_file() -> None:
 def test_data_that_are_no_document_are_refused() -> None:
     with pytest.raises(InvoiceInvalid, match="not what this program writes"):
         document_of('{"kind": "invoice"}')
+
+
+def test_the_source_of_a_correction_the_note_of_a_tax_and_how_to_pay_are_printed() -> None:
+    correction = Correction("c-1", 0, "01JREQUEST", "llama", "credit", "our miss", -(10**12))
+    reverse = TaxRule("reverse", "VAT", Decimal(0), "Reverse charge, Article 196")
+    seller = paying(taxes={"reverse": reverse}, default_tax="reverse", payment=("Bank 1234567",), notes=())
+    facts = Facts("acme", "USD", NOVEMBER, PeriodUsage((entry(),)), corrections=(correction,))
+    document = replace(draft(facts, seller), number="2026-000001")
+    for text in (squeezed(pdf_pages(document)[0]), squeezed(Read(render_html(page_of(document))).text)):
+        for wanted in ("c-1, request 01JREQUEST", "Credit: our miss", "Reverse charge, Article 196", "Bank 1234567"):
+            assert squeezed(wanted) in text
+
+
+def test_a_group_that_goes_on_over_the_page_says_so() -> None:
+    entries = [replace(entry("one-model"), rates=(10**6 + n, 1, 1, 1)) for n in range(40)]
+    usage = PeriodUsage(tuple(replace(one, charged="0") for one in entries))
+    pages = pdf_pages(replace(draft(Facts("acme", "USD", NOVEMBER, usage), SELLER), number="1"))
+    assert "one-model (price one-model-2026), continued" in pages[1]
+    assert "continued" not in pages[0]
