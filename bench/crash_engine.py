@@ -10,7 +10,7 @@ import json
 import random
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -97,6 +97,13 @@ class KnownEngine:
 
     async def _stream(self, request: web.Request, known: Known, *, usage_wanted: bool) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        with suppress(ConnectionResetError):  # the gateway was killed
+            await self._write(request, answer, known, usage_wanted=usage_wanted)
+        return answer
+
+    async def _write(
+        self, request: web.Request, answer: web.StreamResponse, known: Known, *, usage_wanted: bool
+    ) -> None:
         await answer.prepare(request)
         for word in known.words():
             await answer.write(_event({"id": "same", "choices": [{"index": 0, "delta": {"content": word}}]}))
@@ -104,7 +111,6 @@ class KnownEngine:
         if usage_wanted:
             await answer.write(_event({"id": "same", "choices": [], "usage": self._usage(known)}))
         await answer.write(b"data: [DONE]\n\n")
-        return answer
 
     def _usage(self, known: Known) -> dict[str, object]:
         usage = known.usage()
