@@ -129,8 +129,10 @@ def groups(
     if query.step is not None:
         # A period may be longer than what there is by centuries of changes of the clocks.
         bounds = select(func.min(origin.instant_us), func.max(origin.instant_us)).where(*chosen)
+        first_us: int | None
+        last_us: int | None
         first_us, last_us = connection.execute(bounds).one()
-        if first_us is None:
+        if first_us is None or last_us is None:
             return None
         of = spans(first_us, last_us + 1, query.zone)
         part = part_of(origin.instant_us, query.step, of, query.zone).label(PART)
