@@ -158,9 +158,8 @@ class InvoiceBook:
     def drafts(self, connection: Connection, seller_id: str, tenant_id: str | None = None) -> Sequence[Draft]:
         """Drafts, by period and tenant."""
         c = invoice_drafts.c
-        chosen = select(invoice_drafts).filter_by(seller_id=seller_id).order_by(c.start_us, c.tenant_id, c.currency)
-        if tenant_id is not None:
-            chosen = chosen.filter_by(tenant_id=tenant_id)
+        whose = {"seller_id": seller_id} | ({} if tenant_id is None else {"tenant_id": tenant_id})
+        chosen = select(invoice_drafts).filter_by(**whose).order_by(c.start_us, c.tenant_id, c.currency)
         rows = connection.execute(chosen).mappings()
         return [Draft(row["draft_id"], document_in(row["document"]), bool(row["frozen"])) for row in rows]
 

@@ -67,41 +67,40 @@ class Drafting:
             documents = [
                 one
                 for tenant_id in sorted({*asked, *plan_tenants})
-                if not self._is_billed(connection, tenant_id, period)
-                for one in self._drafted(connection, tenant_id, period)
-                if one.lines or one.requests
+                for one in self._unbilled(connection, tenant_id, period)
+                if one.lines
             ]
         with self._book.writing() as connection:
             self._book.close(connection, self._seller.party.id, period)
             return [
                 self._book.save_draft(connection, one, frozen=True)
                 for one in documents
-                if not self._is_billed(connection, one.tenant_id, period)
+                if one.currency not in self._billed_in(connection, one.tenant_id, period)
             ]
 
     def _drafted(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:
+        """A document per currency that is not billed; without any, one over nothing."""
+        found = self._unbilled(connection, tenant_id, period)
+        with_lines = [one for one in found if one.lines]
+        numbers = sorted(self._billed_in(connection, tenant_id, period).values())
+        if numbers and not with_lines:
+            raise InvoiceInvalid(f"{', '.join(numbers)} bills {tenant_id} for a part of that period already")
+        return with_lines or found[:1]
+
+    def _unbilled(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:
+        """A document for each currency in which no invoice has a part of the period; the seller's currency first."""
         billed = self._billed(connection, tenant_id, period)
-        late = self._earlier(connection, billed, period)
-        spans = [(period.start_us, period.end_us), *late]
         currencies = {self._seller.currency}
-        for start_us, end_us in spans:
+        for start_us, end_us in ((period.start_us, period.end_us), *self._earlier(connection, billed, period)):
             currencies |= set(currencies_of(connection, tenant_id, start_us, end_us))
-        found = []
-        for currency in sorted(currencies, key=lambda one: (one != self._seller.currency, one)):
-            document = self._document(connection, tenant_id, currency, period, billed)
-            if document.lines or currency == self._seller.currency:
-                found.append(document)
-        if len(found) > 1 and not found[0].lines:
-            return found[1:]
-        return found
+        currencies -= set(self._billed_in(connection, tenant_id, period))
+        in_order = sorted(currencies, key=lambda one: (one != self._seller.currency, one))
+        return [self._document(connection, tenant_id, one, period, billed) for one in in_order]
 
     def _document(
         self, connection: Connection, tenant_id: str, currency: str, period: Period, billed: Sequence[Document]
     ) -> Document:
         own = [one for one in billed if one.currency == currency]
-        if any(_overlap(one.period, period) and one.number for one in own):
-            number = next(one.number for one in own if _overlap(one.period, period))
-            raise InvoiceInvalid(f"{number} bills {tenant_id} for a part of that period already")
         entries = [entry for one in own for entry in one.usage]
         late: list[UsageEntry] = []
         earlier = self._earlier(connection, billed, period)
@@ -139,10 +138,10 @@ class Drafting:
         ]
         return [*self._book.live(connection, seller_id, tenant_id), *frozen]
 
-    def _is_billed(self, connection: Connection, tenant_id: str, period: Period) -> bool:
-        return any(
-            _overlap(one.period, period) for one in self._book.live(connection, self._seller.party.id, tenant_id)
-        )
+    def _billed_in(self, connection: Connection, tenant_id: str, period: Period) -> Mapping[str, str]:
+        """Currencies in which an invoice has a part of the period, with its number."""
+        live = self._book.live(connection, self._seller.party.id, tenant_id)
+        return {one.currency: one.number for one in live if _overlap(one.period, period)}
 
     def _closed(self, connection: Connection) -> Sequence[Period]:
         return self._book.closings(connection, self._seller.party.id)
@@ -159,14 +158,13 @@ class Drafting:
         """Documents of a closed period whose invoice was credited whole: billed anew, as they were."""
         seller_id = self._seller.party.id
         live = {one.number for one in self._book.live(connection, seller_id, tenant_id)}
-        if any(_overlap(one.period, period) for one in self._book.live(connection, seller_id, tenant_id)):
-            return ()
+        billed = self._billed_in(connection, tenant_id, period)
         last: dict[str, Document] = {}
         for issued in self._book.issued(connection, seller_id, tenant_id):
             one = issued.document
             if one.kind is DocumentKind.INVOICE and one.number not in live and one.period == period:
                 last[one.currency] = one
-        return [self._again(connection, one) for one in last.values()]
+        return [self._again(connection, one) for currency, one in last.items() if currency not in billed]
 
     def _again(self, connection: Connection, old: Document) -> Document:
         """The same usage, corrections and plan, with the parties and taxes of today."""

@@ -45,7 +45,7 @@ def rounded(value: Fraction, rule: Rounding = Rounding.HALF_EVEN) -> int:
             return sign * ((2 * size.numerator + size.denominator) // (2 * size.denominator))
         case Rounding.DOWN:
             return sign * (size.numerator // size.denominator)
-        case Rounding.UP:
+        case _:
             return sign * -(-size.numerator // size.denominator)
 
 

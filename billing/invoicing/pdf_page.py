@@ -111,11 +111,10 @@ def render_pdf(page: Page, extra_fonts: Sequence[Path] = ()) -> bytes:
         if grid.note:
             sheets.y -= 3.0
             sheets.paragraph(grid.note, size=_SMALL, gray=_SOFT)
-    if page.notes:
-        sheets.heading("Notes")
-        for note in page.notes:
-            sheets.paragraph(note, size=_SMALL, gray=_SOFT)
-            sheets.y -= 2.0
+    sheets.heading("Notes")
+    for note in page.notes:
+        sheets.paragraph(note, size=_SMALL, gray=_SOFT)
+        sheets.y -= 2.0
     return _drawn(sheets, page)
 
 

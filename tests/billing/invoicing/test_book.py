@@ -264,6 +264,11 @@ def test_a_draft_of_a_seller_who_changed_since_is_drafted_again_first(empty: Whe
         book_at(empty).issue(draft, moved)
 
 
+def test_a_number_that_was_never_given_is_not_found(empty: Where) -> None:
+    with pytest.raises(InvoiceInvalid, match="there is no invoice '2026-000009' of seller"):
+        book_at(empty).credit("2026-000009", SELLER, note_over_all)
+
+
 def test_who_never_had_an_invoice_has_none(empty: Where) -> None:
     with reading(empty) as connection:
         assert issued_to(connection, "acme") == []

@@ -333,3 +333,25 @@ def test_who_is_billed_already_gets_no_draft_when_the_period_is_closed(ledger_pa
     assert Drafting(book_at(ledger_path), SELLER).close(NOVEMBER, ("zeta",), now_us=to_us(AFTER)) == []
     with pytest.raises(InvoiceInvalid, match="is closed"):
         drafted(ledger_path)
+
+
+def test_what_is_billed_in_one_currency_is_still_drafted_in_the_other(ledger_path: Path) -> None:
+    euros = Correction("c1", NOON, None, "acme", None, None, CorrectionKind.ADJUSTMENT, "old debt", "EUR", 0, 10**13)
+    write(ledger_path, book(), *asked("1"), euros)
+    office = Drafting(book_at(ledger_path), SELLER)
+    dollars, _ = office.draft("acme", NOVEMBER)
+    book_at(ledger_path).issue(dollars.id, SELLER)
+    (left,) = office.draft("acme", NOVEMBER)
+    assert left.document.currency == "EUR"
+    (frozen,) = office.close(NOVEMBER, now_us=to_us(AFTER))
+    assert (frozen.document.currency, frozen.frozen) == ("EUR", True)
+
+
+def test_periods_are_closed_one_after_another(ledger_path: Path) -> None:
+    write(ledger_path, book(), *asked("1"), *asked("2", at=NOON - timedelta(days=30)))
+    office = Drafting(book_at(ledger_path), SELLER)
+    for month, number in (("2026-10", 1), ("2026-11", 1)):
+        assert len(office.close(period_in(month, "UTC"), now_us=to_us(AFTER))) == number
+    with book_at(ledger_path).reading() as connection:
+        closed = book_at(ledger_path).closings(connection, "seller")
+    assert [one.start_text for one in closed] == ["2026-10-01 00:00 UTC", "2026-11-01 00:00 UTC"]

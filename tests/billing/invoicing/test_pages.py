@@ -304,3 +304,10 @@ def test_a_group_that_goes_on_over_the_page_says_so() -> None:
     pages = pdf_pages(replace(draft(Facts("acme", "USD", NOVEMBER, usage), SELLER), number="1"))
     assert "one-model (price one-model-2026), continued" in pages[1]
     assert "continued" not in pages[0]
+
+
+def test_figures_too_wide_for_their_columns_are_broken_and_not_cut() -> None:
+    found = invoice(entry())
+    wide = replace(found.cache[0], full="123456789012345678901234567890.123456789012", prompt_tokens=10**30)
+    text = squeezed(pdf_pages(replace(found, cache=(wide,)))[0])
+    assert "123,456,789,012,345,678,901,234,567,890.123456789012" in text
