@@ -113,6 +113,11 @@ def test_two_gateways_who_sample_one_engine_are_taken_one_after_the_other() -> N
     assert set(statuses(Spans([*mine, *theirs]))) == {"other_clients"}
 
 
+def test_a_gateway_that_ran_beside_another_one_for_a_while_is_not_needed() -> None:
+    mine = [Sample(n * S, "a", 1, n, n) for n in (0, 60)]
+    assert one_sequence([*mine, Sample(20 * S, "b", 1, 5, 5), Sample(30 * S, "b", 1, 6, 6)]) == mine
+
+
 def test_a_gateway_that_starts_anew_counts_generations_anew_and_that_is_no_restart_of_the_engine() -> None:
     assert statuses(Spans([Sample(0, "a", 7, 1, 1), Sample(S, "b", 0, 1, 1)])) == ["matched"]
     times = (1_795_961_218, 1_795_961_300)
