@@ -21,6 +21,7 @@ from billing.economics.split import shared
 from billing.economics.types import Spent, Who
 
 Key = TypeVar("Key")
+Grain = TypeVar("Grain")
 
 HEAVIEST = Fraction(1, 10)
 """Flat plans lose on few: this part of the users, those who cost most, is shown apart."""
@@ -114,11 +115,11 @@ def margins(account: Account, earned: EarnedBy) -> Margins:
     return found
 
 
-def grouped(found: Margins, key_of: Callable[[Who], Key | None]) -> dict[Key, Margin]:
-    """Sums by a key of `Who`; those of which it is None are left out."""
+def grouped(found: Mapping[Grain, Margin], key_of: Callable[[Grain], Key | None]) -> dict[Key, Margin]:
+    """Sums by a coarser key; those of which it is None are left out. O(found)."""
     groups: dict[Key, Margin] = {}
-    for who, one in found.items():
-        key = key_of(who)
+    for grain, one in found.items():
+        key = key_of(grain)
         if key is not None:
             groups.setdefault(key, Margin()).add(one)
     return groups

@@ -33,10 +33,14 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True)
 class CostReport:
-    """All of it. `fine` is at the finest grain; plan fees are in none of its sums but in those by tenant and plan."""
+    """All of it. `fine` is at the finest grain; plan fees are in no sums but those by tenant and plan."""
 
     account: Account
     fine: Margins
+    tenant_models: Mapping[tuple[str, str], Margin]
+    """Sums by tenant and model."""
+    users: Mapping[tuple[str, str | None], Margin]
+    """Sums by tenant and end user; those who were not named are None."""
     plans: Mapping[str, PlanRevenue]
     fills: Fills
     discounts: Sequence[Discount]
@@ -45,14 +49,14 @@ class CostReport:
 
     def by_tenant(self) -> dict[str, Margin]:
         """Margins of tenants, plan fees included; also of those who have a plan and used nothing."""
-        found = grouped(self.fine, lambda who: who.tenant_id)
+        found = grouped(self.tenant_models, lambda key: key[0])
         for tenant_id, plan in self.plans.items():
             if plan.beside_pico is not None:
                 found.setdefault(tenant_id, Margin()).fees_pico += plan.beside_pico
         return dict(sorted(found.items()))
 
     def whole(self) -> Margin:
-        """All tenants together; idle cost that nobody bears is `account.unborne_pico` beside it."""
+        """All tenants together, plan fees included; idle cost that nobody bears is `account.unborne_pico` beside it."""
         return total(self.by_tenant().values())
 
 
@@ -64,10 +68,13 @@ def cost_report(
     assumed = assumed or Assumptions()
     account = account_of(book, start_us, end_us, ledgers.calls(start_us, end_us))
     fine = margins(account, ledgers.earned(start_us, end_us))
-    mix = mix_of(total(fine.values()))
+    tenant_models = grouped(fine, lambda who: (who.tenant_id, who.model))
+    mix = mix_of(total(tenant_models.values()))
     return CostReport(
         account=account,
         fine=fine,
+        tenant_models=tenant_models,
+        users=grouped(fine, lambda who: (who.tenant_id, who.end_user)),
         plans={one.tenant_id: one for one in assumed.plans},
         fills=ledgers.fills(start_us, end_us),
         discounts=discounts(account),

@@ -25,6 +25,8 @@ _TEXT, _COUNT, _AMOUNT, _PER_MTOK, _SHARE, _SECONDS = (
     Kind.SECONDS,
 )
 ALL = "all"
+MOST_USERS = 1000
+"""End users are shown dearest first, so many of them."""
 _NOBODY = "(nobody named)"
 
 _MARGIN_COLUMNS = (
@@ -111,7 +113,7 @@ def tokens_sheet(report: CostReport) -> Sheet:
         Column("per_mtok_loaded", _PER_MTOK, "Loaded, per million"),
     )
     rows: list[Sequence[Value]] = []
-    models = sorted(grouped(report.fine, lambda who: who.model).items())
+    models = sorted(grouped(report.tenant_models, lambda key: key[1]).items())
     for model, one in [*models, (ALL, report.whole())]:
         spent = one.spent
         for kind, tokens, busy, idle in (
@@ -129,7 +131,7 @@ def tenants_sheet(report: CostReport) -> Sheet:
     """Margins by tenant and model; what plans bring beside usage, and idle endpoints, are lines of their own."""
     columns = (Column("tenant", _TEXT, "Tenant"), Column("model", _TEXT, "Model"), *_MARGIN_COLUMNS)
     rows: list[Sequence[Value]] = []
-    for (tenant, model), one in sorted(grouped(report.fine, lambda who: (who.tenant_id, who.model)).items()):
+    for (tenant, model), one in sorted(report.tenant_models.items()):
         rows.append((tenant, model, *_margin_row(one)))
     for tenant, plan in sorted(report.plans.items()):
         if plan.beside_pico:
@@ -163,9 +165,10 @@ def plans_sheet(report: CostReport) -> Sheet:
 def users_sheet(report: CostReport) -> Sheet:
     """Margins by end user, dearest first; end users are hashes of what clients say in `user`."""
     columns = (Column("tenant", _TEXT, "Tenant"), Column("end_user", _TEXT, "End user"), *_MARGIN_COLUMNS)
-    users = grouped(report.fine, lambda who: (who.tenant_id, who.end_user or _NOBODY))
-    ranked = sorted(users.items(), key=lambda user: (-user[1].busy_pico, user[0]))
-    return Sheet("users", "Margin by end user", columns, [(*key, *_margin_row(one)) for key, one in ranked])
+    ranked = sorted(report.users.items(), key=lambda user: (-user[1].busy_pico, user[0][0], user[0][1] or ""))
+    rows = [(tenant, user or _NOBODY, *_margin_row(one)) for (tenant, user), one in ranked[:MOST_USERS]]
+    notes = [f"and {len(ranked) - MOST_USERS:,} more"] if len(ranked) > MOST_USERS else []
+    return Sheet("users", "Margin by end user", columns, rows, notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +210,12 @@ def _crowds(report: CostReport) -> Iterator[_Crowd]:
         of_plan = {tenant: one for tenant, one in tenants.items() if _plan_of(report, tenant) == plan}
         if len(of_plan) < len(tenants):
             yield _Crowd("tenants", plan, of_plan)
-    for tenant in tenants:
-        named = {who: one for who, one in report.fine.items() if who.tenant_id == tenant and who.end_user is not None}
-        yield _Crowd("end users", tenant, grouped(named, lambda who: who.end_user))
+    users: dict[str, dict[str, Margin]] = {}
+    for (tenant, end_user), one in report.users.items():
+        if end_user is not None:
+            users.setdefault(tenant, {})[end_user] = one
+    for tenant in sorted(users):
+        yield _Crowd("end users", tenant, dict(sorted(users[tenant].items())))
 
 
 def _plan_of(report: CostReport, tenant: str) -> str:

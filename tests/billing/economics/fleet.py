@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,9 +10,11 @@ from billing import Attempt, KeptChain, Price, SettlementState, Usage, open_ledg
 from billing.economics import CostBook
 from billing.economics.rates import EndpointRate
 from billing.money import PICO
-from tests.billing.samples import LONG_AGO, NOON, book, opened, price, settled
+from tests.billing.samples import LONG_AGO, book, opened, price, settled
 
 ENDPOINT = "gpu-a"
+NOON = datetime(2025, 11, 15, 12, tzinfo=UTC)
+"""Long over: a period that is not is read up to now alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,17 @@ from billing.when import to_us
 from tests.billing.economics.fleet import Asked, costs, write
 from tests.billing.samples import book
 
-MONTH = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
-WEEK = MONTH[0], datetime(2026, 11, 20, tzinfo=UTC)
+MONTH = datetime(2025, 11, 1, tzinfo=UTC), datetime(2025, 12, 1, tzinfo=UTC)
+WEEK = MONTH[0], datetime(2025, 11, 20, tzinfo=UTC)
 PLANS = """
 currency: USD
 plans:
   - {id: flat, name: Flat, monthly_fee: 20, included: [{bucket: input, tokens: 1000}]}
   - {id: euro, name: Euro, currency: EUR, monthly_fee: 5}
 tenants:
-  acme: [{plan: flat, from: 2026-11-01}]
-  idle: [{plan: flat, from: 2026-11-01, to: 2026-12-01}]
-  over-there: [{plan: euro, from: 2026-11-01}]
+  acme: [{plan: flat, from: 2025-11-01}]
+  idle: [{plan: flat, from: 2025-11-01, to: 2025-12-01}]
+  over-there: [{plan: euro, from: 2025-11-01}]
 """
 GIVEN_BACK = 200 * 1_250_000
 """200 fresh tokens, all of them included."""

@@ -111,7 +111,7 @@ def test_each_moment_has_one_rate_or_none(tmp_path: Path) -> None:
     book = load(tmp_path, f"currency: USD\nendpoints:\n  - {one}\n  - {two}\n")
 
     def rate_at(day: int) -> int | None:
-        found = book.rate_at("a", to_us(moment(0)) + (day - 15) * 24 * HOUR_US)
+        found = book.rate_at("a", to_us(moment(0)) + (365 + day - 15) * 24 * HOUR_US)
         return None if found is None else round(found.pico_per_hour / PICO * 100)
 
     assert [rate_at(day) for day in (-20, 5, 12, 25)] == [None, 250, None, 300]
