@@ -16,6 +16,7 @@ from billing.invoicing.ledger_usage import (
     PeriodUsage,
     corrections_of,
     currencies_of,
+    is_all_billed,
     not_billed_yet,
     tenants_of,
     usage_of,
@@ -104,9 +105,10 @@ class Drafting:
         entries = [entry for one in own for entry in one.usage]
         late: list[UsageEntry] = []
         earlier = self._earlier(connection, billed, period)
-        for start_us, end_us in earlier:
-            now = usage_of(connection, tenant_id, currency, start_us, end_us).entries
-            late += not_billed_yet(now, [one for one in entries if (one.start_us, one.end_us) == (start_us, end_us)])
+        for span in earlier:
+            before = [one for one in entries if (one.start_us, one.end_us) == span]
+            if not is_all_billed(connection, tenant_id, currency, span, before):
+                late += not_billed_yet(usage_of(connection, tenant_id, currency, *span).entries, before)
         done = {one for document in own for one in document.corrections}
         since = min([period.start_us, *(start_us for start_us, _ in earlier)])
         return self._planned(

@@ -355,3 +355,14 @@ def test_periods_are_closed_one_after_another(ledger_path: Path) -> None:
     with book_at(ledger_path).reading() as connection:
         closed = book_at(ledger_path).closings(connection, "seller")
     assert [one.start_text for one in closed] == ["2026-10-01 00:00 UTC", "2026-11-01 00:00 UTC"]
+
+
+async def test_late_usage_of_a_period_that_cuts_quarters_of_an_hour_is_found_too(ledger_path: Path) -> None:
+    odd = period_in("2026-11-01T00:01/2026-11-30T23:59", "UTC")
+    async with open_ledger(ledger_path, book()) as ledger:
+        await put(ledger, *asked("1"), opened("late"))
+        invoiced(ledger_path, odd)
+        assert not [line for line in drafted(ledger_path, DECEMBER).lines if line.kind is LineKind.LATE]
+        await put(ledger, settled("late", Usage(7, 0, 0), at=IN_DECEMBER))
+        (line,) = [line for line in drafted(ledger_path, DECEMBER).lines if line.kind is LineKind.LATE]
+    assert line.quantity == 7
