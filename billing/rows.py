@@ -20,13 +20,13 @@ from billing.types import (
     UsageFlag,
 )
 from billing.usage import checked
+from billing.verification import is_doubtful
 from billing.when import to_us
 
 Row = tuple[object, ...]
 """Values in the order of the columns of a table."""
 
 _NO_USAGE = Usage(None, None, None)
-_DISPUTE_RATIO = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def settlement_row(settlement: Settlement, fact: Fact, prices: Prices) -> Row:
     quote = prices.quote(fact.model, fact.tenant_id, fact.opened_at)
     charge = bill(settlement.state, usage, quote, settlement.expected_cached_tokens)
     flags |= settlement.flags | charge.flags
-    if _suspicious(usage, settlement.expected_cached_tokens):
+    if is_doubtful(usage.prompt_tokens, usage.cached_tokens, settlement.expected_cached_tokens):
         flags |= {UsageFlag.DISPUTED}
     return (
         settlement.request_id,
@@ -179,14 +179,3 @@ def _rates(price: Price | None) -> Row:
 
 def _amount(pico: int | None) -> Row:
     return (None, None) if pico is None else split_pico(pico)
-
-
-def _suspicious(usage: Usage, expected_cached_tokens: int | None) -> bool:
-    """A decode engine behind a split prefill reports prompt - 1 cached tokens, whether or not anything was cached.
-
-    An honest full hit looks the same, so it is doubted only where the index expected less than half of it.
-    """
-    prompt, cached = usage.prompt_tokens, usage.cached_tokens
-    if not cached or prompt is None or expected_cached_tokens is None:
-        return False
-    return cached == prompt - 1 and expected_cached_tokens * _DISPUTE_RATIO < cached
