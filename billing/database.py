@@ -36,8 +36,17 @@ class Database(Protocol):
     def hold(self) -> None:
         """Keep out whoever may not write beside us. Raises `LedgerUnavailable`."""
 
-    def connect(self, owner_id: str) -> Connection:
-        """A connection for that owner, ready to write. Raises one of `failures`."""
+    def connect(self) -> Connection:
+        """A connection, ready to write. Raises one of `failures`."""
+
+    def own(self, connection: Connection, owner_id: str) -> None:
+        """Have this connection stand for that owner: while it lives, so does the owner."""
+
+    def reach(self) -> None:
+        """See whether the database answers. On any thread. Raises one of `failures`."""
+
+    def is_away(self, error: Exception) -> bool:
+        """Whether a failure to connect may pass by itself."""
 
     def begin_alone(self, connection: Connection) -> None:
         """Begin a transaction in which nobody else makes or changes tables."""

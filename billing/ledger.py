@@ -18,6 +18,8 @@ from pathlib import Path
 from billing.database import Database, Sync
 from billing.postgres import Postgres
 from billing.price_book import Prices
+from billing.spool import Spool
+from billing.spooled_store import SpooledStore, SpoolState
 from billing.sqlite_file import SqliteFile
 from billing.store import LedgerStore
 from billing.types import Correction, EngineSample, OpenedRequest, Settlement
@@ -28,20 +30,24 @@ from billing.writer import Writer
 class LedgerOptions:
     """`most_waiting` rows may wait for the disk, beyond them rows fail at once; `busy_timeout_s` is the patience with
     another program that writes into the file, or with a server; a gateway whose session at a server is gone for
-    `takeover_s` counts as dead; `clock` is wall time in UTC."""
+    `takeover_s` counts as dead; `spool` is a folder for up to `spool_most_bytes` of records while the ledger is away,
+    without one they fail; `clock` is wall time in UTC."""
 
     most_waiting: int = 16 * 1024
     busy_timeout_s: float = 2.0
     takeover_s: float = 30.0
+    spool: Path | None = None
+    spool_most_bytes: int = 1 << 30
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
 class Ledger:
     """An open ledger. Every method is called on the event loop on which it was opened."""
 
-    def __init__(self, store: LedgerStore, writer: Writer) -> None:
+    def __init__(self, store: LedgerStore, writer: Writer, spooled: SpooledStore | None = None) -> None:
         self._store = store
         self._writer = writer
+        self._spooled = spooled
 
     @property
     def healthy(self) -> bool:
@@ -57,6 +63,11 @@ class Ledger:
     def interrupted(self) -> int:
         """Requests that earlier owners had left open and that were closed at the start."""
         return self._store.interrupted
+
+    @property
+    def spool(self) -> SpoolState | None:
+        """What waits on the local disk for the ledger; None where nothing would."""
+        return None if self._spooled is None else self._spooled.state
 
     def open(self, request: OpenedRequest) -> asyncio.Future[None]:
         """Write down that a request is about to be sent. The future fails with `LedgerUnavailable`."""
@@ -88,10 +99,13 @@ async def open_ledger(
     """
     options = options or LedgerOptions()
     store = LedgerStore(_database(where, sync, options), book, clock=options.clock)
-    writer = Writer(store, most_waiting=options.most_waiting)
+    spooled = None
+    if options.spool is not None:
+        spooled = SpooledStore(store, Spool(options.spool, sync=sync, most_bytes=options.spool_most_bytes))
+    writer = Writer(spooled or store, most_waiting=options.most_waiting)
     try:
         await writer.start()
-        yield Ledger(store, writer)
+        yield Ledger(store, writer, spooled)
     finally:
         await writer.close()
 

@@ -12,11 +12,12 @@ _PRIVATE = 0o600
 
 
 @contextmanager
-def owned(path: Path) -> Iterator[None]:
-    """Hold the lock beside `path` while inside. Raises `LedgerUnavailable` where another holds it, or at once.
+def owned(path: Path, key: str = "ledger.path") -> Iterator[None]:
+    """Hold the lock beside `path` while inside; `key` of the configuration names it.
 
-    The lock is on the open file, so a second opening in the same process is refused too. The file stays: removing it
-    would let two processes hold locks on two files of one name.
+    Raises `LedgerUnavailable` where another holds it, or at once. The lock is on the open file, so a second opening in
+    the same process is refused too. The file stays: removing it would let two processes hold locks on two files of one
+    name.
     """
     lock = path.with_name(path.name + ".lock")
     try:
@@ -31,7 +32,7 @@ def owned(path: Path) -> Iterator[None]:
         except BlockingIOError:
             owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
             raise LedgerUnavailable(
-                f"{path} is owned by another gateway (process {owner}); give each its own `ledger.path`"
+                f"{path} is owned by another gateway (process {owner}); give each its own `{key}`"
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

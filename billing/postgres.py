@@ -14,13 +14,14 @@ from sqlalchemy import URL, Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from billing.database import Sync, Watcher
+from billing.database import Sync, Watcher, words
 from billing.errors import LedgerUnavailable
 from billing.takeover import Takeover, lock_owner
 
 _UPGRADE_LOCK = 0x7072_6566_6978_6761  # "prefixga"
 _KEEPALIVE = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
 _MS = 1000
+_MISTAKES = ("authentication failed", "does not exist", "pg_hba.conf", "no password supplied")
 
 
 class Postgres:
@@ -65,15 +66,21 @@ class Postgres:
     def hold(self) -> None:
         """Nobody is kept out."""
 
-    def connect(self, owner_id: str) -> Connection:
-        """A session with the lock of that owner; or without, while an earlier session of ours still has it."""
-        connection = self._engine.connect()
-        try:
-            self._locked = lock_owner(connection, owner_id)
-        except SQLAlchemyError:
-            connection.close()
-            raise
-        return connection
+    def connect(self) -> Connection:
+        """A session."""
+        return self._engine.connect()
+
+    def own(self, connection: Connection, owner_id: str) -> None:
+        """Take the lock of the owner; or later (`tend`), while an earlier session of ours still has it."""
+        self._locked = lock_owner(connection, owner_id)
+
+    def reach(self) -> None:
+        """Begin a session and end it."""
+        self._engine.connect().close()
+
+    def is_away(self, error: Exception) -> bool:
+        """Yes, unless the server answered and knows us or our database not."""
+        return not any(word in words(error) for word in _MISTAKES)
 
     def begin_alone(self, connection: Connection) -> None:
         """One gateway after the other."""
@@ -95,6 +102,8 @@ class Postgres:
 
     def watch(self, watcher: Watcher) -> None:
         """Look after the others, on a thread with a session of its own."""
+        if self._takeover is not None:
+            return
         self._takeover = Takeover(self._engine, watcher, self._takeover_s)
         self._takeover.start()
 

@@ -59,9 +59,21 @@ class SqliteFile:
         self._held.callback(self._checkpoints.close)
         self._checkpoints.start()
 
-    def connect(self, owner_id: str) -> Connection:
+    def connect(self) -> Connection:
         """A connection to the file as it is; one that went away does not come back empty."""
         return self._engine.connect()
+
+    def own(self, connection: Connection, owner_id: str) -> None:
+        """The lock of the file says it."""
+
+    def reach(self) -> None:
+        """Take the file's write lock, and let it go."""
+        with self._engine.connect() as connection:
+            self.begin_alone(connection)
+
+    def is_away(self, error: Exception) -> bool:
+        """A file that cannot be opened at the start is a mistake."""
+        return False
 
     def begin_alone(self, connection: Connection) -> None:
         """As the only writer."""

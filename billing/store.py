@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -41,6 +42,8 @@ class LedgerStore:
         self.healthy = True
         self.settled_twice = 0
         self.interrupted = 0
+        self.is_away = False
+        """Whether it could not be entered for a reason that may pass by itself."""
         self._database = database
         self._book = book
         self._clock = clock
@@ -50,26 +53,63 @@ class LedgerStore:
         self._facts: dict[str, Fact] = {}
         self._unsettled = 0
 
+    @property
+    def owner_id(self) -> str:
+        """The name of this opening; another one after others took us for dead."""
+        return self._owner_id
+
     def start(self) -> None:
         """Own the ledger, create what is missing, take over from owners that died. Raises `LedgerUnavailable`.
 
-        O(rows since a dead owner began), else O(1). Whether it raises or not, `close` ends it.
+        O(rows since the first that is open), where an owner died, else O(1). Whether it raises or not, `close` ends it.
         """
+        self.hold()
+        self.enter()
+        self.recover()
+        if not self.healthy:
+            raise LedgerUnavailable(f"{self._database.name}: what an earlier owner left open could not be closed")
+
+    def hold(self) -> None:
+        """Keep out who may not write beside us. Raises `LedgerUnavailable`."""
+        self._named(self._database.hold)
+
+    def enter(self) -> None:
+        """Connect; create what is missing. Raises `LedgerUnavailable`."""
+        self._named(self._connected)
+
+    def recover(self) -> None:
+        """Close what dead owners left open; from now on also what others leave that die."""
         try:
-            self._database.hold()
-            self._connected()
-        except LedgerUnavailable as error:
-            raise LedgerUnavailable(_named(self._database.name, error.why)) from error
-        except self._database.failures as error:
-            raise LedgerUnavailable(f"{self._database.name}: {words(error)}") from error
+            connection = self._connected()
+            with connection.begin():
+                unended = select(owners.c.owner_id).where(
+                    owners.c.ended_at_us.is_(None), owners.c.owner_id != self._owner_id
+                )
+                dead = self._database.dead_at_start(connection.execute(unended).scalars().all())
+                closed = close_open(connection, dead, self._owner_id, self._book.currency, to_us(self._clock()))
+        except self._database.failures:
+            self._fail()
+            return
+        self.interrupted += closed
+        self._database.watch(
+            Watcher(lambda: self._owner_id, self._book.currency, lambda: to_us(self._clock()), self._took_over)
+        )
+
+    def reach(self) -> bool:
+        """Whether the database answers. On any thread."""
+        try:
+            self._database.reach()
+        except self._database.failures:
+            return False
+        return True
 
     def write(self, records: Sequence[Record]) -> list[Outcome]:
         """Make records durable in one transaction; the outcome of each. Neither a record nor a disk makes it raise."""
         return self._write(records, self._transaction)
 
-    def write_again(self, records: Sequence[Record]) -> list[Outcome]:
-        """The same for records of which some, or all, may be durable already: those are left as they are."""
-        return self._write(records, self._transaction_again)
+    def hand_in(self, records: Sequence[Record], owner_id: str) -> list[Outcome]:
+        """The same for records of that owner of which some, or all, may be durable already: those stay as they are."""
+        return self._write(records, partial(self._transaction_again, owner_id=owner_id))
 
     def _write(self, records: Sequence[Record], transaction: _Transaction) -> list[Outcome]:
         lost = False
@@ -117,17 +157,28 @@ class LedgerStore:
         except self._database.failures:
             self._disconnect()
 
-    def close(self) -> None:
+    def close(self, *, orderly: bool = True) -> None:
         """Note an orderly end, so that nobody has anything to recover; and let go of the ledger."""
-        if self._connection is not None and not self._unsettled:
+        if orderly and self._connection is not None and not self._unsettled:
             with suppress(*self._database.failures), self._connection.begin():
                 self._touch_owner(self._connection, {"ended_at_us": to_us(self._clock())})
         self._disconnect()
         self._database.let_go()
 
+    def _named(self, step: Callable[[], object]) -> None:
+        name = self._database.name
+        try:
+            step()
+        except LedgerUnavailable as error:
+            raise LedgerUnavailable(error.why if name in error.why else f"{name}: {error.why}") from error
+        except self._database.failures as error:
+            self.is_away = self._database.is_away(error)
+            self._fail()
+            raise LedgerUnavailable(f"{name}: {words(error)}") from error
+
     def _connected(self) -> Connection:
         if self._connection is None:
-            connection = self._database.connect(self._owner_id)
+            connection = self._database.connect()
             try:
                 self._enter(connection)
             except BaseException:
@@ -138,30 +189,22 @@ class LedgerStore:
 
     def _enter(self, connection: Connection) -> None:
         """Make ready what was never ready, or see that we still count as alive."""
-        if self._is_up:
-            with connection.begin():
-                alive = select(owners.c.owner_id).where(
-                    owners.c.owner_id == self._owner_id, owners.c.ended_at_us.is_(None)
-                )
-                if connection.execute(alive).first() is not None:
-                    return
+        self._database.own(connection, self._owner_id)
+        if not self._is_up:
+            self._database.begin_alone(connection)
+            bring_up(connection)
+            self._register(connection)
+            connection.commit()
+            self._is_up = True
+            return
+        with connection.begin():
+            mine = owners.c.owner_id == self._owner_id
+            alive = connection.execute(select(owners.c.owner_id).where(mine, owners.c.ended_at_us.is_(None))).first()
+        if alive is None:
             self._owner_id = secrets.token_hex(8)
-            self._database.tend(connection, self._owner_id)
+            self._database.own(connection, self._owner_id)
             with connection.begin():
                 self._register(connection)
-            return
-        self._database.begin_alone(connection)
-        bring_up(connection)
-        unended = connection.execute(select(owners.c.owner_id).where(owners.c.ended_at_us.is_(None))).scalars().all()
-        dead = self._database.dead_at_start(unended)
-        now_us = to_us(self._clock())
-        self.interrupted += close_open(connection, dead, self._owner_id, self._book.currency, now_us)
-        self._register(connection)
-        connection.commit()
-        self._is_up = True
-        self._database.watch(
-            Watcher(lambda: self._owner_id, self._book.currency, lambda: to_us(self._clock()), self._took_over)
-        )
 
     def _register(self, connection: Connection) -> None:
         connection.execute(insert(owners).values(owner_id=self._owner_id, started_at_us=to_us(self._clock())))
@@ -178,18 +221,25 @@ class LedgerStore:
             with suppress(*self._database.failures):
                 connection.close()
 
-    def _transaction(self, records: Sequence[Record]) -> list[Outcome]:
+    def _fail(self) -> None:
+        self._disconnect()
+        self.healthy = False
+
+    def _transaction(self, records: Sequence[Record], owner_id: str | None = None) -> list[Outcome]:
         connection = self._connected()
+        is_ours = owner_id in (None, self._owner_id)
         with connection.begin():
-            batch = Batch(connection, self._owner_id, self._book, self._facts)
+            if not is_ours:
+                self._revive(connection, str(owner_id))
+            batch = Batch(connection, self._owner_id if owner_id is None else owner_id, self._book, self._facts)
             outcomes: list[Outcome] = [batch.add(record) for record in records]
             with self._database.together(connection):
                 batch.insert()
-        self._remember(batch)
+        self._remember(batch, is_ours=is_ours)
         self._database.wrote(connection, len(records))
         return outcomes
 
-    def _transaction_again(self, records: Sequence[Record]) -> list[Outcome]:
+    def _transaction_again(self, records: Sequence[Record], owner_id: str | None = None) -> list[Outcome]:
         """As `_transaction`, for what is not there yet. A settlement that is there is known by its request."""
         connection = self._connected()
         with connection.begin():
@@ -198,8 +248,15 @@ class LedgerStore:
             if isinstance(record, Settlement):
                 self._facts.pop(record.request_id, None)
         missing = [record for record in records if key_of(record) not in there]
-        outcomes = dict(zip(map(key_of, missing), self._transaction(missing), strict=True)) if missing else {}
-        return [outcomes.get(key_of(record)) for record in records]
+        outcomes = self._transaction(missing, owner_id) if missing else []
+        by_key = dict(zip(map(key_of, missing), outcomes, strict=True))
+        return [by_key.get(key_of(record)) for record in records]
+
+    def _revive(self, connection: Connection, owner_id: str) -> None:
+        """What a dead owner left in a spool is its own: it counts as dead and not yet looked after, again."""
+        revived = connection.execute(update(owners).where(owners.c.owner_id == owner_id).values(ended_at_us=None))
+        if not revived.rowcount:
+            connection.execute(insert(owners).values(owner_id=owner_id, started_at_us=to_us(self._clock())))
 
     def _refused(self, record: Record, error: Exception) -> Outcome:
         """A settlement may stand in the way of ours that another gateway has written, since it took us for dead."""
@@ -209,16 +266,13 @@ class LedgerStore:
         (outcome,) = self.write([record])  # now it is read back
         return outcome
 
-    def _remember(self, batch: Batch) -> None:
+    def _remember(self, batch: Batch, *, is_ours: bool) -> None:
         """Called once the batch is durable."""
         self.settled_twice += batch.settled_twice
-        self._unsettled += len(batch.opened) - len(batch.settled)
+        if is_ours:
+            self._unsettled += len(batch.opened) - len(batch.settled)
         self._facts.update(batch.opened)
         for request_id in batch.settled:
             self._facts.pop(request_id, None)
         while len(self._facts) > MOST_FACTS:
             del self._facts[next(iter(self._facts))]
-
-
-def _named(name: str, why: str) -> str:
-    return why if name in why else f"{name}: {why}"

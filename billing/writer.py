@@ -38,7 +38,9 @@ PROBE_S = 1.0
 class Store(Protocol):
     """Where the writer writes. All calls come from the writer's thread. Only `start` may raise."""
 
-    healthy: bool
+    @property
+    def healthy(self) -> bool:
+        """Whether writing works, as far as is known."""
 
     def start(self) -> None:
         """Connect, make ready, recover. Raises `LedgerUnavailable`; then, too, `close` is called."""
