@@ -43,7 +43,7 @@ def moment(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-async def write(path: Path, asked: Iterable[Asked], *prices: Price) -> None:
+async def write(path: Path | str, asked: Iterable[Asked], *prices: Price) -> None:
     async with open_ledger(path, book(*(prices or (price(),)))) as ledger:
         for one in asked:
             request = replace(
