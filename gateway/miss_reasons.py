@@ -74,8 +74,12 @@ class RecentPrompts:
         kept = [one for one in before if not chain.hashes.startswith(one.hashes)][1 - MOST_PROMPTS :]
         self._prompts[name] = [*kept, new]
         self._bytes += len(new.hashes) + sum(len(one.hashes) for one in kept) - sum(len(one.hashes) for one in before)
-        while self._bytes > self._most_bytes and self._prompts:
-            self._bytes -= sum(len(one.hashes) for one in self._prompts.pop(next(iter(self._prompts))))
+        while self._bytes > self._most_bytes:
+            quietest = next(iter(self._prompts))
+            prompts = self._prompts[quietest]
+            self._bytes -= len(prompts.pop(0).hashes)
+            if not prompts:
+                del self._prompts[quietest]
 
 
 class MissReasons:

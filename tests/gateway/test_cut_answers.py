@@ -144,7 +144,7 @@ async def test_a_cut_stream_with_text_after_the_last_usage_pays_for_that_too(
     told: int, output_tokens: int, start_gateway: StartGateway, client: httpx.AsyncClient
 ) -> None:
     """An engine that reports at the start, and is cut after 800 pieces of text, has not written one token."""
-    at_start = event({"choices": [], "usage": {**USAGE, "completion_tokens": told}})
+    at_start = event({"choices": [], "usage": USAGE | {"completion_tokens": told}})
     script = stream(at_start, *[delta(" book")] * 800, end=False)
     async with scripted_engine(script) as engine:
         gateway = await asyncio.to_thread(start_gateway, engine.url)
@@ -159,7 +159,7 @@ async def test_e_a_cut_stream_of_cumulative_usage_pays_the_last_of_it(
     start_gateway: StartGateway, client: httpx.AsyncClient
 ) -> None:
     chunks = [
-        event({"choices": [{"index": 0, "delta": {"content": "x"}}], "usage": {**USAGE, "completion_tokens": k}})
+        event({"choices": [{"index": 0, "delta": {"content": "x"}}], "usage": USAGE | {"completion_tokens": k}})
         for k in range(1, 8)
     ]
     async with scripted_engine(stream(*chunks, end=False)) as engine:
