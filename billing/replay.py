@@ -47,9 +47,9 @@ _measured = _prompt_tokens.is_not(None) & _s.output_tokens.is_not(None)
 
 @dataclass(frozen=True, slots=True)
 class LedgerPeriod:
-    """Requests opened in [start, end) as the ledgers at `paths` knew them at `as_of`, of one tenant or all."""
+    """Requests opened in [start, end) as the ledgers at `paths`, or URLs, knew them at `as_of`, of one tenant or all."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[Path | str, ...]
     start: datetime
     end: datetime
     as_of: datetime
@@ -124,7 +124,7 @@ def groups_of(period: LedgerPeriod) -> tuple[Group, ...]:
     return tuple(found.values())
 
 
-def _groups_in(path: Path, period: LedgerPeriod) -> list[Group]:
+def _groups_in(path: Path | str, period: LedgerPeriod) -> list[Group]:
     """Several may differ in flags alone."""
     chosen = opened_in(period.start, period.end, period.tenant)
     with reading(path) as connection:
@@ -163,7 +163,7 @@ def past_requests(period: LedgerPeriod, model: str, block_tokens: Collection[int
 
 
 def _past_requests_in(
-    path: Path, period: LedgerPeriod, model: str, block_tokens: Collection[int]
+    path: Path | str, period: LedgerPeriod, model: str, block_tokens: Collection[int]
 ) -> Iterator[PastRequest]:
     with reading(path) as connection:
         source, sizes, hashes = _source(connection, period)
@@ -201,7 +201,9 @@ def recorded(period: LedgerPeriod, model: str, groups: Iterable[Group]) -> Recor
     )
 
 
-def _first_token_times(path: Path, period: LedgerPeriod, model: str, block_tokens: Collection[int]) -> Iterator[float]:
+def _first_token_times(
+    path: Path | str, period: LedgerPeriod, model: str, block_tokens: Collection[int]
+) -> Iterator[float]:
     """In seconds, of those that were streamed."""
     with reading(path) as connection:
         source, sizes, _ = _source(connection, period)

@@ -42,7 +42,7 @@ def measured_work(period: LedgerPeriod, model: str) -> Iterator[MeasuredWork]:
         yield from _measured_in(path, period, model)
 
 
-def _measured_in(path: Path, period: LedgerPeriod, model: str) -> Iterator[MeasuredWork]:
+def _measured_in(path: Path | str, period: LedgerPeriod, model: str) -> Iterator[MeasuredWork]:
     s = settlements.c
     query = (
         select(

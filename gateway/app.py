@@ -25,8 +25,9 @@ from backends import (
     Registry,
     UpstreamClient,
 )
-from billing import BillingError, Quotas, open_ledger
+from billing import BillingError, Quotas
 from billing.prices_live import LivePrices
+from billing.report_reading import place_of
 from gateway.admin import AdminParts, admin_app
 from gateway.config import (
     Backend,
@@ -35,6 +36,7 @@ from gateway.config import (
     Scheduling,
     admin_token,
     backend_key,
+    ledger_place,
     salt_secret,
 )
 from gateway.cost_pages import CostParts, cost_router
@@ -49,6 +51,7 @@ from gateway.fleet import Fleet, FleetOptions
 from gateway.index_pages import IndexParts
 from gateway.index_setup import index_of, redis_of
 from gateway.invoice_pages import INVOICES_PATH, invoice_pages
+from gateway.ledger_setup import ledger_of
 from gateway.limits_parts import keys_watch_of, limits_of, needs_salt, quotas_of
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
@@ -144,7 +147,7 @@ class Gateway:
         endpoints = [endpoint_of(backend, self._environment) for backend in config.backends]
         prices = LivePrices(config.prices_file, clocks.wall)
         local = load_model_texts(config)
-        ledger = await stack.enter_async_context(open_ledger(config.ledger.path, prices, sync=config.ledger.sync))
+        ledger = await stack.enter_async_context(ledger_of(config, self._environment, prices, telemetry.registry))
         redis = await redis_of(config, self._environment, stack)
         replica = f"{os.getpid()}-{secrets.token_hex(4)}"
         quotas = quotas_of(config, redis, prices, replica)
@@ -297,8 +300,8 @@ def _trust_again(parity: ParityBook, fleet: Fleet, endpoint_id: EndpointId, _gen
 
 def _tenant_pages(config: Config, stack: AsyncExitStack) -> tuple[ReportPages, Mapping[str, TenantPage]]:
     """What a tenant reads about itself, by path; the reports are the operator's too."""
-    reports = stack.enter_context(closing(ReportPages(config.ledger.path)))
-    invoices = stack.enter_context(closing(invoice_pages(config.ledger.path, config.invoicing_file)))
+    reports = stack.enter_context(closing(ReportPages(ledger_place(config))))
+    invoices = stack.enter_context(closing(invoice_pages(ledger_place(config), config.invoicing_file)))
     return reports, {USAGE_PATH: reports.of_tenant, INVOICES_PATH: invoices.of_tenant}
 
 
@@ -310,7 +313,7 @@ def _say_what_runs(config: Config) -> None:
         "observe": config.scheduling.observe,
         "keys": config.keys_file is not None,
         "prices": config.prices_file is not None,
-        "ledger": str(config.ledger.path.absolute()),
+        "ledger": place_of(ledger_place(config)),
     }
     LOGGER.info("starting", extra={"fields": fields})
     if config.keys_file is None and config.listen.host not in _LOOPBACK:

@@ -9,11 +9,11 @@ from typing import Final
 import yaml
 
 from backends import EndpointSnapshot, PollSettings, Registry
-from billing import PriceBook
+from billing import LedgerUnavailable, PriceBook, reading
 from billing.economics import CostBook
 from billing.plans_file import load_plans
 from gateway.app import authenticator_of, endpoint_of
-from gateway.config import Config, ConfigInvalid, admin_token, redis_access
+from gateway.config import Config, ConfigInvalid, admin_token, ledger_place, redis_access
 from gateway.index_report import sizes_of, sum_of
 from gateway.model_texts import load_model_texts
 from gateway.proof import Proof, prove
@@ -71,10 +71,22 @@ def check_files(config: Config, environment: Mapping[str, str]) -> dict[str, Mod
     if config.index.redis_url is not None:
         connect(config.index.redis_url, redis_access(config.index, environment))  # on use only
     texts = load_model_texts(config)
-    folder = config.ledger.path.absolute().parent
+    _check_ledger(config, environment)
+    return texts
+
+
+def _check_ledger(config: Config, environment: Mapping[str, str]) -> None:
+    """A file's folder must be there; a server must answer, and its ledger, where it has one, can be read."""
+    place = ledger_place(config, environment)
+    if isinstance(place, str):
+        try:
+            with reading(place):
+                return
+        except LedgerUnavailable as error:
+            raise ConfigInvalid(f"ledger.url: {error.why}") from None
+    folder = place.absolute().parent
     if not folder.is_dir():
         raise ConfigInvalid(f"ledger.path: there is no folder {folder}")
-    return texts
 
 
 async def ask_backends(

@@ -18,6 +18,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from billing.postgres import postgres_url
 from gateway.config_sections import (
     NAME_PATTERN,
     Backend,
@@ -53,6 +54,7 @@ __all__ = [
     "admin_token",
     "backend_key",
     "is_name",
+    "ledger_place",
     "load_config",
     "process_environment",
     "redis_access",
@@ -178,6 +180,17 @@ def redis_access(index: Index, environment: Mapping[str, str]) -> RedisAccess:
         cert_file=index.redis_cert_file,
         key_file=index.redis_key_file,
     )
+
+
+def ledger_place(config: Config, environment: Mapping[str, str] | None = None) -> Path | str:
+    """Where the ledger is: a path, or a URL that holds the password. Raises `ConfigInvalid` where that is missing."""
+    ledger = config.ledger
+    if ledger.url is None:
+        return ledger.path
+    given = (ledger.password_file, ledger.password_env, "ledger.password")
+    password = _secret(*given, process_environment() if environment is None else environment)
+    url = postgres_url(ledger.url)
+    return (url if password is None else url.set(password=password)).render_as_string(hide_password=False)
 
 
 def salt_secret(config: Config) -> bytes:

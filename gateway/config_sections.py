@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from billing import LedgerUnavailable
+from billing.postgres import postgres_url
 from prefix_index import read_address
 from prefix_index.errors import EventSourceInvalid
 from prefix_index.kv_events.sources import EventSource
@@ -173,12 +175,51 @@ class Ledger(Section):
     """The usage ledger."""
 
     path: Path = Field(Path("prefixgate.db"), description="SQLite file; one gateway process owns it.")
+    url: str | None = Field(
+        None,
+        description="PostgreSQL in place of the file, postgresql://user@host/database, for any number of gateways.",
+    )
+    password_file: Path | None = Field(None, description="File with the password of that user.")
+    password_env: str | None = Field(None, description="Environment variable with the password of that user.")
     sync: Literal["normal", "disk"] = Field(
         "normal", description="`normal` survives the death of the gateway, `disk` also a power loss."
+    )
+    on_ledger_down: Literal["deny", "spool"] = Field(
+        "deny",
+        description="While usage cannot be written: `deny` refuses requests, `spool` keeps it on the local disk and"
+        " writes it later.",
+    )
+    spool: Path = Field(
+        Path("prefixgate.spool"), description="Folder of what waits for the ledger; one gateway process owns it."
+    )
+    spool_max_bytes: int = Field(
+        GiB, ge=1 << 20, description="Most bytes in that folder; beyond them requests are refused."
+    )
+    takeover_s: PositiveFloat = Field(
+        30.0,
+        description="A gateway whose session at PostgreSQL is gone for so long is dead: another closes what it left"
+        " open, seconds.",
     )
     chain_tokens: Annotated[int, Field(ge=16, lt=1 << 31)] | None = Field(
         None, description="Keep a hash for each so many tokens of a prompt, such as 256, for replays; default: none."
     )
+
+    @field_validator("url")
+    @classmethod
+    def _of_postgres(cls, url: str | None) -> str | None:
+        if url is not None:
+            try:
+                postgres_url(url)
+            except LedgerUnavailable as error:
+                raise ValueError(error.why) from None
+        return url
+
+    @model_validator(mode="after")
+    def _one_password(self) -> "Ledger":
+        by_url = self.url is not None and postgres_url(self.url).password is not None
+        if sum((self.password_file is not None, self.password_env is not None, by_url)) > 1:
+            raise ValueError("the password is given twice: choose one of password_file, password_env and the URL")
+        return self
 
 
 class Billing(Section):

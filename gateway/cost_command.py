@@ -31,6 +31,7 @@ from billing.economics.sheet import Sheet
 from billing.money import pico_per_token
 from billing.report_time import asked_period, zone_named
 from billing.when import to_us
+from gateway.config import ledger_place
 from gateway.cost_terms import assumptions
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
@@ -93,7 +94,7 @@ def cost(
     settings = read_config(config, {} if costs is None else {"costs_file": costs})
     if settings.costs_file is None:
         raise refused("no costs file: give --costs FILE, or costs_file in the configuration")
-    places = ledger or [str(settings.ledger.path)]
+    places = ledger or [str(ledger_place(settings))]
     try:
         book = CostBook.load(settings.costs_file)
         start_us, end_us = _period(from_, to, month, time_zone)
@@ -132,7 +133,7 @@ def jobs(
     Without a costs file there is no cost. Internal: never for a tenant. Exit 2 where a file cannot be read.
     """
     settings = read_config(config, {} if costs is None else {"costs_file": costs})
-    places = ledger or [str(settings.ledger.path)]
+    places = ledger or [str(ledger_place(settings))]
     try:
         book = None if settings.costs_file is None else CostBook.load(settings.costs_file)
         start_us, end_us = _period(from_, to, month, time_zone)

@@ -12,7 +12,7 @@ from billing import BillingError, parse_when
 from billing.economics import CostBook, cost_json, cost_report, cost_sheets, job_report, jobs_sheet, ledgers, plain
 from billing.errors import LedgerUnavailable
 from billing.when import to_us
-from gateway.config import Config
+from gateway.config import Config, ledger_place
 from gateway.cost_terms import assumptions
 
 _DEFAULT_PERIOD = timedelta(days=1)
@@ -53,14 +53,14 @@ def cost_router(parts: CostParts) -> APIRouter:
         if config.costs_file is None:
             raise HTTPException(404, "what endpoints cost is not known: costs_file is not configured")
         book = CostBook.load(config.costs_file)
-        with ledgers([config.ledger.path]) as opened:
+        with ledgers([ledger_place(config)]) as opened:
             assumed = assumptions(opened, config, book.currency, (start_us, end_us))
             found = cost_report(opened, book, start_us, end_us, assumed)
         return cost_json(found, cost_sheets(found))
 
     def read_jobs(start_us: int, end_us: int) -> dict[str, object]:
         book = None if config.costs_file is None else CostBook.load(config.costs_file)
-        with ledgers([config.ledger.path]) as opened:
+        with ledgers([ledger_place(config)]) as opened:
             found = job_report(opened, book, start_us, end_us)
         sheet = jobs_sheet(found.jobs, with_cost=book is not None, most=_MOST_JOBS)
         return {"internal": True, "currency": found.currency, **plain([sheet])}

@@ -38,6 +38,7 @@ from billing.invoicing import (
 from billing.plans import Plans
 from billing.plans_file import load_plans
 from billing.when import from_us, to_us
+from gateway.config import ledger_place
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
 invoice = typer.Typer(help="Invoices out of the ledger: draft, issue, credit, list, show.", no_args_is_help=True)
@@ -213,7 +214,7 @@ def _office(ledger: str | None, invoicing: Path | None, config: Path | None) -> 
         seller = read_seller(settings.invoicing_file)
         prices = PriceBook.empty() if settings.prices_file is None else PriceBook.load(settings.prices_file)
         plans = None if settings.plans_file is None else load_plans(settings.plans_file)
-        yield _Office(seller, InvoiceBook(ledger or settings.ledger.path, clock=_now), prices, plans)
+        yield _Office(seller, InvoiceBook(ledger or ledger_place(settings), clock=_now), prices, plans)
     except BillingError as error:
         raise refused(str(error)) from None
 

@@ -6,7 +6,7 @@ from billing import Down, OneServer, QuotaOptions, QuotaRedis, Quotas
 from billing.price_book import Prices
 from billing.quota_money import spent_micro
 from billing.quota_types import Purse
-from gateway.config import Config, salt_secret
+from gateway.config import Config, ledger_place, salt_secret
 from gateway.edge.auth import Authenticator
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet
@@ -29,7 +29,7 @@ def quotas_of(config: Config, redis: RedisClient | None, prices: Prices, replica
         )
 
     def spent(tenant_id: str, purse: Purse) -> int:
-        return spent_micro(config.ledger.path, tenant_id, purse, prices.currency)
+        return spent_micro(ledger_place(config), tenant_id, purse, prices.currency)
 
     options = QuotaOptions(when_down=Down(quota.limits_down), ttl_s=quota.hold_s)
     return Quotas(shared, spent, replica=replica, options=options)

@@ -23,6 +23,7 @@ from billing.report_query import USUAL, USUAL_SOURCE, About, Query, Source, spli
 from billing.report_reading import one_view, place_of
 from billing.report_text import render_misses
 from billing.report_time import asked_period, zone_named
+from gateway.config import ledger_place
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
 
@@ -91,7 +92,7 @@ def report(
 
     Exit 2 where it cannot be made as it was asked for, or the ledger cannot be read.
     """
-    where = ledger or read_config(config, {}).ledger.path
+    where = ledger or ledger_place(read_config(config, {}))
     try:
         zone = zone_named(time_zone)
         start, end = asked_period(from_, to, month, zone)

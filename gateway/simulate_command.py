@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from gateway.admin_client import print_json
+from gateway.config import ledger_place
 from gateway.telemetry import LOGGER
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
@@ -40,7 +41,7 @@ def simulate(
     load: Load = None,
     trace: Trace = None,
     from_ledger: FromLedger = None,
-    ledger: Annotated[list[Path] | None, typer.Option(help="Ledger to replay; repeat for each replica's.")] = None,
+    ledger: Annotated[list[str] | None, typer.Option(help="Ledger to replay, file or URL; repeat for each.")] = None,
     model: Annotated[str | None, typer.Option(help="The model to replay and to price.")] = None,
     endpoints: Annotated[int, typer.Option(min=1, help="So many equal engines.")] = 4,
     engine: Annotated[str, typer.Option(help="Their preset; a wrong name lists them.")] = "qwen3_32b_2xh100",
@@ -81,7 +82,7 @@ def simulate(
     from gateway.sim.summary import as_json as json_of  # noqa: PLC0415 - likewise
     from gateway.sim.summary import table_of  # noqa: PLC0415 - likewise
 
-    ledgers = list(ledger or []) if from_ledger is None or ledger else [read_config(config, {}).ledger.path]
+    ledgers = list(ledger or []) if from_ledger is None or ledger else [str(ledger_place(read_config(config, {})))]
     asked = command.Asked(
         load=ask.LoadAsked(
             name=load,

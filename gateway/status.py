@@ -18,6 +18,7 @@ from gateway.errors import ModelNotFound, Unavailable
 from gateway.event_feeds import EventFeeds, FeedReport
 from gateway.fleet import Fleet, serves
 from gateway.keys_watch import KeysWatch
+from gateway.ledger_setup import ledger_trouble
 from gateway.limits import Limits
 from gateway.parity import ParityBook
 from gateway.planning import Planner
@@ -105,8 +106,9 @@ class StatusPages:
         found: dict[str, str] = {}
         if self._index.degraded_reason is not None:
             found["index"] = self._index.degraded_reason
-        if not self._ledger.healthy:
-            found["ledger"] = "usage cannot be written; requests are refused"
+        trouble = ledger_trouble(self._ledger)
+        if trouble is not None:
+            found["ledger"] = trouble
         everyone = self._fleet.snapshot()
         inexact = sorted(
             model

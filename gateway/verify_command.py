@@ -1,7 +1,6 @@
 """`prefixgate verify`: whether the engines' reports, on which the bills of a period rest, can be true."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +8,7 @@ import typer
 from billing import BillingError, parse_when
 from billing.verification_report import verify as verified
 from billing.verification_text import render_verification, render_verification_json, verification_lines
+from gateway.config import ledger_place
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
 
@@ -25,7 +25,9 @@ def verify(
     format_: Annotated[
         VerificationFormat, typer.Option("--format", help="How to print it.")
     ] = VerificationFormat.TABLE,
-    ledger: Annotated[Path | None, typer.Option(help="SQLite file of the ledger; default: the configured one.")] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="SQLite file or PostgreSQL URL of the ledger; default: the configured one.")
+    ] = None,
     config: ConfigFile = None,
 ) -> None:
     """The engines' reports against the index and against the engines' own counters: verdicts, coverage, misses.
@@ -33,7 +35,7 @@ def verify(
     Exit 1 where something speaks against the reports, 2 where the ledger cannot be read.
     """
     try:
-        found = verified(ledger or read_config(config, {}).ledger.path, parse_when(from_), parse_when(to))
+        found = verified(ledger or ledger_place(read_config(config, {})), parse_when(from_), parse_when(to))
     except BillingError as error:
         raise refused(str(error)) from None
     if format_ is VerificationFormat.JSON:

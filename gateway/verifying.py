@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from backends import Registry
 from billing import Ledger
-from gateway.config import Config
+from gateway.config import Config, ledger_place
 from gateway.counters import EngineCounters
 from gateway.exchange import Clocks
 from gateway.miss_credits import MissCredits
@@ -22,7 +22,7 @@ class Verifying:
         self._poll_interval_s = config.poll_interval_s
         self._credits_own_misses = config.billing.credit_own_misses
         self._counters = EngineCounters(registry.snapshot, ledger.sample, metrics, clocks)
-        self._credits = MissCredits(config.ledger.path, ledger, metrics, clocks.wall)
+        self._credits = MissCredits(ledger_place(config), ledger, metrics, clocks.wall)
         self.router: APIRouter = verification_router(self._credits, clocks)
         """Of the admin API."""
 

@@ -43,7 +43,7 @@ class Asked:
     prices: Path | None = None
     model: str | None = None
     period: str | None = None
-    ledgers: Sequence[Path] = ()
+    ledgers: Sequence[Path | str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Speed:
         return self.prompts >= LEAST_SAMPLES
 
 
-def period_of(paths: Sequence[Path], text: str) -> LedgerPeriod:
+def period_of(paths: Sequence[Path | str], text: str) -> LedgerPeriod:
     """The period as it is known now. Raises `PeriodInvalid`."""
     start, end = parse_period(text)
     return LedgerPeriod(tuple(paths), start, end, datetime.now(UTC))
