@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live chaos crash
+.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits chaos crash
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ bench-routing: $(VENV)/installed ## routing policies over traces and published l
 
 bench-routing-full: $(VENV)/installed ## every policy, five seeds, 90 minutes: bench/results/routing.json, docs/routing.md
 	$(BIN)/python -m bench.routing --full $(ROUTING_ARGS)
+
+bench-limits: $(VENV)/installed ## what limits and budgets add to a request, half a minute: bench/results/limits.json
+	$(BIN)/python -m bench.limits
 
 bench-routing-live: $(VENV)/installed ## policies on two real engines, 6 minutes: bench/results/routing_live.json
 	$(BIN)/python bench/routing_live.py

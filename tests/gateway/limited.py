@@ -18,9 +18,14 @@ CENT_PER_TOKEN = "10000"
 """Of output, as a price per million: the two tokens that the scripted engine answers cost 2 cents."""
 
 
-def keys_file(folder: Path, *, key: dict[str, object] | None = None, **tenant: object) -> Path:
-    """The tenant `acme` with `KEY` and `OTHER_KEY`; `key` are fields of the first, the rest are the tenant's."""
-    keys = [{"id": "acme-1", "sha256": DIGEST, **(key or {})}, {"id": "acme-2", "sha256": OTHER_DIGEST}]
+def keys_file(
+    folder: Path, *, key: dict[str, object] | None = None, other: dict[str, object] | None = None, **tenant: object
+) -> Path:
+    """The tenant `acme` with `KEY` and `OTHER_KEY`; `key` and `other` are fields of these, the rest the tenant's."""
+    keys = [
+        {"id": "acme-1", "sha256": DIGEST, **(key or {})},
+        {"id": "acme-2", "sha256": OTHER_DIGEST, **(other or {})},
+    ]
     path = folder / "keys.yaml"
     path.write_text(yaml.safe_dump({"tenants": [{"id": "acme", "keys": keys, **tenant}]}))
     return path

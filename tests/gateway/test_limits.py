@@ -34,9 +34,9 @@ async def engine() -> AsyncIterator[ScriptedEngine]:
         yield running
 
 
-async def statuses(client: httpx.AsyncClient, url: str, number: int, **fields: object) -> list[int]:
+async def statuses(client: httpx.AsyncClient, url: str, number: int) -> list[int]:
     """Of so many calls, one after the other."""
-    return [(await post(client, url, **fields)).status_code for _ in range(number)]
+    return [(await post(client, url)).status_code for _ in range(number)]
 
 
 async def test_a_tenant_without_limits_asks_redis_nothing_about_them(
@@ -130,7 +130,7 @@ async def test_66_a_spent_budget_is_a_429_of_its_own_until_the_period_ends(
     gateway = await start(
         start_gateway, engine.url, keys_file=keys_file(tmp_path, budgets=DAY), prices_file=prices_file(tmp_path)
     )
-    found = []
+    found: list[httpx.Response] = []
     async with asyncio.timeout(20):
         while not found or found[-1].status_code == 200 or found[-1].json()["error"]["type"] == "budget":
             found.append(await post(client, gateway.url))
