@@ -40,7 +40,6 @@ class _Money:
 @dataclass(slots=True)
 class _Hold:
     until_ms: int
-    owners: list[str]
     amounts: dict[str, int]
     wins: list[tuple[str, int, int]]
 
@@ -153,7 +152,7 @@ class QuotaCounters:
 
     def _take(self, ask: Ask, owners: list[tuple[Allowance, _Owner]], amounts: dict[str, int], now_ms: int) -> None:
         second, until_ms = now_ms // 1000, now_ms + self._ttl_ms
-        hold = _Hold(until_ms, [], amounts, [])
+        hold = _Hold(until_ms, amounts, [])
         for part, owner in owners:
             if part.requests_per_minute is not None or part.tokens_per_minute is not None:
                 tokens = _wanted(part, ask.tokens)
@@ -164,7 +163,6 @@ class QuotaCounters:
                 hold.wins.append((part.owner, second, tokens))
             if part.concurrent is not None:
                 owner.live[ask.request_id] = until_ms
-                hold.owners.append(part.owner)
         for purse in ask.purses:
             self._purses[ask.tenant_id, purse.name].held_micro += amounts[f"{ask.tenant_id}\n{purse.name}"]
         self._holds[ask.request_id] = hold

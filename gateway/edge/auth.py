@@ -63,12 +63,11 @@ class Authenticator:
         everyone = [*(one.tenant for one in self._known.values()), *([open_tenant] if open_tenant else [])]
         self.share_groups = frozenset(tenant.share_group for tenant in everyone)
         self.salts = sorted({tenant.salt for tenant in everyone})
-        self.has_limits = any(tenant.quota is not None for tenant in everyone)
 
     def take_over(self, newer: "Authenticator") -> None:
         """Know from now on what `newer` knows."""
         self._known, self._open_tenant = newer._known, newer._open_tenant
-        self.share_groups, self.salts, self.has_limits = newer.share_groups, newer.salts, newer.has_limits
+        self.share_groups, self.salts = newer.share_groups, newer.salts
 
     def tenant_of(self, headers: Headers) -> Tenant:
         """The tenant whose key the request carries, as `Authorization: Bearer` or `x-api-key`. O(1).
