@@ -36,8 +36,12 @@ MAY = datetime(2026, 5, 5, tzinfo=UTC)
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Path:
-    """A folder with a ledger of May, the seller's file and a configuration that names them."""
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a ledger of May, the seller's file and a configuration that names them.
+
+    It is the current one: without `--out`, documents are written there.
+    """
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "seller.yaml").write_text(SELLER, "utf-8")
     (tmp_path / "prices.yaml").write_text("currency: USD\nprices: []\n")
     (tmp_path / "config.yaml").write_text(
