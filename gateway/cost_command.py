@@ -108,7 +108,7 @@ def cost(
     sheets = _chosen(cost_sheets(found), sheet)
     match format_:
         case CostFormat.TABLE:
-            _print(sheets, book.currency, lambda console: _say_total(console, found))
+            _print(sheets, book.currency, lambda console: say_total(console, found))
         case CostFormat.CSV:
             typer.echo(csv_of(_only(sheets, sheet)), nl=False)
         case CostFormat.JSON:
@@ -191,7 +191,8 @@ def _print(sheets: Iterable[Sheet], currency: str, then: Callable[[Console], Non
     then(console)
 
 
-def _say_total(console: Console, found: CostReport) -> None:
+def say_total(console: Console, found: CostReport) -> None:
+    """Print the sum: busy and idle cost are what the endpoints cost."""
     said = cost_json(found, ())
     console.print(
         f"{said['from']} to {said['to']} (exclusive): {said['amount_busy']} busy + {said['amount_idle']} idle = "

@@ -3,6 +3,7 @@
     engines (two) ──────────────────────────────────────────────────────────────
     round robin     caches emptied, gateway, all requests, counters, ledger
     prefix-aware    caches emptied, gateway, all requests, counters, ledger  ── kept running with --keep
+                                                                        └─> invoice, cost table
 
 What a run counts is the difference of the engines' own counters after and before it.
 """
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from backends.reference.errors import ModelUnavailable
 from backends.reference.model_files import ensure_model
+from gateway.demo.accounts import make_accounts, show_accounts
 from gateway.demo.bill import read_bill, read_cached_tokens
 from gateway.demo.drive import drive
 from gateway.demo.engines import (
@@ -93,6 +96,7 @@ def main(options: DemoOptions, json_file: Path | None, console: Console) -> int:
         show_outcome(outcome, console)
         if json_file is not None:
             json_file.write_text(json.dumps(outcome_json(outcome), indent=2) + "\n")
+        show_accounts(make_accounts(outcome), _program(), console)
 
     try:
         _see_that_it_can_be_written(json_file)
@@ -148,7 +152,19 @@ async def run_demo(options: DemoOptions, console: Console, on_outcome: Callable[
                 runs.append(result)
                 _stop_if_told()
         bill, total = read_bill(gateway.ledger)
-        on_outcome(DemoOutcome(options.seed, options.model, CONCURRENCY, sizes, kv_blocks, tuple(runs), bill, total))
+        on_outcome(
+            DemoOutcome(
+                seed=options.seed,
+                model=options.model,
+                concurrency=CONCURRENCY,
+                working_set=sizes,
+                kv_blocks=kv_blocks,
+                runs=tuple(runs),
+                bill=bill,
+                total=total,
+                ledger=gateway.ledger,
+            )
+        )
         if options.keep:
             _invite(gateway, options.model, console)
             await asyncio.Event().wait()
@@ -170,9 +186,9 @@ async def _run(
         )
     )
     before = await read_counters(stage.engines)
-    started_s = time.monotonic()
+    began_at, started_s = datetime.now(UTC), time.monotonic()
     answers = await drive(stage.workload, gateway.url, gateway.keys, lambda: progress.advance(bar))
-    wall_s = time.monotonic() - started_s
+    ended_at, wall_s = datetime.now(UTC), time.monotonic() - started_s
     counted = await read_counters(stage.engines) - before
     ttft_s = [answer.ttft_s for answer in answers]
     return gateway, RunResult(
@@ -184,6 +200,8 @@ async def _run(
         ttft_p50_s=percentile(ttft_s, 50),
         ttft_p90_s=percentile(ttft_s, 90),
         wall_s=wall_s,
+        began_at=began_at,
+        ended_at=ended_at,
     )
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 
 
 class DemoFailed(Exception):
@@ -127,6 +129,8 @@ class RunResult:
     ttft_p50_s: float
     ttft_p90_s: float
     wall_s: float
+    began_at: datetime
+    ended_at: datetime
 
     @property
     def cached_share(self) -> float:
@@ -156,7 +160,7 @@ class BillLine:
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """Everything that the demo found out."""
+    """Everything that the demo found out. `ledger` is that of the prefix-aware run, while the demo runs."""
 
     seed: int
     model: str
@@ -166,6 +170,7 @@ class DemoOutcome:
     runs: tuple[RunResult, ...]
     bill: tuple[BillLine, ...]
     total: BillLine
+    ledger: Path
 
     def run(self, policy: Policy) -> RunResult:
         """The run of a policy."""

@@ -1,8 +1,19 @@
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 
+from billing import PriceBook
+from gateway.demo.gateway_process import PRICE
 from gateway.demo.types import BillLine, DemoOutcome, EngineCounters, Policy, RunResult, WorkingSet
+from tests.billing.invoicing.office import write
+from tests.billing.samples import opened, settled
+
+BEGAN_AT = datetime(2025, 6, 30, 14, 58, tzinfo=UTC)
+"""Two minutes before July begins in Tokyo."""
+ENDED_AT = BEGAN_AT + timedelta(seconds=90)
 
 
 def line(tenant: str, requests: int, full: str, charged: str, saved: str) -> BillLine:
@@ -21,6 +32,8 @@ def outcome() -> DemoOutcome:
         ttft_p50_s=2.29,
         ttft_p90_s=17.22,
         wall_s=108.94,
+        began_at=BEGAN_AT,
+        ended_at=ENDED_AT,
     )
     prefix = replace(
         in_turn,
@@ -42,5 +55,27 @@ def outcome() -> DemoOutcome:
             line("acme", 30, "0.044703000000", "0.015715800000", "0.028987200000"),
             line("cedar", 25, "10.055722000000", "10.000000000000", "0.055722000000"),
         ),
+        ledger=Path("nowhere.db"),
         total=line("total", 55, "10.100425000000", "10.015715800000", "0.084709200000"),
     )
+
+
+@pytest.fixture
+def served(outcome: DemoOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DemoOutcome:
+    """The same with a ledger of twelve requests of acme and one of cedar; temporary files are in `tmp_path`."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    home = tmp_path / "home"
+    home.mkdir()
+    prices = home / "prices.yaml"
+    prices.write_text(yaml.safe_dump({"currency": "USD", "prices": [{"model": "smollm2", **PRICE}]}))
+    tenants = {f"r{number}": "acme" for number in range(12)} | {"r12": "cedar"}
+    records = [
+        record
+        for name, tenant in tenants.items()
+        for record in (
+            opened(name, at=BEGAN_AT, tenant=tenant, model="smollm2"),
+            settled(name, at=BEGAN_AT + timedelta(seconds=2)),
+        )
+    ]
+    write(home / "ledger.db", PriceBook.load(prices), *records)
+    return replace(outcome, ledger=home / "ledger.db")

@@ -20,10 +20,12 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
+from billing.invoicing.minor_units import pico_of
 from gateway.cli import cli
 from gateway.demo import DemoFailed, DemoOptions, DemoOutcome, Policy, demo_options, main, run_demo
 from gateway.demo import engines as demo_engines
 from gateway.demo import run as demo_run
+from gateway.demo.accounts import make_accounts
 
 QUIET = Console(quiet=True)
 
@@ -57,6 +59,14 @@ def see_that_it_adds_up(outcome: DemoOutcome) -> None:
     assert sum(Decimal(line.charged) for line in outcome.bill) == Decimal(outcome.total.charged)
 
 
+def see_that_the_invoice_is_of_the_bill(outcome: DemoOutcome) -> None:
+    accounts = make_accounts(outcome)
+    [line] = [one for one in outcome.bill if one.tenant == accounts.invoice.tenant_id]
+    assert sum(pico_of(entry.charged) for entry in accounts.invoice.usage) == pico_of(line.charged)
+    assert accounts.costs.whole().revenue_pico == pico_of(outcome.total.charged)
+    assert [one.endpoint_id for one in accounts.costs.account.endpoints] == ["engine-0", "engine-1"]
+
+
 async def test_the_demo_saves_prefill_agrees_with_its_ledger_and_stops_all_it_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +77,9 @@ async def test_the_demo_saves_prefill_agrees_with_its_ledger_and_stops_all_it_ke
     options = demo_options(1, "tiny", quick=True, keep=True)
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as http:
         demo = group.create_task(run_demo(options, Console(file=output, width=200), outcomes.put_nowait))
-        see_that_it_adds_up(await outcomes.get())
+        outcome = await outcomes.get()
+        see_that_it_adds_up(outcome)
+        see_that_the_invoice_is_of_the_bill(outcome)
 
         [curl] = [line for line in output.getvalue().splitlines() if line.startswith("curl ")]
         [report] = [line for line in output.getvalue().splitlines() if " report --from " in line]
@@ -120,18 +132,17 @@ def use(monkeypatch: pytest.MonkeyPatch, *outcomes: DemoOutcome, fails: BaseExce
 
 
 def test_the_status_is_zero_and_the_json_is_written_when_the_ledger_agrees(
-    monkeypatch: pytest.MonkeyPatch, outcome: DemoOutcome, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, served: DemoOutcome, tmp_path: Path
 ) -> None:
-    use(monkeypatch, outcome)
+    use(monkeypatch, served)
     assert main(DemoOptions(), tmp_path / "demo.json", QUIET) == 0
     assert json.loads((tmp_path / "demo.json").read_text())["ledger_agrees"] is True
+    assert len(list(tmp_path.glob("prefixgate-invoice-*/*.pdf"))) == 1
 
 
-def test_the_status_is_one_when_the_ledger_is_a_token_off(
-    monkeypatch: pytest.MonkeyPatch, outcome: DemoOutcome
-) -> None:
-    first, second = outcome.runs
-    use(monkeypatch, replace(outcome, runs=(replace(first, ledger_cached_tokens=1), second)))
+def test_the_status_is_one_when_the_ledger_is_a_token_off(monkeypatch: pytest.MonkeyPatch, served: DemoOutcome) -> None:
+    first, second = served.runs
+    use(monkeypatch, replace(served, runs=(replace(first, ledger_cached_tokens=1), second)))
     assert main(DemoOptions(), None, QUIET) == 1
 
 
@@ -142,16 +153,16 @@ def test_the_status_is_two_when_the_demo_fails(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(("keep", "status"), [(True, 0), (False, 130)])
 def test_ctrl_c_is_the_ordinary_end_only_of_a_demo_that_is_kept(
-    monkeypatch: pytest.MonkeyPatch, outcome: DemoOutcome, keep: bool, status: int
+    monkeypatch: pytest.MonkeyPatch, served: DemoOutcome, keep: bool, status: int
 ) -> None:
-    use(monkeypatch, outcome, fails=KeyboardInterrupt())
+    use(monkeypatch, served, fails=KeyboardInterrupt())
     assert main(DemoOptions(keep=keep), None, QUIET) == status
 
 
 def test_a_json_file_that_cannot_be_written_is_refused_before_the_work(
-    monkeypatch: pytest.MonkeyPatch, outcome: DemoOutcome, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, served: DemoOutcome, tmp_path: Path
 ) -> None:
-    use(monkeypatch, outcome)
+    use(monkeypatch, served)
     assert main(DemoOptions(), tmp_path / "nowhere" / "demo.json", QUIET) == 2
 
 
