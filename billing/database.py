@@ -42,6 +42,9 @@ class Database(Protocol):
     def own(self, connection: Connection, owner_id: str) -> None:
         """Have this connection stand for that owner: while it lives, so does the owner."""
 
+    def stand_for(self, connection: Connection, owner_id: str) -> None:
+        """The same, where `own` could not do it yet. Called before each transaction."""
+
     def reach(self) -> None:
         """See whether the database answers. On any thread. Raises one of `failures`."""
 
@@ -61,7 +64,7 @@ class Database(Protocol):
         """From now on, close what other owners leave open when they die, where there can be others."""
 
     def tend(self, connection: Connection, owner_id: str) -> None:
-        """Called about once a second, when the writer has nothing to do."""
+        """Called about once a second, when the writer has nothing to do. Raises where the connection has ended."""
 
     def is_lost(self, connection: Connection) -> bool:
         """Whether a failure was the end of the connection only, so that another may do."""

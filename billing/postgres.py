@@ -71,8 +71,13 @@ class Postgres:
         return self._engine.connect()
 
     def own(self, connection: Connection, owner_id: str) -> None:
-        """Take the lock of the owner; or later (`tend`), while an earlier session of ours still has it."""
+        """Take the lock of the owner; or later (`stand_for`), while an earlier session of ours still has it."""
         self._locked = lock_owner(connection, owner_id)
+
+    def stand_for(self, connection: Connection, owner_id: str) -> None:
+        """Take the lock that an earlier session of ours still had."""
+        if not self._locked:
+            self._locked = lock_owner(connection, owner_id)
 
     def reach(self) -> None:
         """Begin a session and end it."""
@@ -108,9 +113,10 @@ class Postgres:
         self._takeover.start()
 
     def tend(self, connection: Connection, owner_id: str) -> None:
-        """Take the lock that an earlier session of ours still had."""
-        if not self._locked:
-            self._locked = lock_owner(connection, owner_id)
+        """See whether the session lives, and stands for its owner."""
+        with connection.begin():
+            connection.exec_driver_sql("SELECT 1")
+        self.stand_for(connection, owner_id)
 
     def is_lost(self, connection: Connection) -> bool:
         """Whether the session has ended."""

@@ -99,6 +99,8 @@ class SpooledStore:
                 break
         if self._store.healthy:
             self._store.tend()
+            if not self._store.healthy:
+                self._bell.ask()
 
     def close(self) -> None:
         """Hand in what can be; the rest stays for the next start."""

@@ -66,6 +66,9 @@ class SqliteFile:
     def own(self, connection: Connection, owner_id: str) -> None:
         """The lock of the file says it."""
 
+    def stand_for(self, connection: Connection, owner_id: str) -> None:
+        """The lock of the file does."""
+
     def reach(self) -> None:
         """Take the file's write lock, and let it go."""
         with self._engine.connect() as connection:

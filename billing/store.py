@@ -149,13 +149,14 @@ class LedgerStore:
             self.healthy = True
 
     def tend(self) -> None:
-        """Called about once a second while nothing is to be written."""
-        if self._connection is None:
-            return
+        """Called about once a second while nothing is to be written. A session that ended meanwhile is begun anew: it
+        stands for what is open here, which others would take for left by a dead gateway."""
+        was_connected = self._connection is not None
         try:
-            self._database.tend(self._connection, self._owner_id)
-        except self._database.failures:
+            self._database.tend(self._connected(), self._owner_id)
+        except (LedgerUnavailable, *self._database.failures):
             self._disconnect()
+            self.healthy = was_connected
 
     def close(self, *, orderly: bool = True) -> None:
         """Note an orderly end, so that nobody has anything to recover; and let go of the ledger."""
@@ -227,6 +228,7 @@ class LedgerStore:
 
     def _transaction(self, records: Sequence[Record], owner_id: str | None = None) -> list[Outcome]:
         connection = self._connected()
+        self._database.stand_for(connection, self._owner_id)
         is_ours = owner_id in (None, self._owner_id)
         with connection.begin():
             if not is_ours:

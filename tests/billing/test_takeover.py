@@ -13,10 +13,11 @@ import pytest
 from billing import Ledger, LedgerOptions, open_ledger, reading
 from billing.database import Watcher
 from billing.money import joined_pico
-from billing.postgres import postgres_engine
+from billing.postgres import Postgres, postgres_engine
 from billing.postgres import postgres_url as with_driver
 from billing.rollup_sql import differences
-from billing.takeover import Takeover
+from billing.store import LedgerStore
+from billing.takeover import Takeover, lock_key
 from tests.billing.conftest import Rows
 from tests.billing.samples import book, opened, settled
 
@@ -62,6 +63,13 @@ def end_sessions(url: str) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
             " AND pid <> pg_backend_pid()"
         )
+
+
+def is_held(url: str, owner_id: str) -> bool:
+    """Whether a session stands for the owner."""
+    with psycopg.connect(url) as server:
+        taken = server.execute("SELECT pg_try_advisory_lock(%s)", (lock_key(owner_id),)).fetchone()
+        return taken == (False,)
 
 
 def takeover(url: str, takeover_s: float, clock: Callable[[], float]) -> tuple[Takeover, list[int]]:
@@ -117,6 +125,37 @@ async def test_a_gateway_that_lives_is_not_taken_for_dead_by_a_broken_session(po
     watch.close()
     assert closed == []
     assert len(rows("owners")) == 1
+
+
+async def test_a_long_call_is_not_closed_while_its_gateway_has_nothing_to_write(
+    postgres_url: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("billing.writer.PROBE_S", 0.01)
+    async with open_ledger(postgres_url, book(), options=SLOW) as ledger:
+        await ledger.open(opened("long"))
+        (owner,) = rows("owners")
+        end_sessions(postgres_url)
+        async with asyncio.timeout(20):
+            while not is_held(postgres_url, str(owner["owner_id"])):
+                await asyncio.sleep(0.01)
+        await ledger.settle(settled("long"))
+    assert len(rows("owners")) == 1
+
+
+def test_a_busy_gateway_takes_its_lock_back_from_a_session_that_the_server_still_had(postgres_url: str) -> None:
+    database = Postgres(postgres_url, sync="normal", patience_s=1, takeover_s=3600)
+    store = LedgerStore(database, book(), clock=lambda: datetime.now(UTC))
+    store.start()
+    try:
+        end_sessions(postgres_url)
+        with psycopg.connect(postgres_url) as half_open:
+            half_open.execute("SELECT pg_advisory_lock(%s)", (lock_key(store.owner_id),))
+            assert store.write([opened("1")]) == [None]
+            half_open.execute("SELECT pg_advisory_unlock(%s)", (lock_key(store.owner_id),))
+        assert store.write([opened("2")]) == [None]
+        assert is_held(postgres_url, store.owner_id)
+    finally:
+        store.close()
 
 
 async def test_what_is_settled_after_all_becomes_a_correction(postgres_url: str, rows: Rows) -> None:
