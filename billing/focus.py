@@ -18,9 +18,9 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, case, func, select
 
+from billing.amount_sums import amount_sums, summed_pico
 from billing.export_rows import correction_rows, pico_of
 from billing.focus_lines import FocusLine, Part, Seller, charge_line, correction_line, difference_line
-from billing.money import joined_pico
 from billing.report_groups import FROM_ROWS, groups
 from billing.report_query import Query
 from billing.report_sums import ROWS
@@ -29,7 +29,6 @@ from billing.schema import requests, settlements
 from billing.tokens_by_kind import KIND_SQL, RATE_COLUMNS, Kind
 from billing.types import SettlementState, UsageFlag
 
-_HALF = 10**6
 _r, _s = requests.c, settlements.c
 _BILLABLE = [state.value for state in SettlementState if state.billable]
 _cached_source = case(
@@ -88,8 +87,8 @@ def _busy_hours(connection: Connection, query: Query) -> Iterator[tuple[int, int
 
 
 def _lines(row: RowMapping, seller: Seller, query: Query, start_us: int, end_us: int) -> Iterator[FocusLine]:
-    charged = _sum(row, "charged")
-    on_list = _sum(row, "list")
+    charged = summed_pico(row, "charged")
+    on_list = summed_pico(row, "list")
     rates = {kind: row["input_pico"] if row[name] is None else row[name] for kind, name in RATE_COLUMNS.items()}
     used = {kind: int(row[f"{kind.value}_tokens"]) for kind in Kind if int(row[f"{kind.value}_tokens"])}
     costs = {kind: tokens * rates[kind] for kind, tokens in used.items()}
@@ -112,22 +111,13 @@ def _shared_out(total: int, costs: dict[Kind, int], charged: int) -> dict[Kind, 
     return shares
 
 
-def _sum(row: RowMapping, name: str) -> int:
-    if row[f"{name}_units"] is None:
-        return 0
-    return joined_pico(int(row[f"{name}_units"]), int(row[f"{name}_high"]) * _HALF + int(row[f"{name}_low"]))
-
-
 def _sums() -> Iterator[Any]:
     known = _s.charged_units.is_not(None)
     yield func.sum(case((known, 0), else_=1)).label("unknown")
     for kind, tokens in KIND_SQL.items():
         yield func.coalesce(func.sum(case((known, tokens))), 0).label(f"{kind.value}_tokens")
     for name in ("charged", "list"):
-        units, pico = _s[f"{name}_units"], _s[f"{name}_pico"]
-        yield func.sum(units).label(f"{name}_units")
-        yield func.sum(pico // _HALF).label(f"{name}_high")
-        yield func.sum(pico % _HALF).label(f"{name}_low")
+        yield from amount_sums(name, _s[f"{name}_units"], _s[f"{name}_pico"])
     for name in ("prefill_s", "decode_s"):
         yield func.sum(_s[name]).label(name)
 

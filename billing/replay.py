@@ -47,7 +47,7 @@ _measured = _prompt_tokens.is_not(None) & _s.output_tokens.is_not(None)
 
 @dataclass(frozen=True, slots=True)
 class LedgerPeriod:
-    """Requests opened in [start, end) as the ledgers at `paths`, or URLs, knew them at `as_of`, of one tenant or all."""
+    """Requests opened in [start, end) as the ledgers (paths or URLs) knew them at `as_of`, of one tenant or all."""
 
     paths: tuple[Path | str, ...]
     start: datetime

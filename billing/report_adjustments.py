@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
-from billing.money import joined_pico
+from billing.amount_sums import amount_sums, summed_pico
 from billing.report_groups import FROM_CORRECTIONS, Key, groups, labels
 from billing.report_query import Query
 from billing.schema import corrections
 
 _c = corrections.c
-_HALF = 10**6
+_AMOUNTS = ("full", "charged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +40,14 @@ def adjustments(connection: Connection, query: Query) -> tuple[Adjustment, ...]:
         return ()
     columns = [
         func.count().label("corrections"),
-        *(func.sum(_c[f"{name}_units"]).label(f"{name}_units") for name in ("full", "charged")),
-        *(func.sum(_c[f"{name}_pico"] // _HALF).label(f"{name}_high") for name in ("full", "charged")),
-        *(func.sum(_c[f"{name}_pico"] % _HALF).label(f"{name}_low") for name in ("full", "charged")),
+        *(one for name in _AMOUNTS for one in amount_sums(name, _c[f"{name}_units"], _c[f"{name}_pico"])),
     ]
     asked = select(*grouped.columns, _c.kind, _c.currency, *columns).where(*chosen)
     found: dict[tuple[Key, str, str], list[tuple[int, int, int]]] = defaultdict(list)
     for row in connection.execute(asked.group_by(*grouped.grouped_by, _c.kind, _c.currency)).mappings():
         key = grouped.key_of(row)
         assert key is not None, "no tags were asked for"
-        full, charged = (
-            joined_pico(int(row[f"{name}_units"]), int(row[f"{name}_high"]) * _HALF + int(row[f"{name}_low"]))
-            for name in ("full", "charged")
-        )
+        full, charged = (summed_pico(row, name) for name in _AMOUNTS)
         found[key, row["kind"], row["currency"]].append((int(row["corrections"]), full, charged))
     return tuple(
         Adjustment(labels(query.by, key), kind, currency, *map(sum, zip(*amounts, strict=True)))

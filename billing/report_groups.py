@@ -129,9 +129,8 @@ def groups(
     if query.step is not None:
         # A period may be longer than what there is by centuries of changes of the clocks.
         bounds = select(func.min(origin.instant_us), func.max(origin.instant_us)).where(*chosen)
-        first_us: int | None
-        last_us: int | None
-        first_us, last_us = connection.execute(bounds).one()
+        found: Sequence[int | None] = connection.execute(bounds).one()
+        first_us, last_us = found
         if first_us is None or last_us is None:
             return None
         of = spans(first_us, last_us + 1, query.zone)

@@ -6,8 +6,6 @@
 Both give, for each group and each state, set of flags and verdict within it (few of them differ), the columns that
 `tally_of` reads. In roll-ups openings have a state of their own: what was opened and not settled is in flight.
 What roll-ups are grouped by has a hash, `group_id`: to sort by it takes half of the time of sorting by its columns.
-Sums: a 64-bit sum of pico-units would overflow at 9.2 million units, so whole units and both halves of the remainder
-are summed apart and joined in Python.
 """
 
 from collections import defaultdict
@@ -17,12 +15,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, RowMapping, Select, case, func, literal, select
 
-from billing.money import joined_pico
+from billing.amount_sums import amount_sums, summed_pico
 from billing.report_tally import COUNTED_FLAGS, IN_FLIGHT, STATES, TOKEN_SUMS, Tally
 from billing.schema import requests, settlements, usage_quarters
 from billing.types import SettlementState, UsageFlag, Verdict
 
-_HALF = 10**6
 _AMOUNTS = ("full", "charged", "list")
 _s = settlements.c
 _q = usage_quarters.c
@@ -36,10 +33,7 @@ _ROW_TOKENS: Mapping[str, ColumnElement[Any]] = {
 
 def _amounts(table: FromClause) -> Iterable[ColumnElement[Any]]:
     for name in _AMOUNTS:
-        units, pico = table.c[f"{name}_units"], table.c[f"{name}_pico"]
-        yield func.coalesce(func.sum(units), 0).label(f"{name}_units")
-        yield func.coalesce(func.sum(pico // _HALF), 0).label(f"{name}_high")
-        yield func.coalesce(func.sum(pico % _HALF), 0).label(f"{name}_low")
+        yield from amount_sums(name, table.c[f"{name}_units"], table.c[f"{name}_pico"])
 
 
 def _small_amounts(name: str) -> Iterable[ColumnElement[Any]]:
@@ -112,7 +106,7 @@ class Summing:
     def tally(self) -> Tally:
         """The sums until now."""
         sums = {name: int(value) for name, value in zip(SUM_NAMES, self._sums, strict=True)}
-        amounts = {name: _joined(sums, name) if self._known else None for name in _AMOUNTS}
+        amounts = {name: summed_pico(sums, name) if self._known else None for name in _AMOUNTS}
         return Tally(
             states={state: int(self._states[state]) for state in STATES},
             flags={flag: int(self._flags[flag.value]) for flag in COUNTED_FLAGS},
@@ -142,7 +136,3 @@ def tally_of(row: RowMapping) -> Tally:
         row["state"] or IN_FLIGHT, row["flags"] or "", row.get("verdict") or "", [row[name] for name in SUM_NAMES]
     )
     return summing.tally()
-
-
-def _joined(sums: Mapping[str, int], name: str) -> int:
-    return joined_pico(sums[f"{name}_units"], sums[f"{name}_high"] * _HALF + sums[f"{name}_low"])

@@ -29,7 +29,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
 
-from billing.money import PICO, joined_pico, split_pico
+from billing.amount_sums import amount_sums, whole_pico
+from billing.money import PICO, split_pico
 from billing.rollup import AMOUNTS, KEYS, QUARTER_US, SECONDS, TOKENS, Key, group_id
 from billing.schema import OPENED, requests, settlements, usage_quarters
 from billing.types import UsageFlag
@@ -37,7 +38,6 @@ from billing.types import UsageFlag
 REBUILT = "rebuilt"
 """Owner of sums that were made from the rows."""
 
-_HALF = 10**6
 _PICO: ColumnElement[int] = literal_column(str(PICO), BigInteger)
 _MOST_ROWS = 64
 # Written out, not as parameters: else what is selected and what is grouped by differ in PostgreSQL's eyes.
@@ -142,7 +142,7 @@ def of_quarters(connection: Connection, kept: Sequence[Span] = ()) -> Iterator[t
     query = select(
         *keys,
         *(func.sum(_q[name]) for name in _COUNTS),
-        *chain.from_iterable(_halves(_q[f"{name}_units"], _q[f"{name}_pico"]) for name in AMOUNTS),
+        *chain.from_iterable(amount_sums(name, _q[f"{name}_units"], _q[f"{name}_pico"]) for name in AMOUNTS),
         *(func.sum(_q[name]) for name in SECONDS),
     )
     for row in connection.execute(query.where(_outside(_q.quarter_us, kept)).group_by(*keys)):
@@ -171,7 +171,7 @@ def _settled(kept: Sequence[Span]) -> Select[Any]:
             func.sum(case((reported, func.coalesce(_s.prompt_tokens, 0)), else_=0)),
             func.sum(case((reported, func.coalesce(_s.cached_tokens, 0)), else_=0)),
             func.sum(case((_s.charged_units.is_(None), 1), else_=0)),
-            *chain.from_iterable(_halves(_s[f"{name}_units"], _s[f"{name}_pico"]) for name in AMOUNTS),
+            *chain.from_iterable(amount_sums(name, _s[f"{name}_units"], _s[f"{name}_pico"]) for name in AMOUNTS),
             *(func.sum(func.coalesce(_s[name], 0.0)) for name in SECONDS),
         )
         .join_from(requests, settlements, _s.request_id == _r.request_id)
@@ -184,12 +184,6 @@ def _keys_of_request() -> tuple[ColumnElement[Any], ...]:
     return (QUARTER_OF_REQUEST, _r.tenant_id, _r.key_id, _r.model, func.coalesce(_r.tags, _NONE))
 
 
-def _halves(units: ColumnElement[Any], pico: ColumnElement[Any]) -> Iterator[ColumnElement[Any]]:
-    yield func.sum(func.coalesce(units, 0))
-    yield func.sum(func.coalesce(pico, 0) // _HALF)
-    yield func.sum(func.coalesce(pico, 0) % _HALF)
-
-
 def _outside(at_us: ColumnElement[Any], kept: Sequence[Span]) -> ColumnElement[bool]:
     return and_(literal(1) == 1, *(or_(at_us < start, at_us >= end) for start, end in kept))
 
@@ -198,7 +192,7 @@ def _read(row: Row[Any]) -> tuple[Key, Sums]:
     values = iter(row)
     quarter_us, *keys = (next(values) for _ in range(1 + len(KEYS)))
     counts = tuple(int(next(values)) for _ in _COUNTS)
-    amounts = tuple(joined_pico(int(next(values)), int(next(values)) * _HALF + int(next(values))) for _ in AMOUNTS)
+    amounts = tuple(whole_pico(next(values), next(values), next(values)) for _ in AMOUNTS)
     return (int(quarter_us), *keys), Sums(counts, amounts, tuple(float(second) for second in values))
 
 

@@ -53,14 +53,7 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
     for router in parts.routers:
         app.include_router(router)
 
-    @app.exception_handler(IndexUnavailable)
-    async def unavailable(_: Request, failure: IndexUnavailable) -> JSONResponse:
-        degraded = parts.index.index.degraded_reason
-        meanwhile = (
-            "" if degraded is None else f"; requests are routed by this gateway's own copy meanwhile: {degraded}"
-        )
-        return JSONResponse({"detail": f"the index could not be read: {failure.why}{meanwhile}"}, 503)
-
+    _tell_when_unreadable(app, parts.index)
     _describe(app)
 
     @app.get("/admin/requests/{request_id:path}")
@@ -111,6 +104,16 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
         return {"id": endpoint_id, "draining": draining}
 
     return app
+
+
+def _tell_when_unreadable(app: FastAPI, index: IndexParts) -> None:
+    @app.exception_handler(IndexUnavailable)
+    async def unavailable(_: Request, failure: IndexUnavailable) -> JSONResponse:
+        degraded = index.index.degraded_reason
+        meanwhile = (
+            "" if degraded is None else f"; requests are routed by this gateway's own copy meanwhile: {degraded}"
+        )
+        return JSONResponse({"detail": f"the index could not be read: {failure.why}{meanwhile}"}, 503)
 
 
 def _describe(app: FastAPI) -> None:

@@ -30,7 +30,7 @@ class ChangeRow(BaseModel):
     had_begun: bool
 
 
-class CheckReport(BaseModel):
+class PriceCheck(BaseModel):
     """Whether a file can be used, why not, and what it changes."""
 
     valid: bool
@@ -72,23 +72,23 @@ def price_router(prices: LivePrices) -> APIRouter:
         """Prices of public APIs to compare with, each with its date and source. Nothing is fetched."""
         return [one.view() for one in api_prices()]
 
-    @router.post("/check", response_model=CheckReport, responses={413: {"description": "Too long."}})
-    async def check(text: Annotated[str, Body(media_type="application/yaml")]) -> CheckReport:
+    @router.post("/check", response_model=PriceCheck, responses={413: {"description": "Too long."}})
+    async def check(text: Annotated[str, Body(media_type="application/yaml")]) -> PriceCheck:
         """Whether the text of a price file can be used, and what it would change. Applies nothing."""
         if len(text) > MOST_BYTES:
             raise HTTPException(413, f"a price file has at most {MOST_BYTES:,} characters")
         try:
             found = await asyncio.to_thread(prices.check, text)
         except PricesInvalid as error:
-            return CheckReport(valid=False, problem=str(error), changes=[])
-        return CheckReport(valid=True, problem=None, changes=_rows(found))
+            return PriceCheck(valid=False, problem=str(error), changes=[])
+        return PriceCheck(valid=True, problem=None, changes=_rows(found))
 
-    @router.post("/reload", response_model=CheckReport)
-    async def reload() -> CheckReport:
+    @router.post("/reload", response_model=PriceCheck)
+    async def reload() -> PriceCheck:
         """Read the price file again. Where it cannot be used, `valid` is false and the prices from before hold."""
         found = await asyncio.to_thread(prices.reload)
         log_reload(found)
-        return CheckReport(valid=found.problem is None, problem=found.problem, changes=_rows(found.changes))
+        return PriceCheck(valid=found.problem is None, problem=found.problem, changes=_rows(found.changes))
 
     return router
 

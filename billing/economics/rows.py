@@ -19,8 +19,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Connection, case, func, select
+from sqlalchemy import Connection, case, func, select
 
+from billing.amount_sums import amount_sums, summed_pico
 from billing.economics.fills import Fills, Prompt, fills
 from billing.economics.rates import HOUR_US
 from billing.economics.types import Call, Measured, Who
@@ -33,7 +34,6 @@ LONGEST_US: Final = 24 * HOUR_US
 """A call that began longer before a period than this is not looked for in it."""
 
 _PAGE_ROWS = 2000
-_HALF = 10**6
 _S_US = 10**6
 _BILLABLE = [state.value for state in SettlementState if state.billable]
 _a, _s, _r, _c = attempts.c, settlements.c, requests.c, corrections.c
@@ -203,17 +203,6 @@ def _measured(
     return Measured(round(prefill_s * _S_US), round(decode_s * _S_US), max(prompt - cached, 0), cached, output)
 
 
-def _sums(name: str, units: Column[Any], pico: Column[Any]) -> Iterator[ColumnElement[Any]]:
-    """A sum of 64 bits would overflow: whole units, and both halves of the remainder."""
-    yield func.coalesce(func.sum(units), 0).label(f"{name}_units")
-    yield func.coalesce(func.sum(pico // _HALF), 0).label(f"{name}_high")
-    yield func.coalesce(func.sum(pico % _HALF), 0).label(f"{name}_low")
-
-
-def _joined(row: Any, name: str) -> int:
-    return joined_pico(int(row[f"{name}_units"]), int(row[f"{name}_high"]) * _HALF + int(row[f"{name}_low"]))
-
-
 def _charged(connection: Connection, start_us: int, end_us: int) -> Iterator[tuple[tuple[Who, str | None], Earned]]:
     keys = (_r.tenant_id, _r.model, _r.end_user, _r.job_id, _s.currency, _s.state)
     reported = _s.cached_tokens.is_not(None) & _s.flags.not_like("%estimated%")
@@ -227,8 +216,8 @@ def _charged(connection: Connection, start_us: int, end_us: int) -> Iterator[tup
             *(func.coalesce(func.sum(one), 0).label(one.name) for one in tokens),
             func.coalesce(func.sum(case((reported, _s.prompt_tokens))), 0).label("reported_prompt"),
             func.coalesce(func.sum(case((reported, _s.cached_tokens))), 0).label("reported_cached"),
-            *_sums("full", _s.full_units, _s.full_pico),
-            *_sums("charged", _s.charged_units, _s.charged_pico),
+            *amount_sums("full", _s.full_units, _s.full_pico),
+            *amount_sums("charged", _s.charged_units, _s.charged_pico),
         )
         .select_from(requests.outerjoin(settlements, _s.request_id == _r.request_id))
         .where(_r.opened_at_us >= start_us, _r.opened_at_us < end_us)
@@ -252,8 +241,8 @@ def _charged(connection: Connection, start_us: int, end_us: int) -> Iterator[tup
                 output_tokens=int(row["output_tokens"]),
                 reported_prompt_tokens=int(row["reported_prompt"]),
                 reported_cached_tokens=int(row["reported_cached"]),
-                full_pico=_joined(row, "full"),
-                charged_pico=_joined(row, "charged"),
+                full_pico=summed_pico(row, "full"),
+                charged_pico=summed_pico(row, "charged"),
                 first_us=row["first_us"],
                 last_us=row["last_us"],
             ),

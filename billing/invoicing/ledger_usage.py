@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Column, ColumnElement, Connection, RowMapping, and_, case, func, or_, select
 
+from billing.amount_sums import amount_sums, summed_pico
 from billing.invoicing.documents import CacheLine, RequestCount, UsageEntry
 from billing.invoicing.minor_units import exact_text, pico_of
 from billing.money import joined_pico
@@ -24,7 +25,6 @@ from billing.types import SettlementState, UsageFlag
 from billing.verification_columns import miss_kind
 
 IN_FLIGHT = "in_flight"
-_HALF = 10**6
 _s, _q = settlements.c, usage_quarters.c
 _BILLABLE = tuple(state.value for state in SettlementState if state.billable)
 _CACHED = case((_s.cached_input_pico.is_(None), 0), else_=func.coalesce(_s.discounted_tokens, _s.cached_tokens, 0))
@@ -122,8 +122,8 @@ def usage_of(connection: Connection, tenant_id: str, currency: str, start_us: in
             func.count().label("requests"),
             *(func.coalesce(func.sum(column), 0).label(f"{name}_tokens") for name, column in sums),
             func.sum(_s.prompt_tokens).filter(_s.cached_tokens.is_not(None)).label("reported_tokens"),
-            *_amount("full", _s.full_units, _s.full_pico),
-            *_amount("charged", _s.charged_units, _s.charged_pico),
+            *amount_sums("full", _s.full_units, _s.full_pico),
+            *amount_sums("charged", _s.charged_units, _s.charged_pico),
         )
         .select_from(requests.outerjoin(settlements, _s.request_id == requests.c.request_id))
         .where(requests.c.tenant_id == tenant_id, _within(requests.c.opened_at_us, start_us, end_us))
@@ -220,8 +220,8 @@ class _Sums:
             is_known=bool(row["is_known"]),
             requests=row["requests"],
             tokens={name: int(row[f"{name}_tokens"] or 0) for name in names},
-            full_pico=_joined(row, "full"),
-            charged_pico=_joined(row, "charged"),
+            full_pico=summed_pico(row, "full"),
+            charged_pico=summed_pico(row, "charged"),
         )
 
     @property
@@ -305,16 +305,3 @@ def _quarters(start_us: int, end_us: int) -> ColumnElement[bool]:
 
 def _within(column: Column[int], start_us: int, end_us: int) -> ColumnElement[bool]:
     return and_(column >= start_us, column < end_us)
-
-
-def _amount(name: str, units: Column[int], pico: Column[int]) -> Iterable[ColumnElement[int]]:
-    """A 64-bit sum of pico-units would overflow: whole units and both halves of the remainder, each summed apart."""
-    yield func.sum(units).label(f"{name}_units")
-    yield func.sum(pico // _HALF).label(f"{name}_high")
-    yield func.sum(pico % _HALF).label(f"{name}_low")
-
-
-def _joined(row: RowMapping, name: str) -> int:
-    if row[f"{name}_units"] is None:
-        return 0
-    return joined_pico(int(row[f"{name}_units"]), int(row[f"{name}_high"]) * _HALF + int(row[f"{name}_low"]))
