@@ -4,9 +4,11 @@ import asyncio
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
+from pypdf import PdfReader
 from typer.testing import CliRunner, Result
 
 from gateway.cli import cli
@@ -132,6 +134,21 @@ def test_nothing_of_costs_is_in_a_parquet_file_for_a_tenant(format_: str) -> Non
     text = str(parquet.read_table("out.parquet").to_pylist()).lower()
     assert "acme" in text
     assert [word for word in HUSHED if word.lower() in text] == []
+
+
+def test_nothing_of_costs_is_in_an_invoice(folder: Path) -> None:
+    seller = "seller: {name: We}\ncurrency: USD\ntaxes: {none: {label: Tax, rate_percent: 0}}\ndefault_tax: none\n"
+    Path("seller.yaml").write_text(seller + "buyers: {acme: {name: Acme}}\n")
+    Path("c.yaml").write_text("ledger: {path: ledger.db}\ncosts_file: costs.yaml\ninvoicing_file: seller.yaml\n")
+    result = run("invoice", "draft", "acme", "2025-11", "-c", "c.yaml", "--out", str(folder / "out"))
+    assert result.exit_code == 0, result.output
+    written = sorted((folder / "out").iterdir())
+    assert {path.suffix for path in written} == {".html", ".pdf"}
+    pages = [path.read_text() for path in written if path.suffix == ".html"]
+    pages += [page.extract_text() for path in written if path.suffix == ".pdf" for page in PdfReader(path).pages]
+    text = re.sub(r"<style>.*?</style>", "", "".join(pages), flags=re.DOTALL).lower()
+    assert "acme" in text
+    assert [word for word in (*HUSHED, "run-1") if word.lower() in text] == []
 
 
 @pytest.mark.usefixtures("folder")
