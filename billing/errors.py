@@ -5,6 +5,7 @@ BillingError
 |  `- RowRefused        the ledger works, but this row cannot be taken
 |- PricesInvalid        the price file is missing or contradicts itself
 |- CostsInvalid         the costs file is missing or contradicts itself
+|- YamlInvalid          a text is no YAML, or has a key twice
 |- PeriodInvalid        a date or a period that cannot be read
 |- ReportInvalid        a report of a kind that there is not
 `- ReportTooSlow        reading took longer than it may
@@ -46,6 +47,14 @@ class CostsInvalid(BillingError):
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"costs, {where}: {why}")
         self.where = where
+        self.why = why
+
+
+class YamlInvalid(BillingError):
+    """A text that is no YAML, or has a key twice; the readers of files put the file's name before it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"is no YAML that can be read: {why}")
         self.why = why
 
 

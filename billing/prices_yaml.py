@@ -3,17 +3,15 @@
 Errors are `PricesInvalid`, with the file and the entry at fault.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from billing.currencies import ISO_4217_PUBLISHED, MINOR_UNIT_PLACES
-from billing.errors import PeriodInvalid, PricesInvalid
+from billing.errors import PeriodInvalid, PricesInvalid, YamlInvalid
+from billing.exact_yaml import read_exact
 from billing.money import pico_per_token
 from billing.when import parse_when
 
@@ -24,34 +22,12 @@ _MOST_DIGITS = 64
 _LARGEST_EXPONENT = 64
 
 
-class _TextLoader(yaml.SafeLoader):
-    """YAML in which every scalar but null is text, and a key stands once in its mapping."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping; two equal keys are an error, where YAML would keep the last."""
-        seen: set[object] = set()
-        for key, _ in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else None
-            if name is not None and name in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} stands twice", node.start_mark)
-            seen.add(name)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _text(loader: _TextLoader, node: yaml.ScalarNode) -> str:
-    return str(node.value)
-
-
-for _tag in ("int", "float", "bool", "timestamp"):
-    _TextLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _text)
-
-
 def read_yaml(text: str, where: str) -> object:
     """What a text says, its scalars as text. `where` names it in errors. Raises `PricesInvalid`."""
     try:
-        return yaml.load(text, _TextLoader)  # noqa: S506 - a SafeLoader that makes only text
-    except (yaml.YAMLError, RecursionError) as error:
-        raise PricesInvalid(where, f"is no YAML: {error}") from error
+        return read_exact(text)
+    except YamlInvalid as error:
+        raise PricesInvalid(where, str(error)) from None
 
 
 def text_of(path: Path) -> str:

@@ -22,19 +22,19 @@ Periods of one endpoint are half-open and must not overlap. Time without a rate 
 """
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from billing.errors import CostsInvalid, PeriodInvalid
+from billing.errors import CostsInvalid, PeriodInvalid, YamlInvalid
+from billing.exact_yaml import read_exact
 from billing.money import PICO
 from billing.when import parse_when, to_us
 
@@ -109,11 +109,11 @@ class CostBook:
         """Read a costs file. Raises `CostsInvalid`."""
         where = str(path)
         try:
-            loaded = yaml.load(Path(path).read_text("utf-8"), _TextLoader)  # noqa: S506 - makes nothing but text
+            loaded = read_exact(Path(path).read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise CostsInvalid(where, f"cannot be read: {error}") from error
-        except yaml.YAMLError as error:
-            raise CostsInvalid(where, f"is no YAML: {error}") from error
+        except YamlInvalid as error:
+            raise CostsInvalid(where, str(error)) from None
         try:
             parsed = _File.model_validate(loaded)
         except ValidationError as error:
@@ -151,18 +151,6 @@ def _check_disjoint(earlier: EndpointRate, later: EndpointRate) -> None:
             f"endpoint {later.endpoint_id}",
             f"two of its rates overlap; end the earlier with `to: {later.valid_from.isoformat()}`",
         )
-
-
-class _TextLoader(yaml.BaseLoader):
-    """YAML in which every scalar is text, so that no decimal is read through a float; a key stands once."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping; two equal keys are an error, where YAML would keep the last."""
-        keys: Iterable[str] = [key.value for key, _ in node.value]
-        for key in keys:
-            if sum(one == key for one in keys) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", node.start_mark)
-        return super().construct_mapping(node, deep=deep)
 
 
 def _when(value: object) -> datetime:

@@ -3,7 +3,7 @@
 Every scalar of it stays the text that was written, so that a registration number keeps its zeros.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from decimal import Decimal
@@ -11,24 +11,14 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-import yaml
 
+from billing.errors import YamlInvalid
+from billing.exact_yaml import read_exact
 from billing.invoicing.amounts import TaxRule
 from billing.invoicing.documents import Fact, InvoiceInvalid, LineKind, Party
 from billing.invoicing.minor_units import Rounding, minor_digits
 
 _MOST_PERCENT = 1000
-
-
-class _TextLoader(yaml.BaseLoader):
-    """YAML in which every scalar is text, and a key stands once in its mapping."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
-        keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", node.start_mark)
-        return super().construct_mapping(node, deep=deep)
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -121,9 +111,8 @@ def zone_of(name: str) -> tzinfo:
 def read_seller(path: Path) -> Seller:
     """The seller's file. Raises `InvoiceInvalid`, with the file and the key."""
     try:
-        loaded = yaml.load(path.read_text("utf-8"), _TextLoader)  # noqa: S506 - it makes only text
-        found = msgspec.convert(loaded, _File, strict=False)
-    except (OSError, ValueError, yaml.YAMLError) as error:  # msgspec's and Unicode's are ValueErrors
+        found = msgspec.convert(read_exact(path.read_text("utf-8")), _File, strict=False)
+    except (OSError, ValueError, YamlInvalid) as error:  # msgspec's and Unicode's are ValueErrors
         raise InvoiceInvalid(f"{path}: {error}") from None
     seller = Seller(
         party=_party(found.seller.id or "default", found.seller),
