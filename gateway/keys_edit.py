@@ -96,11 +96,11 @@ def _editing(path: Path, *, create: bool = False) -> Iterator[Any]:
             yaml.width = 120
             yaml.indent(mapping=2, sequence=4, offset=2)
             text = real.read_text()
+            if text.strip():
+                parse_keys_file(path, text)
             tree = yaml.load(text) if text.strip() else {}
             if not isinstance(tree, dict):
                 raise KeysFileInvalid(f"{path} must hold a mapping at its top")
-            if text.strip():
-                parse_keys_file(path, text)
             yield tree
             written = io.StringIO()
             yaml.dump(tree, written)

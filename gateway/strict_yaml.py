@@ -32,5 +32,11 @@ _StrictLoader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|
 
 
 def load_yaml(text: str) -> object:
-    """Plain data. Raises `yaml.YAMLError` for what is no YAML and for a key that stands twice in one mapping."""
-    return yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader that takes less
+    """Plain data. Raises `yaml.YAMLError` for what is no YAML, for a key that stands twice in one mapping, and for what
+    looks like a date or a number and is none."""
+    try:
+        return yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader that takes less
+    except ValueError as error:
+        raise yaml.YAMLError(f"a value that cannot be read: {error}") from error
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply") from None

@@ -176,3 +176,29 @@ async def test_a_running_gateway_takes_a_changed_file_over_and_an_invalid_one_no
                 await asyncio.sleep(0.02)
         await until_status(client, gateway.url, OTHER_KEY, 200)
         assert gateway.metric("prefixgate_keys_reloads_total", outcome="invalid") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"tenants: [{{id: a, keys: [{{id: k, sha256: {DIGEST}, expires_at: 2026-02-30}}]}}]",
+        "[" * 5000,
+        f"tenants: [{{id: a, limits: {{concurrent: {'9' * 5000}}}, keys: []}}]",
+        "",
+    ],
+)
+async def test_a_date_that_is_none_in_the_changed_file_does_not_stop_the_gateway(
+    start_gateway: StartGateway, tmp_path: Path, client: httpx.AsyncClient, text: str
+) -> None:
+    path = keys_file(tmp_path)
+    async with scripted_engine(answer_chat("Hi")) as engine:
+        gateway = await start(start_gateway, engine.url, keys_file=path, keys_poll_s=0.05)
+        await until_status(client, gateway.url, KEY, 200)
+        path.write_text(text)
+        async with asyncio.timeout(10):
+            while "keys" not in (await client.get(f"{gateway.url}/health")).json()["degraded"]:
+                await asyncio.sleep(0.02)
+        await until_status(client, gateway.url, KEY, 200)
+        listed = await asyncio.to_thread(CliRunner().invoke, cli, ["keys", "list", "--file", str(path)])
+        assert listed.exit_code == 2
+        assert "Traceback" not in listed.output
