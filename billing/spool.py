@@ -12,6 +12,7 @@ One process has a folder; the lock dies with it. Costs: bounded by `most_bytes` 
 memory while it is read back.
 """
 
+import logging
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ from billing.errors import LedgerUnavailable
 from billing.ownership import owned
 from billing.types import Correction, EngineSample, OpenedRequest, Settlement
 from billing.writer import Record
+
+log = logging.getLogger("billing")
 
 _MiB = 1024 * 1024
 SEGMENT_BYTES = 4 * _MiB
@@ -102,30 +105,38 @@ class Spool:
         if self.size_bytes + len(frames) > self._most_bytes:
             raise SpoolFull(f"the spool has {self.size_bytes} bytes, and may have {self._most_bytes}")
         try:
-            descriptor = self._writable(owner_id)
-            self._write(descriptor, frames)
+            descriptor = self._writable()
+            self._write(descriptor, frames if self._file_bytes else framed(_OWNER, owner_id) + frames)
         except OSError as error:
             raise SpoolFull(f"the spool at {self._folder}: {error.strerror}") from error
         self.records += len(records)
 
     def oldest(self) -> Segment:
-        """The file that was written first, and is no more written to. Raises `SpoolFull` where it cannot be read."""
+        """The file that was written first, and is no more written to; empty where somebody has removed it. Raises
+        `SpoolFull` where it cannot be read."""
         path = self._segments[0]
         if len(self._segments) == 1:
             self._seal()
         try:
             return read_segment(path)
+        except FileNotFoundError:
+            log.error("the spool at %s was removed; what waited in it is lost", path)
+            return Segment(path, "", (), damaged=False)
         except OSError as error:
             raise SpoolFull(f"the spool at {path}: {error.strerror}") from error
 
     def forget(self, segment: Segment) -> None:
-        """All of it is in the ledger. A damaged file stays, under another name."""
-        if segment.damaged:
-            segment.path.rename(segment.path.with_suffix(".damaged"))
-        self._segments.remove(segment.path)
+        """All of it is in the ledger. A damaged file stays, under another name. Raises `SpoolFull`."""
+        path = segment.path
+        try:
+            self.size_bytes -= path.stat().st_size if path.exists() else 0
+            if segment.damaged:
+                path.rename(self._damaged(path))
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise SpoolFull(f"the spool at {path}: {error.strerror}") from error
+        self._segments.remove(path)
         self.records = max(0, self.records - len(segment.records))
-        self.size_bytes -= segment.path.stat().st_size if segment.path.exists() else 0
-        segment.path.unlink(missing_ok=True)
         if not self._segments:
             self.records = self.size_bytes = 0
 
@@ -143,15 +154,16 @@ class Spool:
         self._seal()
         self._held.close()
 
-    def _writable(self, owner_id: str) -> int:
-        if self._file is None or self._file_bytes >= SEGMENT_BYTES:
+    def _writable(self) -> int:
+        """The file being written; a new one where it is full, or where somebody has removed it."""
+        if self._file is None or self._file_bytes >= SEGMENT_BYTES or not os.fstat(self._file).st_nlink:
             self._seal()
+            self._folder.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
             number = int(self._segments[-1].stem) + 1 if self._segments else 1
             path = self._folder / f"{number:08d}.spool"
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
             self._file_bytes = 0
             self._segments.append(path)
-            self._write(self._file, framed(_OWNER, owner_id))
             if self._sync == "disk":
                 _flush_folder(self._folder)
         return self._file
@@ -169,6 +181,11 @@ class Spool:
             raise
         self._file_bytes += len(frames)
         self.size_bytes += len(frames)
+
+    def _damaged(self, path: Path) -> Path:
+        """A name that no earlier one has: numbers begin anew whenever the spool was empty."""
+        names = (self._folder / f"{path.stem}{again}.damaged" for again in ("", *(f"-{one}" for one in range(2, 1000))))
+        return next(name for name in names if not name.exists())
 
     def _seal(self) -> None:
         file, self._file = self._file, None

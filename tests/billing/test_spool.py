@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -312,3 +314,55 @@ def test_a_disk_that_fills_up_in_the_middle_leaves_whole_records_only(
     segment = spool.oldest()
     assert segment.records == (opened("1"), opened("3"))
     spool.close()
+
+
+def test_a_disk_that_was_full_at_the_first_record_does_not_lose_whose_the_next_ones_are(
+    spool_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(spool_folder, sync="normal", most_bytes=1 << 20)
+    spool.start()
+
+    def full(descriptor: int, content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(SpoolFull, match="No space left"):
+        spool.append([opened("1")], "owner")
+    monkeypatch.undo()
+    spool.append([opened("2")], "owner")
+    segment = spool.oldest()
+    assert (segment.owner_id, segment.records) == ("owner", (opened("2"),))
+    spool.close()
+
+
+def test_a_second_damaged_file_leaves_the_first_one_where_it_is(spool_folder: Path) -> None:
+    for name in ("first", "second"):
+        spool = Spool(spool_folder, sync="normal", most_bytes=1 << 20)
+        spool.start()
+        spool.append([opened(name), opened("other")], "owner")
+        path = next(spool_folder.glob("*.spool"))
+        content = bytearray(path.read_bytes())
+        content[-10] ^= 1
+        path.write_bytes(content)
+        spool.forget(spool.oldest())
+        assert spool.size_bytes == 0
+        spool.close()
+    kept = [path.read_bytes() for path in sorted(spool_folder.glob("*.damaged"))]
+    assert [name in content for content, name in zip(kept, (b"second", b"first"), strict=True)] == [True, True]
+
+
+async def test_a_spool_that_somebody_removed_does_not_keep_the_ledger_shut(
+    ledger_path: Path, spool_folder: Path
+) -> None:
+    async with open_ledger(ledger_path, book(), options=with_spool(spool_folder)) as ledger:
+        with closing(sqlite3.connect(ledger_path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await ledger.open(opened("lost"))
+            shutil.rmtree(spool_folder)
+            await ledger.open(opened("kept"))
+            other.execute("COMMIT")
+        await until_empty(ledger)
+        await ledger.open(opened("after"))
+    with reading(ledger_path) as connection:
+        found = connection.exec_driver_sql("SELECT request_id FROM requests ORDER BY 1").scalars().all()
+    assert found == ["after", "kept"]
