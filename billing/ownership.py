@@ -19,7 +19,8 @@ def owned(path: Path, key: str = "ledger.path") -> Iterator[None]:
     the same process is refused too. The file stays: removing it would let two processes hold locks on two files of one
     name.
     """
-    lock = path.with_name(path.name + ".lock")
+    real = path.resolve()  # a link to it is no other ledger
+    lock = real.with_name(real.name + ".lock")
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
     except OSError as error:

@@ -134,6 +134,15 @@ async def test_rows_cannot_be_changed_or_removed(ledger_path: Path) -> None:
                     connection.execute(statement)
 
 
+async def test_a_link_to_a_ledger_does_not_let_a_second_gateway_in(ledger_path: Path) -> None:
+    link = ledger_path.with_name("link.db")
+    link.symlink_to(ledger_path)
+    async with open_ledger(ledger_path, book()):
+        with pytest.raises(LedgerUnavailable, match="owned by another gateway"):
+            async with open_ledger(link, book()):
+                pass
+
+
 async def test_a_second_owner_is_refused_with_the_first_ones_process_id(ledger_path: Path) -> None:
     async with open_ledger(ledger_path, book()):
         with pytest.raises(LedgerUnavailable, match=rf"owned by another gateway \(process {os.getpid()}\)"):
