@@ -120,7 +120,7 @@ class Spool:
         try:
             return read_segment(path)
         except FileNotFoundError:
-            log.error("the spool at %s was removed; what waited in it is lost", path)
+            log.warning("the spool at %s was removed; what waited in it is lost", path)
             return Segment(path, "", (), damaged=False)
         except OSError as error:
             raise SpoolFull(f"the spool at {path}: {error.strerror}") from error
