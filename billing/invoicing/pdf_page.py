@@ -26,6 +26,8 @@ _LEAST_COLUMN = 7.2
 """Of figures, in heights of their letters."""
 _FEW_COLUMNS = 3
 _GAP = 8.0
+_HEADING = 29.0
+"""Height of a heading, with the room before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class _Sheets:
 
     def heading(self, text: str) -> None:
         self.need(60.0)
-        self.y -= 26.0
+        self.y -= _HEADING - 3.0
         self.put(_Text(_LEFT, self.y, text, 10.5, is_bold=True))
         self.y -= 3.0
 
@@ -111,10 +113,7 @@ def render_pdf(page: Page, extra_fonts: Sequence[Path] = ()) -> bytes:
         if grid.note:
             sheets.y -= 3.0
             sheets.paragraph(grid.note, size=_SMALL, gray=_SOFT)
-    sheets.heading("Notes")
-    for note in page.notes:
-        sheets.paragraph(note, size=_SMALL, gray=_SOFT)
-        sheets.y -= 2.0
+    _notes(sheets, page.notes)
     return _drawn(sheets, page)
 
 
@@ -259,6 +258,18 @@ def _totals(sheets: _Sheets, rows: Sequence[Cells]) -> None:
         for line in note:
             sheets.y -= _SMALL * _LEADING
             sheets.put(_Text(left, sheets.y, line, _SMALL, gray=_SOFT))
+        sheets.y -= 2.0
+
+
+def _notes(sheets: _Sheets, notes: Sequence[str]) -> None:
+    """On one page where they have room on one, so that no line of them is alone on the last."""
+    lines = sum(len(sheets.fonts.wrapped(note, _SMALL, _RIGHT - _LEFT)) for note in notes)
+    height = _HEADING + lines * _SMALL * _LEADING + 2.0 * len(notes)
+    if height <= _TOP - _BOTTOM:
+        sheets.need(height)
+    sheets.heading("Notes")
+    for note in notes:
+        sheets.paragraph(note, size=_SMALL, gray=_SOFT)
         sheets.y -= 2.0
 
 

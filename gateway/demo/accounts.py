@@ -104,7 +104,8 @@ def show_accounts(accounts: Accounts, program: str, console: Console) -> None:
     for table in tables(_shown_sheets(accounts.costs), accounts.costs.account.currency):
         table.title_justify = table.caption_justify = "left"
         table.collapse_padding = True
-        console.print(table, end="\n\n")
+        console.print(table)
+        console.print()
     say_total(console, accounts.costs)
     kept = (
         f"\nkept until you delete it: {config.parent}; go on with",

@@ -311,3 +311,17 @@ def test_figures_too_wide_for_their_columns_are_broken_and_not_cut() -> None:
     wide = replace(found.cache[0], full="123456789012345678901234567890.123456789012", prompt_tokens=10**30)
     text = squeezed(pdf_pages(replace(found, cache=(wide,)))[0])
     assert "123,456,789,012,345,678,901,234,567,890.123456789012" in text
+
+
+def test_notes_are_on_one_page_wherever_the_rows_end() -> None:
+    for entries in range(1, 9):
+        pages = pdf_pages(invoice(*(entry(f"model-{number}") for number in range(entries))))
+        [notes] = [page for page in pages if "Notes" in page]
+        assert "Each request is priced" in notes
+        assert "are in a later one." in notes
+
+
+def test_notes_longer_than_a_page_go_on_over_it() -> None:
+    pages = pdf_pages(invoice(entry(), notes=tuple(f"note {number}." for number in range(90))))
+    assert all(any(f"note {number}." in page for page in pages) for number in range(90))
+    assert "note 0." in pages[0]

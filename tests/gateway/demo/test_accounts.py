@@ -60,11 +60,6 @@ def test_both_pages_are_written_with_the_names_of_the_parties(served: DemoOutcom
         assert text in printed
 
 
-def test_the_pdf_is_one_page(served: DemoOutcome) -> None:
-    _, pdf = make_accounts(served).invoice_files
-    assert len(PdfReader(pdf).pages) == 1
-
-
 def test_the_ledger_of_the_run_is_left_as_it_was(served: DemoOutcome) -> None:
     before = served.ledger.read_bytes()
     make_accounts(served)
