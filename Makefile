@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits chaos crash
+.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger chaos crash
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -66,6 +66,9 @@ bench-index: $(VENV)/installed ## the index against one key per block and Dynamo
 
 bench-accuracy: $(VENV)/installed ## expected against reported cached tokens, by receipts and by KV events: bench/results/accuracy.json
 	$(BIN)/python bench/accuracy.py
+
+bench-ledger: $(VENV)/installed ## settled rows a second, the wait at the end of a stream, a report over 10 M rows, 10 minutes: bench/results/ledger.json
+	$(BIN)/python -m bench.ledger $(LEDGER_ARGS)
 
 bench-perf: $(VENV)/installed ## the fitted speed of two real engines against what they take when asked directly, 5 minutes: bench/results/perf_fit.json
 	$(BIN)/python -m bench.perf_fit

@@ -2,15 +2,14 @@
 
 What a bill needs of a request (`Fact`) is remembered from its opening to its settlement, in the batch at hand or in
 those committed before, and read back where it is in neither. A request has one settlement: a second is ignored and
-counted. Rows of a table go in groups of 64, 32, ... 1 per statement, because after each statement the thread must win
-the interpreter lock back from a busy event loop: fewer statements, fewer waits.
+counted. Rows of a table go together (`bulk`).
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
 
-from sqlalchemy import Connection, Table, bindparam, select
+from sqlalchemy import Connection, bindparam, select
 
+from billing.bulk import insert_rows
 from billing.errors import RowRefused
 from billing.price_book import Prices
 from billing.rollup import QuarterSums
@@ -27,11 +26,9 @@ from billing.rows import (
     settlement_row,
     tags_text,
 )
-from billing.schema import attempts, chains, corrections, engine_samples, insert_sql, requests, settlements
+from billing.schema import attempts, chains, corrections, engine_samples, requests, settlements
 from billing.types import Correction, EngineSample, OpenedRequest, Settlement, SettlementState
 from billing.when import from_us
-
-_LARGEST_GROUP = 64
 
 _READ_BACK = (
     select(
@@ -95,7 +92,7 @@ class Batch:
             (corrections, self._corrections),
             (engine_samples, self._samples),
         ):
-            self._insert(table, rows)
+            insert_rows(self._connection, table, rows)
         add(self._connection, list(self._quarters.rows(self._owner_id)))
 
     def _settle(self, settlement: Settlement) -> RowRefused | None:
@@ -129,13 +126,3 @@ class Batch:
         if self._connection.execute(known).first() is None:
             self._late.add(late.correction_id)
             self._corrections.append(correction_row(late))
-
-    def _insert(self, table: Table, rows: Sequence[Row]) -> None:
-        size = _LARGEST_GROUP
-        done = 0
-        while done < len(rows):
-            while size > len(rows) - done:
-                size //= 2
-            values = tuple(chain.from_iterable(rows[done : done + size]))
-            self._connection.exec_driver_sql(insert_sql(table, size, self._connection.dialect), values)
-            done += size

@@ -35,15 +35,16 @@ class Checkpoints:
         """Start the thread."""
         self._thread.start()
 
-    def wrote(self, records: int, move: Callable[[str], object]) -> None:
-        """So many records were committed. `move` is the writer's own way to run a statement, used in need only."""
+    def wrote(self, records: int, connection: sqlite3.Connection) -> None:
+        """So many records were committed by the writer's connection, which is used in need only."""
         self._records += records
         if self._records >= EVERY_RECORDS:
             self._records = 0
             self._wanted.set()
         if self._too_long:
             self._too_long = False
-            move(_MOVE)
+            with suppress(sqlite3.Error):
+                connection.execute(_MOVE).fetchall()
 
     def close(self) -> None:
         """End the thread, if it ever began."""

@@ -30,6 +30,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
 
 from billing.amount_sums import amount_sums, whole_pico
+from billing.bulk import insert_rows
 from billing.money import PICO, split_pico
 from billing.rollup import AMOUNTS, KEYS, QUARTER_US, SECONDS, TOKENS, Key, group_id
 from billing.schema import OPENED, requests, settlements, usage_quarters
@@ -39,7 +40,6 @@ REBUILT = "rebuilt"
 """Owner of sums that were made from the rows."""
 
 _PICO: ColumnElement[int] = literal_column(str(PICO), BigInteger)
-_MOST_ROWS = 64
 # Written out, not as parameters: else what is selected and what is grouped by differ in PostgreSQL's eyes.
 _NONE: ColumnElement[str] = literal_column("''", Text)
 _q = usage_quarters.c
@@ -80,10 +80,10 @@ Span = tuple[int, int]
 
 
 @cache
-def upsert_sql(rows: int, dialect: Dialect) -> str:
-    """SQL that adds so many rows to `usage_quarters`; parameters as those of `schema.insert_sql`."""
+def _on_conflict(dialect: Dialect) -> str:
+    """The clause by which a row is added to the one that is there."""
     insert = (postgresql if dialect.name == "postgresql" else sqlite).insert
-    statement = insert(usage_quarters).values([dict.fromkeys(usage_quarters.columns.keys())] * rows)
+    statement = insert(usage_quarters).values(dict.fromkeys(usage_quarters.columns.keys()))
     added = statement.excluded
     sums: dict[str, ColumnElement[Any]] = {name: _q[name] + added[name] for name in (*_COUNTS, *SECONDS)}
     for name in AMOUNTS:
@@ -91,7 +91,8 @@ def upsert_sql(rows: int, dialect: Dialect) -> str:
         sums[f"{name}_units"] = _q[f"{name}_units"] + added[f"{name}_units"] + remainder // _PICO
         sums[f"{name}_pico"] = remainder % _PICO
     upsert = statement.on_conflict_do_update(index_elements=[_q.quarter_us, _q.owner_id, _q.group_id], set_=sums)
-    return str(upsert.compile(dialect=dialect))
+    _, clause, what = str(upsert.compile(dialect=dialect)).partition(" ON CONFLICT ")
+    return clause + what
 
 
 def rebuild(connection: Connection, kept: Sequence[Span] = ()) -> int:
@@ -106,15 +107,8 @@ def rebuild(connection: Connection, kept: Sequence[Span] = ()) -> int:
 
 
 def add(connection: Connection, rows: Sequence[Sequence[object]]) -> None:
-    """Add rows of `schema.usage_quarters` to those that are there, in as few statements as may be."""
-    size = _MOST_ROWS
-    done = 0
-    while done < len(rows):
-        while size > len(rows) - done:
-            size //= 2
-        values = tuple(chain.from_iterable(rows[done : done + size]))
-        connection.exec_driver_sql(upsert_sql(size, connection.dialect), values)
-        done += size
+    """Add rows of `schema.usage_quarters` to those that are there, no two of one key."""
+    insert_rows(connection, usage_quarters, rows, _on_conflict(connection.dialect))
 
 
 def differences(connection: Connection, kept: Sequence[Span] = ()) -> list[Difference]:

@@ -14,8 +14,6 @@ remainder (`money`). A settlement holds the rates by which it was priced, so tha
 Times are microseconds since 1970 in UTC, as integers: they sort, and no driver gives them a zone of its own.
 """
 
-from functools import cache
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -30,9 +28,7 @@ from sqlalchemy import (
     Table,
     Text,
     event,
-    insert,
 )
-from sqlalchemy.engine import Dialect
 
 from billing.immutable import make_immutable
 
@@ -212,10 +208,3 @@ def _immutable(table: Table, connection: Connection, **_: object) -> None:
 
 for _table in (requests, settlements, attempts, corrections):
     event.listen(_table, "after_create", _immutable)
-
-
-@cache
-def insert_sql(table: Table, rows: int, dialect: Dialect) -> str:
-    """SQL that inserts `rows` rows at once; its parameters are the columns in the order of the table, row by row."""
-    row = dict.fromkeys(table.columns.keys())
-    return str(insert(table).values([row] * rows).compile(dialect=dialect))

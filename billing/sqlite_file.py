@@ -102,7 +102,9 @@ class SqliteFile:
 
     def wrote(self, connection: Connection, records: int) -> None:
         """Have the log moved into the file where it is long."""
-        self._checkpoints.wrote(records, connection.exec_driver_sql)
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        self._checkpoints.wrote(records, driver)
 
     def let_go(self) -> None:
         """Close what `hold` opened."""

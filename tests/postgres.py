@@ -37,8 +37,12 @@ class _AsUser(TypedDict, total=False):
 
 
 @contextmanager
-def postgres_server(folder: Path) -> Iterator[str]:
-    """A server with its data in a new folder whose path is short; gives the URL of its database `postgres`."""
+def postgres_server(folder: Path, *, durable: bool = False) -> Iterator[str]:
+    """A server with its data in a new folder whose path is short; gives the URL of its database `postgres`.
+
+    `durable` leaves its settings as they are by default.
+    """
+    settings = {"listen_addresses": "", "shared_buffers": "256MB"} if durable else SETTINGS
     user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
     programs = _programs(folder, user)
     data = folder / "data"
@@ -58,7 +62,7 @@ def postgres_server(folder: Path) -> Iterator[str]:
         "--no-sync",
     ]
     subprocess.run([*initialise, "--locale", "C"], check=True, capture_output=True, cwd=folder, **as_user)
-    options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+    options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     command: list[str | Path] = [programs / "postgres", "-D", data, "-k", folder, *options]
     log = (folder / "log").open("wb")
     with log, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **as_user) as server:

@@ -21,6 +21,7 @@ from billing import (
     SettlementState,
     open_ledger,
 )
+from billing import checkpoints as checkpoints_module
 from billing import store as store_module
 from billing import writer as writer_module
 from billing.database import Sync
@@ -234,3 +235,16 @@ async def test_an_orderly_end_that_cannot_be_noted_is_recovered_from(ledger_path
     async with open_ledger(ledger_path, book()) as ledger:
         assert ledger.interrupted == 0
     assert all(owner["ended_at_us"] for owner in rows("owners"))
+
+
+async def test_the_log_does_not_grow_without_end_though_commits_never_pause(
+    ledger_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints_module, "EVERY_RECORDS", 50)
+    monkeypatch.setattr(checkpoints_module, "MOST_PAGES", 100)
+    log = ledger_path.with_name("ledger.db-wal")
+    async with open_ledger(ledger_path, book()) as ledger:
+        for first in range(0, 4000, 50):
+            await asyncio.gather(*(ledger.open(opened(f"{number:05d}")) for number in range(first, first + 50)))
+        assert log.stat().st_size < 2_000_000
+        assert healthy(ledger)
