@@ -39,6 +39,8 @@ from billing.types import UsageFlag
 REBUILT = "rebuilt"
 """Owner of sums that were made from the rows."""
 
+_DAY_US = 96 * QUARTER_US
+_MOST_ROWS = 1024
 _PICO: ColumnElement[int] = literal_column(str(PICO), BigInteger)
 # Written out, not as parameters: else what is selected and what is grouped by differ in PostgreSQL's eyes.
 _NONE: ColumnElement[str] = literal_column("''", Text)
@@ -98,12 +100,16 @@ def _on_conflict(dialect: Dialect) -> str:
 def rebuild(connection: Connection, kept: Sequence[Span] = ()) -> int:
     """Make the sums from the rows, except in the spans `kept`, whose rows are elsewhere. Returns how many there are.
 
-    O(rows). In the transaction of the caller, who has seen to it that nobody adds meanwhile.
+    O(rows), a day's keys in memory. In the transaction of the caller, who has seen to it that nobody adds meanwhile.
     """
     connection.execute(delete(usage_quarters).where(_outside(_q.quarter_us, kept)))
-    sums = list(of_rows(connection, kept))
-    add(connection, [_as_row(key, of_key) for key, of_key in sums])
-    return len(sums)
+    made = 0
+    for day in _days(connection):
+        rows = [_as_row(key, sums) for key, sums in of_rows(connection, day, kept)]
+        for first in range(0, len(rows), _MOST_ROWS):
+            add(connection, rows[first : first + _MOST_ROWS])
+        made += len(rows)
+    return made
 
 
 def add(connection: Connection, rows: Sequence[Sequence[object]]) -> None:
@@ -111,27 +117,31 @@ def add(connection: Connection, rows: Sequence[Sequence[object]]) -> None:
     insert_rows(connection, usage_quarters, rows, _on_conflict(connection.dialect))
 
 
-def differences(connection: Connection, kept: Sequence[Span] = ()) -> list[Difference]:
-    """Keys whose sums are not those of the rows, outside of the spans `kept`. O(rows); one snapshot is the caller's."""
-    by_rows = dict(of_rows(connection, kept))
-    by_quarters = dict(of_quarters(connection, kept))
-    found = []
-    for key in sorted(by_rows.keys() | by_quarters.keys()):
-        rows, quarters = by_rows.get(key), by_quarters.get(key)
-        if rows is None or quarters is None or not rows.equals(quarters):
-            found.append(Difference(key, rows, quarters))
-    return found
+def differences(connection: Connection, kept: Sequence[Span] = ()) -> Iterator[Difference]:
+    """Keys whose sums are not those of the rows, outside of the spans `kept`. O(rows), a day's keys in memory.
+
+    What is seen is one moment only where the caller's transaction sees one.
+    """
+    for day in _days(connection):
+        by_rows = dict(of_rows(connection, day, kept))
+        by_quarters = dict(of_quarters(connection, day, kept))
+        for key in sorted(by_rows.keys() | by_quarters.keys()):
+            rows, quarters = by_rows.get(key), by_quarters.get(key)
+            if rows is None or quarters is None or not rows.equals(quarters):
+                yield Difference(key, rows, quarters)
 
 
-def of_rows(connection: Connection, kept: Sequence[Span] = ()) -> Iterator[tuple[Key, Sums]]:
-    """Sums of requests and settlements, key by key."""
-    for query in (_opened(kept), _settled(kept)):
+def of_rows(connection: Connection, span: Span, kept: Sequence[Span] = ()) -> Iterator[tuple[Key, Sums]]:
+    """Sums of requests opened within the span and of their settlements, key by key."""
+    chosen = and_(_r.opened_at_us >= span[0], _r.opened_at_us < span[1], _outside(_r.opened_at_us, kept))
+    for query in (_opened(chosen), _settled(chosen)):
         for row in connection.execute(query):
             yield _read(row)
 
 
-def of_quarters(connection: Connection, kept: Sequence[Span] = ()) -> Iterator[tuple[Key, Sums]]:
-    """The sums that are kept, those of all owners together."""
+def of_quarters(connection: Connection, span: Span, kept: Sequence[Span] = ()) -> Iterator[tuple[Key, Sums]]:
+    """The sums of the quarters within the span that are kept, those of all owners together."""
+    chosen = and_(_q.quarter_us >= span[0], _q.quarter_us < span[1], _outside(_q.quarter_us, kept))
     keys = (_q.quarter_us, *(_q[name] for name in KEYS))
     query = select(
         *keys,
@@ -139,21 +149,21 @@ def of_quarters(connection: Connection, kept: Sequence[Span] = ()) -> Iterator[t
         *chain.from_iterable(amount_sums(name, _q[f"{name}_units"], _q[f"{name}_pico"]) for name in AMOUNTS),
         *(func.sum(_q[name]) for name in SECONDS),
     )
-    for row in connection.execute(query.where(_outside(_q.quarter_us, kept)).group_by(*keys)):
+    for row in connection.execute(query.where(chosen).group_by(*keys)):
         yield _read(row)
 
 
-def _opened(kept: Sequence[Span]) -> Select[Any]:
+def _opened(chosen: ColumnElement[bool]) -> Select[Any]:
     nothing = [literal(0)] * (len(_COUNTS) - 1 + 3 * len(AMOUNTS) + len(SECONDS))
     keys = _keys_of_request()
     return (
         select(*keys, *(literal(word) for word in ("", "", OPENED, "", "")), func.count(), *nothing)
-        .where(_outside(_r.opened_at_us, kept))
+        .where(chosen)
         .group_by(*keys)
     )
 
 
-def _settled(kept: Sequence[Span]) -> Select[Any]:
+def _settled(chosen: ColumnElement[bool]) -> Select[Any]:
     reported = _s.cached_tokens.is_not(None) & _s.flags.not_like(f"%{UsageFlag.ESTIMATED.value}%")
     of_settlement = tuple(func.coalesce(_s[name], _NONE) for name in KEYS[4:])
     keys = (*_keys_of_request(), *of_settlement)
@@ -169,13 +179,26 @@ def _settled(kept: Sequence[Span]) -> Select[Any]:
             *(func.sum(func.coalesce(_s[name], 0.0)) for name in SECONDS),
         )
         .join_from(requests, settlements, _s.request_id == _r.request_id)
-        .where(_outside(_r.opened_at_us, kept))
+        .where(chosen)
         .group_by(*keys)
     )
 
 
 def _keys_of_request() -> tuple[ColumnElement[Any], ...]:
     return (QUARTER_OF_REQUEST, _r.tenant_id, _r.key_id, _r.model, func.coalesce(_r.tags, _NONE))
+
+
+def _days(connection: Connection) -> Iterator[Span]:
+    """Days from the first request or quarter to the last."""
+    ends = [
+        end
+        for column in (_r.opened_at_us, _q.quarter_us)
+        for end in connection.execute(select(func.min(column), func.max(column))).one()
+        if end is not None
+    ]
+    if ends:
+        for start in range(min(ends) // _DAY_US * _DAY_US, max(ends) + 1, _DAY_US):
+            yield start, start + _DAY_US
 
 
 def _outside(at_us: ColumnElement[Any], kept: Sequence[Span]) -> ColumnElement[bool]:

@@ -74,7 +74,7 @@ def test_sums_by_quarter_equal_the_rows(past: list[tuple[OpenedRequest, Settleme
         path = Path(folder) / "ledger.db"
         asyncio.run(_live(path, past, at_once))
         with reading(path) as connection:
-            assert differences(connection) == []
+            assert list(differences(connection)) == []
         with closing(sqlite3.connect(path)) as connection_to_file:
             openings, endings = connection_to_file.execute(
                 "SELECT SUM(requests * (state = 'opened')), SUM(requests * (state <> 'opened')) FROM usage_quarters"
@@ -97,10 +97,10 @@ def test_sums_that_were_lost_are_made_again_from_the_rows(past: list[tuple[Opene
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("UPDATE usage_quarters SET requests = requests + 1, full_units = 7")
         with reading(path) as read:
-            assert differences(read)
+            assert list(differences(read))
         assert _rebuilt(path) > 0
         with reading(path) as read:
-            assert differences(read) == []
+            assert list(differences(read)) == []
 
 
 async def test_ten_billion_units_do_not_overflow(ledger_path: Path, rows: Rows) -> None:
@@ -113,7 +113,7 @@ async def test_ten_billion_units_do_not_overflow(ledger_path: Path, rows: Rows) 
     (row,) = [row for row in rows("usage_quarters") if row["state"] == "complete"]
     assert joined_pico(row["charged_units"], row["charged_pico"]) == 3 * 2**32 * 1000 * PICO > 10**10 * PICO
     with reading(ledger_path) as connection:
-        assert differences(connection) == []
+        assert list(differences(connection)) == []
 
 
 async def test_what_is_refused_adds_nothing(ledger_path: Path, rows: Rows) -> None:
@@ -123,7 +123,7 @@ async def test_what_is_refused_adds_nothing(ledger_path: Path, rows: Rows) -> No
         await asyncio.gather(*futures, return_exceptions=True)
     assert {row["state"]: row["requests"] for row in rows("usage_quarters")} == {"opened": 1, "complete": 1}
     with reading(ledger_path) as connection:
-        assert differences(connection) == []
+        assert list(differences(connection)) == []
 
 
 async def test_an_interrupted_request_is_summed_with_an_unknown_amount(ledger_path: Path, rows: Rows) -> None:
@@ -141,4 +141,4 @@ async def test_tags_of_any_length_are_summed(ledger_path: Path, rows: Rows, tags
         await ledger.settle(settled())
     assert {row["state"]: row["requests"] for row in rows("usage_quarters")} == {"opened": 1, "complete": 1}
     with reading(ledger_path) as connection:
-        assert differences(connection) == []
+        assert list(differences(connection)) == []

@@ -38,7 +38,7 @@ async def test_an_old_ledger_keeps_its_rows_and_gets_the_new_columns(old_ledger:
     assert (left_open["state"], left_open["list_pico"], left_open["discounted_tokens"]) == ("interrupted", None, None)
     assert {row["job_id"] for row in rows("requests")} == {None}
     with reading(old_ledger) as connection:
-        assert differences(connection) == []
+        assert list(differences(connection)) == []
     assert sum(row["requests"] for row in rows("usage_quarters") if row["state"] == "opened") == 3
 
 

@@ -84,7 +84,7 @@ async def until_empty(ledger: Ledger) -> None:
 
 def sums_equal_rows(where: str | Path) -> bool:
     with reading(where) as connection:
-        return differences(connection) == []
+        return list(differences(connection)) == []
 
 
 async def test_an_outage_loses_nothing_and_doubles_nothing(postgres_url: str, rows: Rows, spool_folder: Path) -> None:

@@ -179,7 +179,7 @@ async def test_sums_by_quarter_equal_the_rows_in_every_database(where: Where) ->
                 futures.append(ledger.settle(settled(f"{number}", usage)))
         await asyncio.gather(*futures)
     with reading(where) as connection:
-        assert differences(connection) == []
+        assert list(differences(connection)) == []
 
 
 async def test_rows_cannot_be_changed_or_removed_by_a_mistake(where: Where, execute: Execute) -> None:

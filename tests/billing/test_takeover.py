@@ -106,7 +106,7 @@ async def test_a_killed_gateways_open_rows_are_closed_once_by_those_that_live(po
             gateway.kill()
             gateway.communicate()
     with reading(postgres_url) as connection:
-        assert differences(connection) == []
+        assert list(differences(connection)) == []
 
 
 async def test_a_gateway_that_lives_is_not_taken_for_dead_by_a_broken_session(postgres_url: str, rows: Rows) -> None:
@@ -183,7 +183,7 @@ async def test_what_is_settled_after_all_becomes_a_correction(postgres_url: str,
     assert joined_pico(late["charged_units"], late["charged_pico"]) == 1_237_500_000
     assert len(rows("owners")) == 2, "it goes on under another name"
     with reading(postgres_url) as connection:
-        assert differences(connection) == []
+        assert list(differences(connection)) == []
 
 
 async def test_an_owner_is_judged_by_one_session_of_ours_alone(postgres_url: str) -> None:
@@ -219,4 +219,4 @@ async def test_a_commit_whose_answer_was_lost_is_not_written_twice(
     assert [row["request_id"] for row in rows("requests")] == ["1", "before"]
     assert [row["request_id"] for row in rows("settlements")] == ["before"]
     with reading(postgres_url) as connection:
-        assert differences(connection) == []
+        assert list(differences(connection)) == []
