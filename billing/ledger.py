@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from billing.database import Database, Sync
-from billing.postgres import Postgres
+from billing.database import Sync
+from billing.databases import database_at
 from billing.price_book import Prices
 from billing.spool import Spool
 from billing.spooled_store import SpooledStore, SpoolState
-from billing.sqlite_file import SqliteFile
 from billing.store import LedgerStore
 from billing.types import Correction, EngineSample, OpenedRequest, Settlement
 from billing.writer import Writer
@@ -98,7 +97,9 @@ async def open_ledger(
     Raises `LedgerUnavailable` where another process owns the file, or it cannot be opened.
     """
     options = options or LedgerOptions()
-    store = LedgerStore(_database(where, sync, options), book, clock=options.clock)
+    patience_s = options.busy_timeout_s
+    database = database_at(where, sync=sync, patience_s=patience_s, takeover_s=options.takeover_s)
+    store = LedgerStore(database, book, clock=options.clock)
     spooled = None
     if options.spool is not None:
         spooled = SpooledStore(store, Spool(options.spool, sync=sync, most_bytes=options.spool_most_bytes))
@@ -108,9 +109,3 @@ async def open_ledger(
         yield Ledger(store, writer, spooled)
     finally:
         await writer.close()
-
-
-def _database(where: Path | str, sync: Sync, options: LedgerOptions) -> Database:
-    if "://" in str(where):
-        return Postgres(str(where), sync=sync, patience_s=options.busy_timeout_s, takeover_s=options.takeover_s)
-    return SqliteFile(Path(where), sync=sync, busy_timeout_s=options.busy_timeout_s)

@@ -5,6 +5,7 @@
                      0..n corrections      signed changes of a bill, of one request or none
     usage_quarters                         sums of the first two by quarter of an hour, kept with them
     engine_samples                         what the engines' own counters said, to hold the settlements against
+    archives                               months whose rows were moved into a file of their own
     owners                                 one row per gateway process; ended_at_us is set by an orderly end
     requests  1 --- 0..1  chains           what prompts shared, where that is kept: no bill rests on it
 
@@ -181,6 +182,19 @@ engine_samples = Table(
     Column("generation", BigInteger, nullable=False),
     Column("hit_tokens", BigInteger),
     Column("query_tokens", BigInteger),
+    sqlite_with_rowid=False,
+)
+
+archives = Table(
+    "archives",
+    metadata,
+    Column("month", String(7), primary_key=True),
+    Column("start_us", BigInteger, nullable=False),
+    Column("end_us", BigInteger, nullable=False),
+    Column("file", Text, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("archived_at_us", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 

@@ -16,6 +16,7 @@ from gateway import (
     index_commands,
     invoice_command,
     keys_command,
+    ledger_command,
     report_command,
     simulate_command,
     verify_command,
@@ -42,6 +43,7 @@ cli = typer.Typer(
 cli.add_typer(keys_command.keys, name="keys")
 cli.add_typer(index_commands.index, name="index")
 cli.add_typer(invoice_command.invoice, name="invoice")
+cli.add_typer(ledger_command.ledger, name="ledger")
 cli.add_typer(prices_commands, name="prices")
 cli.command("explain")(explain_command.explain)
 cli.command("verify")(verify_command.verify)

@@ -47,6 +47,7 @@ def upgrade() -> None:
     make_immutable(op.get_bind(), "settlements")
     _create_corrections()
     _create_samples()
+    _create_archives()
     _create_quarters()
 
 
@@ -81,6 +82,20 @@ def _create_samples() -> None:
         Column("generation", BigInteger, nullable=False),
         Column("hit_tokens", BigInteger),
         Column("query_tokens", BigInteger),
+        sqlite_with_rowid=False,
+    )
+
+
+def _create_archives() -> None:
+    op.create_table(
+        "archives",
+        Column("month", String(7), primary_key=True),
+        Column("start_us", BigInteger, nullable=False),
+        Column("end_us", BigInteger, nullable=False),
+        Column("file", Text, nullable=False),
+        Column("sha256", String(64), nullable=False),
+        Column("requests", BigInteger, nullable=False),
+        Column("archived_at_us", BigInteger, nullable=False),
         sqlite_with_rowid=False,
     )
 
