@@ -111,7 +111,7 @@ class LedgerStore:
         """The same for records of that owner of which some, or all, may be durable already: those stay as they are."""
         return self._write(records, partial(self._transaction_again, owner_id=owner_id))
 
-    def _write(self, records: Sequence[Record], transaction: _Transaction) -> list[Outcome]:
+    def _write(self, records: Sequence[Record], transaction: _Transaction, *, is_retry: bool = False) -> list[Outcome]:
         lost = False
         try:
             outcomes = transaction(records)
@@ -119,15 +119,19 @@ class LedgerStore:
             if len(records) == 1:
                 return [self._refused(records[0], error)]
             half = len(records) // 2
-            return self._write(records[:half], transaction) + self._write(records[half:], transaction)
+            first, rest = records[:half], records[half:]
+            return self._write(first, transaction, is_retry=is_retry) + self._write(
+                rest, transaction, is_retry=is_retry
+            )
         except LedgerUnavailable as error:  # the tables became newer meanwhile
             outcomes = [error for _ in records]
         except self._database.failures as error:
             lost = self._connection is not None and self._database.is_lost(self._connection)
             outcomes = [LedgerUnavailable(words(error)) for _ in records]
             self._disconnect()
-        if lost:  # perhaps with the commit done, and only its answer lost
-            return self._write(records, self._transaction_again)
+        if lost and not is_retry:  # perhaps with the commit done, and only its answer lost
+            again = self._transaction_again if transaction == self._transaction else transaction
+            return self._write(records, again, is_retry=True)
         if any(isinstance(outcome, LedgerUnavailable) and not isinstance(outcome, RowRefused) for outcome in outcomes):
             self.healthy = False
             return outcomes
