@@ -24,6 +24,7 @@ from sqlalchemy.pool import NullPool
 from billing.database import words
 from billing.errors import LedgerUnavailable
 from billing.invoicing.amounts import check_sums
+from billing.invoicing.billed import replaces, share
 from billing.invoicing.compose import dates_of, issues
 from billing.invoicing.credit_notes import is_credited_whole
 from billing.invoicing.documents import Document, DocumentKind, InvoiceInvalid, Period, digest_of, document_json
@@ -108,6 +109,8 @@ class InvoiceBook:
         connection.execute(delete(invoice_drafts).filter_by(**key))
         made = {"draft_id": draft.id, "frozen": frozen, "made_at_us": to_us(self._clock()), "document": stored}
         connection.execute(insert(invoice_drafts).values(key | made))
+        if frozen:
+            self._drop_outdated(connection, document, and_of_its_period=True)
         return draft
 
     def issue(self, draft_id: str, seller: Seller) -> Issued:
@@ -116,10 +119,15 @@ class InvoiceBook:
             row = connection.execute(select(invoice_drafts).filter_by(draft_id=draft_id)).mappings().first()
             gone = connection.execute(delete(invoice_drafts).filter_by(draft_id=draft_id)).rowcount
             if row is None or gone != 1:
-                raise InvoiceInvalid(f"there is no draft {draft_id!r}: it was issued, or drafted again since")
+                raise InvoiceInvalid(
+                    f"there is no draft {draft_id!r}: it was issued or drafted again since, or another document bills a"
+                    " part of it: draft it again"
+                )
             document = document_in(row["document"])
             self._may_be_issued(document, seller)
-            return self._write(connection, document, seller, covers_period=True)
+            issued = self._write(connection, document, seller, covers_period=True)
+            self._drop_outdated(connection, document)
+            return issued
 
     def credit(
         self, number: str, seller: Seller, note_of: Callable[[Document, Sequence[Document]], Document]
@@ -166,6 +174,13 @@ class InvoiceBook:
     def issued(self, connection: Connection, seller_id: str, tenant_id: str | None = None) -> Sequence[Issued]:
         """Issued documents in the order of their numbers."""
         return self._find(connection, seller_id, **({} if tenant_id is None else {"tenant_id": tenant_id}))
+
+    def names(self, connection: Connection, seller_id: str, tenant_id: str) -> frozenset[str]:
+        """Numbers and frozen drafts of a tenant: what is billed has changed where they have."""
+        whose = {"seller_id": seller_id, "tenant_id": tenant_id}
+        numbers = connection.scalars(select(invoices.c.number).filter_by(**whose))
+        drafts = connection.scalars(select(invoice_drafts.c.draft_id).filter_by(**whose, frozen=True))
+        return frozenset([*numbers, *drafts])
 
     def live(self, connection: Connection, seller_id: str, tenant_id: str) -> Sequence[Document]:
         """Invoices of a tenant that are not credited whole: what they bill is billed."""
@@ -234,6 +249,13 @@ class InvoiceBook:
             )
         )
         return Issued(document, digest_of(stored), now)
+
+    def _drop_outdated(self, connection: Connection, document: Document, *, and_of_its_period: bool = False) -> None:
+        """Take away drafts that are not frozen and bill something that `document` now does."""
+        for one in self.drafts(connection, document.seller.id, document.tenant_id):
+            is_same = and_of_its_period and replaces(one.document, document)
+            if not one.frozen and (is_same or share(one.document, document)):
+                connection.execute(delete(invoice_drafts).filter_by(draft_id=one.id))
 
     def _must_be_free(self, connection: Connection, document: Document) -> None:
         period = document.period

@@ -4,11 +4,12 @@ What a closed or billed period still gets, late settlements and corrections, is 
 and what its invoices have billed: so it is billed once, whatever ran at the same time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from sqlalchemy import Connection
 
+from billing.invoicing.billed import Span, billed_within, counted, joined, overlap, replaces, span_of
 from billing.invoicing.book import Draft, InvoiceBook
 from billing.invoicing.compose import Facts, PlanCharge, draft
 from billing.invoicing.documents import Document, DocumentKind, InvoiceInvalid, Period, UsageEntry
@@ -46,7 +47,9 @@ class Drafting:
             is_closed = any(_overlap(one, period) for one in self._closed(connection))
             make = self._credited if is_closed else self._drafted
             documents = make(connection, tenant_id, period)
+            stands = self._stands(connection, tenant_id)
         with self._book.writing() as connection:
+            self._must_stand(connection, {tenant_id: stands})
             for closed in self._closed(connection):
                 if _overlap(closed, period) and not (is_closed and documents):
                     raise InvoiceInvalid(
@@ -71,13 +74,11 @@ class Drafting:
                 for one in self._unbilled(connection, tenant_id, period)
                 if one.lines
             ]
+            stands = {one.tenant_id: self._stands(connection, one.tenant_id) for one in documents}
         with self._book.writing() as connection:
+            self._must_stand(connection, stands)
             self._book.close(connection, self._seller.party.id, period)
-            return [
-                self._book.save_draft(connection, one, frozen=True)
-                for one in documents
-                if one.currency not in self._billed_in(connection, one.tenant_id, period)
-            ]
+            return [self._book.save_draft(connection, one, frozen=True) for one in documents]
 
     def _drafted(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:
         """A document per currency that is not billed; without any, one over nothing."""
@@ -92,7 +93,7 @@ class Drafting:
         """A document for each currency in which no invoice has a part of the period; the seller's currency first."""
         billed = self._billed(connection, tenant_id, period)
         currencies = {self._seller.currency}
-        for start_us, end_us in ((period.start_us, period.end_us), *self._earlier(connection, billed, period)):
+        for start_us, end_us in (span_of(period), *self._earlier(connection, tenant_id, period)):
             currencies |= set(currencies_of(connection, tenant_id, start_us, end_us))
         currencies -= set(self._billed_in(connection, tenant_id, period))
         in_order = sorted(currencies, key=lambda one: (one != self._seller.currency, one))
@@ -102,21 +103,22 @@ class Drafting:
         self, connection: Connection, tenant_id: str, currency: str, period: Period, billed: Sequence[Document]
     ) -> Document:
         own = [one for one in billed if one.currency == currency]
-        entries = [entry for one in own for entry in one.usage]
         late: list[UsageEntry] = []
-        earlier = self._earlier(connection, billed, period)
+        earlier = self._earlier(connection, tenant_id, period, currency)
         for span in earlier:
-            before = [one for one in entries if (one.start_us, one.end_us) == span]
+            before = billed_within(own, span)
             if not is_all_billed(connection, tenant_id, currency, span, before):
                 late += not_billed_yet(usage_of(connection, tenant_id, currency, *span).entries, before)
         done = {one for document in own for one in document.corrections}
         since = min([period.start_us, *(start_us for start_us, _ in earlier)])
+        usage = usage_of(connection, tenant_id, currency, *span_of(period))
+        taken = billed_within(own, span_of(period))
         return self._planned(
             Facts(
                 tenant_id=tenant_id,
                 currency=currency,
                 period=period,
-                usage=usage_of(connection, tenant_id, currency, period.start_us, period.end_us),
+                usage=replace(usage, entries=not_billed_yet(usage.entries, taken)),
                 late=tuple(late),
                 corrections=tuple(
                     one
@@ -131,14 +133,23 @@ class Drafting:
         return draft(replace(facts, plan_name=name, plan=tuple(charges)), self._seller)
 
     def _billed(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:
-        """Invoices that stand, and frozen drafts of other periods, which will."""
-        seller_id = self._seller.party.id
-        frozen = [
-            one.document
-            for one in self._book.drafts(connection, seller_id, tenant_id)
-            if one.frozen and not _overlap(one.document.period, period)
-        ]
-        return [*self._book.live(connection, seller_id, tenant_id), *frozen]
+        """What counts as billed already where a period is drafted."""
+        issued = self._book.issued(connection, self._seller.party.id, tenant_id)
+        return counted([one.document for one in issued], self._frozen(connection, tenant_id), period)
+
+    def _frozen(self, connection: Connection, tenant_id: str) -> Sequence[Document]:
+        """Drafts of closed periods: what they bill will be billed."""
+        drafts = self._book.drafts(connection, self._seller.party.id, tenant_id)
+        return [one.document for one in drafts if one.frozen]
+
+    def _stands(self, connection: Connection, tenant_id: str) -> Set[str]:
+        return self._book.names(connection, self._seller.party.id, tenant_id)
+
+    def _must_stand(self, connection: Connection, before: Mapping[str, Set[str]]) -> None:
+        """Raises `InvoiceInvalid` where something was issued or frozen since the ledger was read."""
+        for tenant_id, names in before.items():
+            if self._stands(connection, tenant_id) != names:
+                raise InvoiceInvalid(f"{tenant_id} was invoiced or credited while this was drafted: try again")
 
     def _billed_in(self, connection: Connection, tenant_id: str, period: Period) -> Mapping[str, str]:
         """Currencies in which an invoice has a part of the period, with its number."""
@@ -149,41 +160,44 @@ class Drafting:
         return self._book.closings(connection, self._seller.party.id)
 
     def _earlier(
-        self, connection: Connection, billed: Sequence[Document], period: Period
-    ) -> Mapping[tuple[int, int], None]:
-        """Periods before this one that are billed or closed, and so send what comes late to this one."""
+        self, connection: Connection, tenant_id: str, period: Period, currency: str | None = None
+    ) -> Sequence[Span]:
+        """Spans before a period that are billed, in a currency or any, or closed: what comes late of them is in it."""
+        live = self._book.live(connection, self._seller.party.id, tenant_id)
+        billed = [one for one in (*live, *self._frozen(connection, tenant_id)) if currency in (None, one.currency)]
         done = [*(one.period for one in billed), *self._closed(connection)]
-        spans = sorted((one.start_us, one.end_us) for one in done if one.end_us <= period.start_us)
-        return dict.fromkeys(spans)
+        return joined(span_of(one) for one in done if one.end_us <= period.start_us)
 
     def _credited(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:
         """Documents of a closed period whose invoice was credited whole: billed anew, as they were."""
         seller_id = self._seller.party.id
         live = {one.number for one in self._book.live(connection, seller_id, tenant_id)}
         billed = self._billed_in(connection, tenant_id, period)
+        frozen = [one for one in self._frozen(connection, tenant_id) if one.period != period]
         last: dict[str, Document] = {}
         for issued in self._book.issued(connection, seller_id, tenant_id):
             one = issued.document
-            if one.kind is DocumentKind.INVOICE and one.number not in live and one.period == period:
+            is_credited = one.kind is DocumentKind.INVOICE and one.number not in live
+            if is_credited and one.period == period and not any(replaces(other, one) for other in frozen):
                 last[one.currency] = one
         return [self._again(connection, one) for currency, one in last.items() if currency not in billed]
 
     def _again(self, connection: Connection, old: Document) -> Document:
         """The same usage, corrections and plan, with the parties and taxes of today."""
         period = old.period
-        own = (period.start_us, period.end_us)
+        own = span_of(period)
         chosen = set(old.corrections)
         facts = Facts(
             tenant_id=old.tenant_id,
             currency=old.currency,
             period=period,
             usage=PeriodUsage(
-                tuple(entry for entry in old.usage if (entry.start_us, entry.end_us) == own),
+                tuple(entry for entry in old.usage if span_of(entry) == own),
                 old.cache,
                 old.requests,
                 old.misses,
             ),
-            late=tuple(entry for entry in old.usage if (entry.start_us, entry.end_us) != own),
+            late=tuple(entry for entry in old.usage if span_of(entry) != own),
             corrections=tuple(
                 one
                 for one in corrections_of(connection, old.tenant_id, old.currency, 0, period.end_us)
@@ -194,4 +208,4 @@ class Drafting:
 
 
 def _overlap(one: Period, other: Period) -> bool:
-    return one.start_us < other.end_us and other.start_us < one.end_us
+    return overlap(span_of(one), span_of(other))

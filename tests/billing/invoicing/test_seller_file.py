@@ -101,7 +101,9 @@ def test_a_period_is_read_by_the_clocks_of_its_zone(text: str, start: str, end: 
     assert [from_us(us).isoformat(timespec="minutes") for us in (found.start_us, found.end_us)] == [start, end]
 
 
-@pytest.mark.parametrize("text", ["2026", "2026-13", "2026-11-01/2026-11-01", "2026-11-02/2026-11-01", "x/y", ""])
+@pytest.mark.parametrize(
+    "text", ["2026", "2026-13", "2026-11-01/2026-11-01", "2026-11-02/2026-11-01", "x/y", "", "9999-12", "9999-12-31"]
+)
 def test_what_is_no_period_is_refused(text: str) -> None:
     with pytest.raises(PeriodInvalid):
         period_in(text, "UTC")
