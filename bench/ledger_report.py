@@ -19,9 +19,8 @@ from billing.migrations import bring_up
 from billing.postgres import postgres_engine, postgres_url
 from billing.report import report_of
 from billing.report_query import Query, Source
-from billing.report_time import zone_named
 from billing.rollup_sql import differences, rebuild
-from billing.when import to_us
+from billing.when import to_us, zone_named
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 END = datetime(2026, 12, 1, tzinfo=UTC)

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping
 
-from billing.export_rows import correction_rows, pico_of, settled_rows
-from billing.money import amount_text
+from billing.export_rows import amount_fields, correction_rows, settled_rows
 from billing.report_query import Query
 from billing.tokens_by_kind import tokens_by_kind
 from billing.when import from_us
@@ -26,6 +25,7 @@ CORRECTION_TYPE: Final = "prefixgate.correction"
 LAGO_TOKENS: Final = "prefixgate_tokens"
 LAGO_CORRECTION: Final = "prefixgate_correction"
 _MICROSECONDS = 10**6
+_AMOUNTS = ("full", "charged")
 
 
 def cloud_events(connection: Connection, query: Query) -> Iterator[str]:
@@ -35,7 +35,7 @@ def cloud_events(connection: Connection, query: Query) -> Iterator[str]:
             yield _cloud_event(USAGE_TYPE, row["request_id"], row["opened_at_us"], row["tenant_id"], _data(row))
     for row in correction_rows(connection, query):
         about = {name: row[name] for name in ("request_id", "model", "kind", "reason", "currency")}
-        data = _known(about | {"key": row["key_id"]} | _amounts(row))
+        data = _known(about | {"key": row["key_id"]} | amount_fields(row, _AMOUNTS))
         yield _cloud_event(CORRECTION_TYPE, row["correction_id"], row["made_at_us"], row["tenant_id"], data)
 
 
@@ -53,7 +53,7 @@ def lago_events(connection: Connection, query: Query) -> Iterator[str]:
             yield _lago(LAGO_TOKENS, f"{row['request_id']}:{kind.value}", row["opened_at_us"], row, properties)
     for row in correction_rows(connection, query):
         about = {name: row[name] for name in ("request_id", "model", "kind", "reason", "currency")}
-        properties = _known(about | _amounts(row))
+        properties = _known(about | amount_fields(row, _AMOUNTS))
         yield _lago(LAGO_CORRECTION, row["correction_id"], row["made_at_us"], row, properties)
 
 
@@ -64,12 +64,8 @@ def _data(row: RowMapping) -> dict[str, object]:
     kinds = {f"{kind.value}_tokens": tokens for kind, tokens in tokens_by_kind(row).items()}
     tags = {"tags": json.loads(row["tags"])} if row["tags"] else {}
     flags = {"flags": row["flags"].split(",")} if row["flags"] else {}
-    return _known(about | {f"billed_{name}": tokens for name, tokens in kinds.items()} | _amounts(row)) | tags | flags
-
-
-def _amounts(row: RowMapping) -> dict[str, object]:
-    amounts = ((name, pico_of(row, name)) for name in ("full", "charged"))
-    return {f"amount_{name}": None if pico is None else amount_text(pico) for name, pico in amounts}
+    amounts = amount_fields(row, _AMOUNTS)
+    return _known(about | {f"billed_{name}": tokens for name, tokens in kinds.items()} | amounts) | tags | flags
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, object]:

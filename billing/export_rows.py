@@ -128,6 +128,12 @@ def pico_of(row: RowMapping | Mapping[str, Any], name: str) -> int | None:
     return None if units is None else joined_pico(units, row[f"{name}_pico"])
 
 
+def amount_fields(row: RowMapping, names: tuple[str, ...]) -> dict[str, object]:
+    """Amounts of a row as decimals, by the names of their columns in files; None where unknown."""
+    amounts = ((name, pico_of(row, name)) for name in names)
+    return {f"amount_{name}": None if pico is None else amount_text(pico) for name, pico in amounts}
+
+
 def rate_text(pico: int | None) -> str | None:
     """A rate per million tokens, with all its digits."""
     return None if pico is None else amount_text(pico * TOKENS_PER_PRICE)
@@ -147,7 +153,7 @@ def _usage(row: RowMapping, *, internal: bool) -> dict[str, object]:
     same = ("model", "route", "tags", "job_id", "end_user", "http_status", "flags", "verdict", "miss_reason")
     found |= {name: row[name] for name in (*same, "convention", "usage_json", *_COUNTS, "price_id", "currency")}
     found |= {f"{name}_per_mtok": rate_text(row[f"{name}_pico"]) for name in _RATES}
-    found |= _amounts(row, _AMOUNTS)
+    found |= amount_fields(row, _AMOUNTS)
     return found | {name: row[name] for name in _OPERATOR} if internal else found
 
 
@@ -163,12 +169,7 @@ def _correction(row: RowMapping) -> dict[str, object]:
         "reason": row["reason"],
         "currency": row["currency"],
     }
-    return found | _amounts(row, ("full", "charged"))
-
-
-def _amounts(row: RowMapping, names: tuple[str, ...]) -> dict[str, object]:
-    amounts = ((name, pico_of(row, name)) for name in names)
-    return {f"amount_{name}": None if pico is None else amount_text(pico) for name, pico in amounts}
+    return found | amount_fields(row, ("full", "charged"))
 
 
 def _unsplit(query: Query) -> Query:

@@ -9,14 +9,14 @@ from fractions import Fraction
 from itertools import pairwise
 from math import lcm
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from billing.currencies import MINOR_UNIT_PLACES, minor_unit_pico
-from billing.errors import PricesInvalid
+from billing.errors import PeriodInvalid, PricesInvalid
 from billing.money import PICO
 from billing.plans import Allowance, Assignment, Plan, Plans, Pool, Proration, begins_month
 from billing.prices_yaml import Fields, currency_of, listed, read_yaml, text_of
 from billing.pricing import Bucket
+from billing.when import zone_named
 
 PLANS_KEYS = frozenset({"currency", "timezone", "plans", "tenants"})
 PLAN_KEYS = frozenset(
@@ -42,9 +42,9 @@ def parse_plans(text: str, where: str = "the text given") -> Plans:
     file = Fields(read_yaml(text, where) or {}, where, PLANS_KEYS)
     timezone = file.optional_text("timezone") or "UTC"
     try:
-        ZoneInfo(timezone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise file.wrong("timezone", f": there is no time zone {timezone!r} here") from None
+        zone_named(timezone)
+    except PeriodInvalid as error:
+        raise file.wrong("timezone", f": {error}") from None
     default = currency_of(file.raw("currency"), where) if "currency" in file else None
     plans: dict[str, Plan] = {}
     for fields in file.entries("plans", PLAN_KEYS, "plan"):

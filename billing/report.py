@@ -22,7 +22,7 @@ from billing.report_query import MODEL, TENANT, About, Query, Source
 from billing.report_reading import one_view
 from billing.report_sums import QUARTER_SUMS, ROW_SUMS, ROWS, Summing
 from billing.report_tally import IN_FLIGHT, Tally, total_of
-from billing.report_time import QUARTER_US
+from billing.rollup import QUARTER_US
 from billing.schema import OPENED, requests, settlements, usage_quarters
 from billing.verification_columns import miss_kind
 

@@ -18,14 +18,14 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from sqlalchemy import BigInteger, ColumnElement, case, literal
 
 from billing.errors import PeriodInvalid
-from billing.when import from_us, to_us
+from billing.rollup import QUARTER_US
+from billing.when import from_us, parse_period, parse_when, to_us
 
-QUARTER_US = 15 * 60 * 10**6
 _HOUR_US = 4 * QUARTER_US
 _DAY_US = 24 * _HOUR_US
 _MINUTE_US = 60 * 10**6
@@ -64,32 +64,11 @@ class Part:
     label: str
 
 
-def zone_named(name: str) -> ZoneInfo:
-    """The time zone of an IANA name, as Asia/Kolkata. Raises `PeriodInvalid`."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise PeriodInvalid(name, "no time zone of this name; it is one as Asia/Tokyo or UTC") from None
-
-
-def local_when(text: str, zone: ZoneInfo) -> datetime:
-    """Read a date or a time as the clocks of a zone show it, unless it says its own offset. Raises `PeriodInvalid`."""
-    try:
-        when = datetime.fromisoformat(text.strip())
-        return (when.replace(tzinfo=zone) if when.tzinfo is None else when).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise PeriodInvalid(
-            text, f"not a date or time in ISO form, as 2026-11-01 or 2026-11-01T09:30 ({error})"
-        ) from None
-
-
 def month_named(text: str, zone: ZoneInfo) -> tuple[datetime, datetime]:
     """The first instant of a month, as 2026-11, in a zone, and the first after it. Raises `PeriodInvalid`."""
     if re.fullmatch(r"\d{4}-\d{2}", text.strip()) is None:
         raise PeriodInvalid(text, "a month is one as 2026-11")
-    year, month = map(int, text.split("-"))
-    after = f"{year + month // _MONTHS:04d}-{month % _MONTHS + 1:02d}-01"
-    return local_when(f"{text.strip()}-01", zone), local_when(after, zone)
+    return parse_period(text, zone)
 
 
 def asked_period(from_: str | None, to: str | None, month: str | None, zone: ZoneInfo) -> tuple[datetime, datetime]:
@@ -100,7 +79,7 @@ def asked_period(from_: str | None, to: str | None, month: str | None, zone: Zon
         return month_named(month, zone)
     if from_ is None or to is None:
         raise PeriodInvalid(f"{from_ or ''}/{to or ''}", "give from and to, or a month")
-    start, end = local_when(from_, zone), local_when(to, zone)
+    start, end = parse_when(from_, zone), parse_when(to, zone)
     if end <= start:
         raise PeriodInvalid(f"{from_}/{to}", "the end must be after the beginning")
     return start, end

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -12,9 +11,9 @@ from billing.money import amount_text
 from billing.reconciling import Span, SpanStatus
 from billing.types import Verdict
 from billing.verification_report import EndpointCheck, Verification
+from billing.when import from_us
 
 _NONE = "–"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_SPANS_SHOWN = 20
 _WORTH_SHOWING = (SpanStatus.OVER_REPORTED, SpanStatus.UNDER_REPORTED)
 
@@ -174,4 +173,4 @@ def _table(title: str) -> Table:
 
 
 def _when(at_us: int) -> str:
-    return (_EPOCH + timedelta(microseconds=at_us)).isoformat(timespec="milliseconds")
+    return from_us(at_us).isoformat(timespec="milliseconds")

@@ -6,12 +6,12 @@ Each field's description is its documentation: `docs/config.md` lists them and a
 import re
 from pathlib import Path
 from typing import Annotated, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from billing import LedgerUnavailable
+from billing import LedgerUnavailable, PeriodInvalid
 from billing.postgres import postgres_url
+from billing.when import zone_named
 from prefix_index import read_address
 from prefix_index.errors import EventSourceInvalid
 from prefix_index.kv_events.sources import EventSource
@@ -115,9 +115,9 @@ class Model(Section):
     def _known_zone(cls, name: str | None) -> str | None:
         if name is not None:
             try:
-                ZoneInfo(name)
-            except (ZoneInfoNotFoundError, ValueError, OSError):
-                raise ValueError(f"there is no time zone {name!r} here") from None
+                zone_named(name)
+            except PeriodInvalid as error:
+                raise ValueError(str(error)) from None
         return name
 
 

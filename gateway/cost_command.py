@@ -29,8 +29,8 @@ from billing.economics import (
 )
 from billing.economics.sheet import Sheet
 from billing.money import pico_per_token
-from billing.report_time import asked_period, zone_named
-from billing.when import to_us
+from billing.report_time import asked_period
+from billing.when import to_us, zone_named
 from gateway.config import ledger_place
 from gateway.cost_terms import assumptions
 from gateway.terminal import ConfigFile, read_config, refused, wide_console

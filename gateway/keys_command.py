@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from billing import PeriodInvalid, parse_when
 from gateway.config import is_name
 from gateway.edge.auth import new_key
 from gateway.keys_edit import KeyWish, MadeKey, create_key, revoke_key, rotate_key
@@ -207,10 +208,9 @@ def _end(text: str, now: datetime) -> datetime:
     if _SPAN.fullmatch(text):
         return now + _span(text)
     try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
+        return parse_when(text)
+    except PeriodInvalid:
         raise refused(f"{text!r} is neither a date or ISO time nor a span such as 90d") from None
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 
 
 def _budget(text: str) -> dict[str, object]:

@@ -27,7 +27,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 from pydantic import (
@@ -41,7 +40,9 @@ from pydantic import (
     ValidationError,
 )
 
+from billing import PeriodInvalid
 from billing.quota_types import MOST_MICRO, Allowance, Budget, Per, Quota
+from billing.when import zone_named
 from gateway.strict_yaml import load_yaml
 from gateway.types import Scopes
 
@@ -61,9 +62,9 @@ def _in_utc(value: object) -> object:
 
 def _known_zone(name: str) -> str:
     try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{name!r} is no time zone of the IANA database, as Asia/Tokyo is") from None
+        zone_named(name)
+    except PeriodInvalid as error:
+        raise ValueError(str(error)) from None
     return name
 
 

@@ -22,7 +22,8 @@ from billing.report_columns import columns_of, kinds_of, lines_of
 from billing.report_query import USUAL, USUAL_SOURCE, About, Query, Source, split_names, tag_filter
 from billing.report_reading import one_view, place_of
 from billing.report_text import render_misses
-from billing.report_time import asked_period, zone_named
+from billing.report_time import asked_period
+from billing.when import zone_named
 from gateway.config import ledger_place
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 

@@ -41,7 +41,8 @@ from billing.export_rows import NUMBERS, cursor_of, usage_columns, usage_rows
 from billing.report_query import USUAL, USUAL_SOURCE, split_names, tag_filter
 from billing.report_reading import one_view
 from billing.report_text import json_of
-from billing.report_time import asked_period, zone_named
+from billing.report_time import asked_period
+from billing.when import zone_named
 from gateway.errors import BadRequest, GatewayError, NotFound, RateLimited, Unavailable
 from gateway.report_rates import Rates
 from gateway.status import Answer

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from billing.currencies import MINOR_UNIT_PLACES
 from billing.invoicing.documents import InvoiceInvalid
-from billing.money import PICO
+from billing.money import PICO, amount_text
 
 
 class Rounding(StrEnum):
@@ -59,9 +59,7 @@ def money_text(minor: int, currency: str) -> str:
 
 def exact_text(pico: int) -> str:
     """All digits of an amount that say something: `0.341642`, `12`, `-0.5`."""
-    whole, rest = divmod(abs(pico), PICO)
-    point = f".{rest:012d}".rstrip("0").rstrip(".")
-    return f"{'-' if pico < 0 else ''}{whole}{point}"
+    return amount_text(pico).rstrip("0").rstrip(".")
 
 
 def pico_of(text: str) -> int:

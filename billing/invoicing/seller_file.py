@@ -5,18 +5,18 @@ Every scalar of it stays the text that was written, so that a registration numbe
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from decimal import Decimal
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from billing.errors import YamlInvalid
+from billing.errors import PeriodInvalid, YamlInvalid
 from billing.exact_yaml import read_exact
 from billing.invoicing.amounts import TaxRule
 from billing.invoicing.documents import Fact, InvoiceInvalid, LineKind, Party
 from billing.invoicing.minor_units import Rounding, minor_digits
+from billing.when import zone_named
 
 _MOST_PERCENT = 1000
 
@@ -100,12 +100,10 @@ class Seller:
 
 def zone_of(name: str) -> tzinfo:
     """A time zone by its name. Raises `InvoiceInvalid`."""
-    if name == "UTC":
-        return UTC
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvoiceInvalid(f"there is no time zone {name!r} here") from None
+        return zone_named(name)
+    except PeriodInvalid as error:
+        raise InvoiceInvalid(str(error)) from None
 
 
 def read_seller(path: Path) -> Seller:

@@ -36,9 +36,9 @@ from billing.report import Report
 from billing.report_query import split_names, tag_filter
 from billing.report_reading import one_view, place_of
 from billing.report_text import json_of, render_csv, render_misses, render_table
-from billing.report_time import Step, asked_period, hours_of, month_named, spans, zone_named
+from billing.report_time import Step, asked_period, hours_of, month_named, spans
 from billing.types import Correction, CorrectionKind, Verdict
-from billing.when import to_us
+from billing.when import to_us, zone_named
 from tests.billing.conftest import Where
 from tests.billing.samples import LONG_AGO, NOON, book, opened, price, settled
 from tests.billing.test_report import PRICES, text_of
