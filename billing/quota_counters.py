@@ -83,6 +83,7 @@ class QuotaCounters:
 
     def settle(self, outcome: Outcome, now_ms: int) -> bool:
         """Give back what was held and charge what it came to; False where that was done before."""
+        self._forget(now_ms)  # also where nobody asks here, as Redis answers
         if outcome.request_id in self._settled:
             return False
         hold = self._holds.pop(outcome.request_id, None)
@@ -170,8 +171,13 @@ class QuotaCounters:
     def _sweep(self, now_ms: int) -> None:
         for request_id in [one for one, hold in self._holds.items() if hold.until_ms <= now_ms]:
             self._give_back(request_id, self._holds.pop(request_id))
-        for request_id, until_ms in list(self._settled.items()):
-            if until_ms > now_ms:  # in the order in which they were settled
+        self._forget(now_ms)
+
+    def _forget(self, now_ms: int) -> None:
+        """What was settled long ago; they are in the order in which they were settled."""
+        while self._settled:
+            request_id = next(iter(self._settled))
+            if self._settled[request_id] > now_ms:
                 break
             del self._settled[request_id]
 

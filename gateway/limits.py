@@ -32,7 +32,7 @@ from billing import (
 )
 from billing.price_book import Prices
 from billing.quota_money import Change, charged_pico, held_pico
-from billing.quota_types import MICRO_PICO
+from billing.quota_types import MICRO_PICO, MOST_MICRO
 from gateway.errors import BudgetSpent, GatewayError, LimitsUnavailable, ModelNotPriced, RateLimited
 from gateway.limit_headers import limit_headers
 from gateway.limit_metrics import LimitMetrics
@@ -41,6 +41,8 @@ from prefix_index import Match
 
 _BYTES_PER_TOKEN: Final = 4
 """For prompts whose tokens are not known."""
+_MOST_TOKENS: Final = 1 << 50
+"""What a request is thought to need at most: Redis counts exactly up to 2^53."""
 _REMEMBERED_S: Final = 1.0
 _MOST_REMEMBERED: Final = 4096
 
@@ -165,6 +167,7 @@ class Limits:
         if request.route is not Route.EMBEDDINGS:
             limit = request.max_output_tokens
             output = (self._options.default_output_tokens if limit is None else limit) * request.choices
+            output = min(output, _MOST_TOKENS)
         purses = purses_of(quota.allowances, request.opened_at) if quota.has_budget else ()
         micro = self._micro(request, purses, Buckets(prompt - cached, cached, 0, output)) if purses else 0
         tokens = prompt - cached + _part(cached, quota.cached_permille) + output
@@ -176,7 +179,7 @@ class Limits:
             (purse.currency or self._prices.currency) == found[1] for purse in purses
         )
         if found is not None and comparable:
-            return -(-found[0] // MICRO_PICO)
+            return min(-(-found[0] // MICRO_PICO), MOST_MICRO)
         if self._options.unpriced == "deny":
             self._metrics.refused("unpriced").inc()
             raise ModelNotPriced(

@@ -34,6 +34,9 @@ TRANSLATIONS: Final[Mapping[Route, Translation]] = {
 LONGEST_OUTPUT_TOKENS = (1 << 31) - 1
 """What a client's limit weighs as load at most: it may have hundreds of digits, and engines judge it anyway."""
 
+MOST_CHOICES: Final = 1 << 20
+"""Answers that a client may ask for as far as we count."""
+
 LOOP_SAFE_PARSED_BYTES: Final = 512 * 1024
 """A body that may be read on the event loop: under 2 ms."""
 
@@ -74,6 +77,7 @@ class _Common(msgspec.Struct, kw_only=True):
     max_completion_tokens: int | float | None = None
     n: msgspec.Raw = msgspec.Raw(_NULL)
     best_of: msgspec.Raw = msgspec.Raw(_NULL)
+    n_predict: msgspec.Raw = msgspec.Raw(_NULL)
     user: msgspec.Raw = msgspec.Raw(_NULL)
     safety_identifier: msgspec.Raw = msgspec.Raw(_NULL)
     adapter_id: msgspec.Raw = msgspec.Raw(_NULL)
@@ -207,7 +211,6 @@ def _request(
     foreign: ForeignForm | None = None,
     blind: Reason | None = None,
 ) -> InferenceRequest:
-    limit = view.max_tokens if view.max_completion_tokens is None else view.max_completion_tokens
     if blind is None:
         blind = _blind(view, prompt)
     return InferenceRequest(
@@ -218,7 +221,7 @@ def _request(
         model=view.model or "",
         stream=_is_true(view.stream),
         client_wants_usage=bool(view.stream_options and view.stream_options.include_usage),
-        max_output_tokens=_as_limit(limit),
+        max_output_tokens=_longest_output(view),
         prompt=prompt,
         body=body,
         headers=arrival.headers,
@@ -234,12 +237,26 @@ def _request(
 
 def _choices(view: _Common, prompt: PromptView) -> int:
     """How many answers are computed, to all prompts together; what is no number is the engine's to judge."""
-    asked = [bytes(raw) for raw in (view.n, view.best_of)]
-    each = max((int(text) for text in asked if text.isdigit() and len(text) < 7), default=1)
+    asked = [_number(raw) for raw in (view.n, view.best_of)]
+    each = int(min(max((number for number in asked if number is not None and number >= 1), default=1), MOST_CHOICES))
     several = prompt.prompt
     if isinstance(several, list) and several and isinstance(several[0], str | list):
         each *= len(several)
     return max(each, 1)
+
+
+def _longest_output(view: _Common) -> int | None:
+    """The client's limit of an answer. Engines differ in which they follow where a body has several: the largest."""
+    said = (view.max_tokens, view.max_completion_tokens, _number(view.n_predict))
+    return max((limit for limit in map(_as_limit, said) if limit is not None), default=None)
+
+
+def _number(raw: msgspec.Raw) -> float | None:
+    """A number as lax engines read it, so from 2.0 and "2" too; None for what is none."""
+    try:
+        return float(bytes(raw).strip(b'"'))
+    except ValueError:
+        return None
 
 
 def _user(view: _Common) -> str | None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from billing.quota_counters import QuotaCounters
+from billing.quota_counters import SETTLED_MS, QuotaCounters
 from billing.quota_types import Allowance, Granted, LimitKind, Refused, Room, Unstarted
 from tests.billing.quotas import NOON_MS, TTL_MS, ask, counters_in, outcome, purse
 
@@ -167,3 +167,10 @@ async def test_every_key_of_a_tenant_has_a_time_to_live(quota_url: str) -> None:
         keys = [key async for key in node.scan_iter(f"{{pgq:1:{pool}:acme}}:*")]
         assert len(keys) == 7
         assert all([await node.pttl(key) > 0 for key in keys])
+
+
+def test_what_redis_counts_does_not_fill_the_memory_of_the_process() -> None:
+    counters = QuotaCounters(TTL_MS)
+    for number in range(1000):
+        counters.settle(outcome(f"r{number}", PURSES), NOON_MS + number * 1000)
+    assert len(counters._settled) <= SETTLED_MS // 1000

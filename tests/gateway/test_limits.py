@@ -185,6 +185,50 @@ async def test_71_a_request_that_may_cost_more_than_the_budget_is_served_alone(
         assert (beside.status_code, beside.json()["error"]["type"]) == (429, "budget")
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"n": "3", "max_tokens": 1000},
+        {"n": 3.0, "max_tokens": 1000},
+        {"max_tokens": 1, "n_predict": 3000},
+        {"max_tokens": 3000, "max_completion_tokens": 1},
+        {"n": 999_999, "best_of": 10**30, "max_tokens": 10**30},
+    ],
+)
+async def test_what_engines_read_as_more_answers_or_longer_ones_is_held_too(
+    start_gateway: StartGateway, tmp_path: Path, client: httpx.AsyncClient, asked: dict[str, object]
+) -> None:
+    gate = Gate()
+    async with scripted_engine(gate.script) as engine:
+        gateway = await start(
+            start_gateway, engine.url, keys_file=keys_file(tmp_path, limits={"tokens_per_minute": 2900})
+        )
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(post(client, gateway.url, **asked))
+            await gate.reached(1)
+            beside = await post(client, gateway.url)
+            gate.open()
+        assert first.result().status_code == 200
+        assert (beside.status_code, beside.json()["error"]["type"]) == (429, "tokens")
+
+
+async def test_a_batch_of_more_tokens_than_redis_can_count_is_no_fault_of_ours(
+    start_gateway: StartGateway, tmp_path: Path, client: httpx.AsyncClient
+) -> None:
+    limits, body = {"tokens_per_minute": 1000}, {"model": "m", "prompt": ["a"] * 20_000}
+    async with scripted_engine(answer_chat("Hi")) as engine:
+        gateway = await start(
+            start_gateway,
+            engine.url,
+            keys_file=keys_file(tmp_path, limits=limits, budgets=DAY),
+            prices_file=prices_file(tmp_path),
+        )
+        body |= {"n": 999_999, "max_tokens": 10**30}
+        answer = await client.post(f"{gateway.url}/v1/completions", json=body, headers=bearer())
+        assert answer.status_code == 200
+        assert (await client.get(f"{gateway.url}/health")).json()["degraded"] == {}
+
+
 @pytest.mark.parametrize(("policy", "status"), [("deny", 403), ("allow", 200)])
 async def test_n_and_76_a_model_without_a_price_is_never_free_under_a_budget(
     engine: ScriptedEngine,
