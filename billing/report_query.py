@@ -62,6 +62,10 @@ class Query:
         if self.end <= self.start:
             ends = f"{self.start.isoformat()} to {self.end.isoformat()}"
             raise PeriodInvalid(ends, "the end must be after the beginning")
+        try:
+            self.start.astimezone(self.zone), self.end.astimezone(self.zone)
+        except OverflowError as error:
+            raise PeriodInvalid(f"{self.start.isoformat()} to {self.end.isoformat()}", str(error)) from None
         _refuse_unknown(self.by)
 
     @property

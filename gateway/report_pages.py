@@ -199,6 +199,8 @@ def _asked(parameters: Parameters, tenant: str | None) -> Asked:
             raise BadRequest(f"unknown parameter {name[:100]!r}", param=name[:100])
         if name not in _MANY and len(values) > 1:
             raise BadRequest(f"{name} may be given once", param=name)
+        if any("\0" in value for value in values):  # which no text of PostgreSQL may have
+            raise BadRequest(f"{name} has a zero byte in it", param=name)
     one = {name: values[0] for name, values in parameters.items() if name not in _MANY and values}
     try:
         zone = zone_named(one.get("time_zone", "UTC"))

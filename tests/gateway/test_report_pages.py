@@ -52,6 +52,10 @@ CRAFTED = (
     "time_zone=Mars/Olympus",
     "misses=yes",
     "tag=team",
+    "key=%00",
+    "tag=a%00=b",
+    "by=tag:%00",
+    "after=0.5.%00",
 )
 """All are refused."""
 HARMLESS = (
@@ -105,6 +109,12 @@ async def pages(tmp_path: Path) -> AsyncIterator[ReportPages]:
     await ledger_of_two(path)
     with closing(ReportPages(path, clock=lambda: 0.0)) as found:
         yield found
+
+
+async def test_a_period_before_the_calendar_of_a_zone_is_refused(pages: ReportPages) -> None:
+    for path in (USAGE_PATH, ROWS_PATH):
+        with pytest.raises(BadRequest, match="date value out of range"):
+            await pages.of_tenant("acme", path, "from=0001-01-01T00:00Z&to=0001-01-05&time_zone=America/New_York")
 
 
 @pytest.mark.parametrize("crafted", CRAFTED)
