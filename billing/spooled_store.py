@@ -97,10 +97,11 @@ class SpooledStore:
         for _ in range(_PARTS_WHILE_IDLE):
             if not self._look():
                 break
-        if self._store.healthy:
+        was_healthy = self._store.healthy
+        if was_healthy:
             self._store.tend()
-            if not self._store.healthy:
-                self._bell.ask()
+        if was_healthy and not self._store.healthy:
+            self._bell.ask()
 
     def close(self) -> None:
         """Hand in what can be; the rest stays for the next start."""

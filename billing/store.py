@@ -156,9 +156,10 @@ class LedgerStore:
         """Called about once a second while nothing is to be written. A session that ended meanwhile is begun anew: it
         stands for what is open here, which others would take for left by a dead gateway."""
         was_connected = self._connection is not None
+        failures: tuple[type[Exception], ...] = (LedgerUnavailable, *self._database.failures)
         try:
             self._database.tend(self._connected(), self._owner_id)
-        except (LedgerUnavailable, *self._database.failures):
+        except failures:
             self._disconnect()
             self.healthy = was_connected
 

@@ -53,12 +53,12 @@ def test_sums_that_are_wrong_are_found_and_made_anew(ledger: Path) -> None:
 
 
 def test_months_move_into_files_of_their_own(ledger: Path, tmp_path: Path) -> None:
-    moved = run("archive", "--ledger", ledger, "--keep-months", 0, "--to", tmp_path)
+    moved = run("archive", "--ledger", ledger, "--keep-months", "0", "--to", tmp_path)
     assert moved.exit_code == 0, moved.output
     assert "2026-01: 2 requests in" in moved.output
     assert run("verify", "--ledger", tmp_path / "ledger-2026-01.db").exit_code == 0
     assert (
-        "there is no month to move" in run("archive", "--ledger", ledger, "--keep-months", 0, "--to", tmp_path).output
+        "there is no month to move" in run("archive", "--ledger", ledger, "--keep-months", "0", "--to", tmp_path).output
     )
     assert "archived  2026-01" in run("show", "--ledger", ledger).output
 
