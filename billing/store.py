@@ -105,13 +105,15 @@ class LedgerStore:
 
     def write(self, records: Sequence[Record]) -> list[Outcome]:
         """Make records durable in one transaction; the outcome of each. Neither a record nor a disk makes it raise."""
-        return self._write(records, self._transaction)
+        return self._write(records, self._transaction, self._transaction_again)
 
     def hand_in(self, records: Sequence[Record], owner_id: str) -> list[Outcome]:
         """The same for records of that owner of which some, or all, may be durable already: those stay as they are."""
-        return self._write(records, partial(self._transaction_again, owner_id=owner_id))
+        transaction = partial(self._transaction_again, owner_id=owner_id)
+        return self._write(records, transaction, transaction)
 
-    def _write(self, records: Sequence[Record], transaction: _Transaction, *, is_retry: bool = False) -> list[Outcome]:
+    def _write(self, records: Sequence[Record], transaction: _Transaction, again: _Transaction | None) -> list[Outcome]:
+        """`again` is tried once, where the session is lost: perhaps the commit is done, and only its answer lost."""
         lost = False
         try:
             outcomes = transaction(records)
@@ -119,19 +121,16 @@ class LedgerStore:
             if len(records) == 1:
                 return [self._refused(records[0], error)]
             half = len(records) // 2
-            first, rest = records[:half], records[half:]
-            return self._write(first, transaction, is_retry=is_retry) + self._write(
-                rest, transaction, is_retry=is_retry
-            )
+            halves = (records[:half], records[half:])
+            return [outcome for part in halves for outcome in self._write(part, transaction, again)]
         except LedgerUnavailable as error:  # the tables became newer meanwhile
             outcomes = [error for _ in records]
         except self._database.failures as error:
             lost = self._connection is not None and self._database.is_lost(self._connection)
             outcomes = [LedgerUnavailable(words(error)) for _ in records]
             self._disconnect()
-        if lost and not is_retry:  # perhaps with the commit done, and only its answer lost
-            again = self._transaction_again if transaction == self._transaction else transaction
-            return self._write(records, again, is_retry=True)
+        if lost and again is not None:
+            return self._write(records, again, None)
         if any(isinstance(outcome, LedgerUnavailable) and not isinstance(outcome, RowRefused) for outcome in outcomes):
             self.healthy = False
             return outcomes
