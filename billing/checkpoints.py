@@ -27,6 +27,7 @@ class Checkpoints:
         self._connect = connect
         self._records = 0
         self._too_long = False
+        self._moving = threading.Lock()
         self._wanted = threading.Event()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="ledger-checkpoints")
@@ -38,13 +39,16 @@ class Checkpoints:
     def wrote(self, records: int, connection: sqlite3.Connection) -> None:
         """So many records were committed by the writer's connection, which is used in need only."""
         self._records += records
-        if self._records >= EVERY_RECORDS:
+        if self._too_long and self._moving.acquire(blocking=False):  # two at once are refused by SQLite
+            try:
+                self._too_long = False
+                with suppress(sqlite3.Error):
+                    connection.execute(_MOVE).fetchall()
+            finally:
+                self._moving.release()
+        elif self._records >= EVERY_RECORDS:
             self._records = 0
             self._wanted.set()
-        if self._too_long:
-            self._too_long = False
-            with suppress(sqlite3.Error):
-                connection.execute(_MOVE).fetchall()
 
     def close(self) -> None:
         """End the thread, if it ever began."""
@@ -57,6 +61,6 @@ class Checkpoints:
     def _run(self) -> None:
         while self._wanted.wait() and not self._closed:
             self._wanted.clear()
-            with suppress(sqlite3.Error), closing(self._connect()) as connection:
+            with self._moving, suppress(sqlite3.Error), closing(self._connect()) as connection:
                 _, pages, _ = connection.execute(_MOVE).fetchone()
                 self._too_long = pages > MOST_PAGES

@@ -237,14 +237,29 @@ async def test_an_orderly_end_that_cannot_be_noted_is_recovered_from(ledger_path
     assert all(owner["ended_at_us"] for owner in rows("owners"))
 
 
-async def test_the_log_does_not_grow_without_end_though_commits_never_pause(
+async def test_the_log_is_moved_into_the_file_beside_the_writer(
     ledger_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints_module, "EVERY_RECORDS", 50)
-    monkeypatch.setattr(checkpoints_module, "MOST_PAGES", 100)
-    log = ledger_path.with_name("ledger.db-wal")
     async with open_ledger(ledger_path, book()) as ledger:
-        for first in range(0, 4000, 50):
-            await asyncio.gather(*(ledger.open(opened(f"{number:05d}")) for number in range(first, first + 50)))
-        assert log.stat().st_size < 2_000_000
-        assert healthy(ledger)
+        new_bytes = ledger_path.stat().st_size
+        await asyncio.gather(*(ledger.open(opened(f"{number:05d}")) for number in range(200)))
+        async with asyncio.timeout(20):
+            while ledger_path.stat().st_size <= new_bytes:
+                await asyncio.sleep(0)
+
+
+def test_a_log_that_is_too_long_begins_anew_though_commits_never_pause(
+    ledger_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints_module, "EVERY_RECORDS", 1 << 40)  # the thread sleeps
+    database = SqliteFile(ledger_path, sync="normal", busy_timeout_s=1)
+    store = store_module.LedgerStore(database, book(), clock=IMPATIENT.clock)
+    store.start()
+    sizes = []
+    for first in range(0, 1000, 50):
+        database._checkpoints._too_long = first % 200 == 0
+        store.write([opened(f"{number:05d}") for number in range(first, first + 50)])
+        sizes.append(ledger_path.with_name("ledger.db-wal").stat().st_size)
+    store.close()
+    assert max(sizes[5:]) < 1.2 * max(sizes[:5]), "the log is written over from its beginning"
