@@ -28,7 +28,7 @@ from rich.table import Table
 from bench.ledger_report import ReportTime, report_times
 from bench.result import RESULTS, Goal, write_result
 from billing import Attempt, Ledger, OpenedRequest, PriceBook, Settlement, SettlementState, Usage, open_ledger
-from billing.pricing import Price
+from billing.prices.pricing import Price
 from gateway.ids import new_request_id
 from tests.postgres import postgres_server
 

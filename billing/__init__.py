@@ -1,8 +1,8 @@
 """What it cost and who pays: usage, prices, and a ledger that loses nothing it acknowledged.
 
 UsageMerger      what engines report, in any shape  -> UsageReport               (usage)
-PriceBook        the price of a model at a time, from YAML                       (price_book, price_file)
-charge           disjoint tokens x price -> pico-units                           (pricing, money)
+PriceBook        the price of a model at a time, from YAML                       (prices.book, prices.file)
+charge           disjoint tokens x price -> pico-units                           (prices.pricing, money)
 open_ledger      SQLite, one writing thread, group commit                        (ledger, writer, store, batch, schema)
 reading          the ledger of a path or URL, to be read only                     (reading)
 report           tokens and money of a period, per tenant and model              (report)
@@ -21,8 +21,8 @@ from billing.errors import (
     RowRefused,
 )
 from billing.ledger import Ledger, LedgerOptions, open_ledger
-from billing.price_book import PriceBook
-from billing.pricing import Charge, Price, charge
+from billing.prices.book import PriceBook
+from billing.prices.pricing import Charge, Price, charge
 from billing.quota import Down, QuotaOptions, Quotas, QuotaUnavailable
 from billing.quota_periods import purses_of
 from billing.quota_redis import OneServer, QuotaRedis

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from billing.bulk import insert_rows
 from billing.errors import RowRefused
-from billing.price_book import Prices
+from billing.prices.book import Prices
 from billing.rollup import QuarterSums
 from billing.rollup_sql import add
 from billing.rows import (

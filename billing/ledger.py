@@ -17,7 +17,7 @@ from pathlib import Path
 
 from billing.database import Sync
 from billing.databases import database_at
-from billing.price_book import Prices
+from billing.prices.book import Prices
 from billing.spool import Spool
 from billing.spooled_store import SpooledStore, SpoolState
 from billing.store import LedgerStore

@@ -15,8 +15,8 @@ from pathlib import Path
 from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from billing.money import joined_pico
-from billing.price_book import Prices
-from billing.pricing import bill, charge
+from billing.prices.book import Prices
+from billing.prices.pricing import bill, charge
 from billing.quota_types import MICRO_PICO, Purse
 from billing.reading import reading
 from billing.schema import corrections, usage_quarters

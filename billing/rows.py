@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from billing.money import split_pico
-from billing.price_book import Prices
-from billing.pricing import Price, bill
+from billing.prices.book import Prices
+from billing.prices.pricing import Price, bill
 from billing.types import (
     Attempt,
     Correction,

@@ -21,7 +21,7 @@ from billing.database import Database, Watcher, words
 from billing.durable import durable, id_of, key_of
 from billing.errors import LedgerUnavailable, RowRefused
 from billing.migrations import bring_up
-from billing.price_book import Prices
+from billing.prices.book import Prices
 from billing.recovery import close_open
 from billing.rows import Fact
 from billing.schema import owners

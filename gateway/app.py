@@ -26,7 +26,7 @@ from backends import (
     UpstreamClient,
 )
 from billing import BillingError, Quotas
-from billing.prices_live import LivePrices
+from billing.prices.live import LivePrices
 from billing.report_reading import place_of
 from gateway.admin import AdminParts, admin_app
 from gateway.config import (

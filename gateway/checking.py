@@ -11,7 +11,7 @@ import yaml
 from backends import EndpointSnapshot, PollSettings, Registry
 from billing import LedgerUnavailable, PriceBook, reading
 from billing.economics import CostBook
-from billing.plans_file import load_plans
+from billing.prices.plans_file import load_plans
 from gateway.app import authenticator_of, endpoint_of
 from gateway.config import Config, ConfigInvalid, admin_token, ledger_place, redis_access
 from gateway.index_report import sizes_of, sum_of

@@ -2,7 +2,7 @@
 
 from billing import PriceBook
 from billing.economics import Assumptions, Ledgers, PlanTerms, plan_revenue, public_prices
-from billing.plans_file import load_plans
+from billing.prices.plans_file import load_plans
 from billing.when import from_us
 from gateway.config import Config
 

@@ -35,8 +35,8 @@ from billing.invoicing import (
     read_seller,
     render_html,
 )
-from billing.plans import Plans
-from billing.plans_file import load_plans
+from billing.prices.plans import Plans
+from billing.prices.plans_file import load_plans
 from billing.when import from_us, to_us
 from gateway.config import ledger_place
 from gateway.terminal import ConfigFile, read_config, refused, wide_console

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry, Gauge
 
 from billing import Ledger, LedgerOptions, open_ledger
-from billing.price_book import Prices
+from billing.prices.book import Prices
 from gateway.config import Config, ledger_place
 
 

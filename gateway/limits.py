@@ -30,7 +30,7 @@ from billing import (
     Usage,
     purses_of,
 )
-from billing.price_book import Prices
+from billing.prices.book import Prices
 from billing.quota_money import Change, charged_pico, held_pico
 from billing.quota_types import MICRO_PICO, MOST_MICRO
 from gateway.errors import BudgetSpent, GatewayError, LimitsUnavailable, ModelNotPriced, RateLimited

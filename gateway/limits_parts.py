@@ -3,7 +3,7 @@
 from functools import partial
 
 from billing import Down, OneServer, QuotaOptions, QuotaRedis, Quotas
-from billing.price_book import Prices
+from billing.prices.book import Prices
 from billing.quota_money import spent_micro
 from billing.quota_types import Purse
 from gateway.config import Config, ledger_place, salt_secret

@@ -14,9 +14,9 @@ from fastapi import APIRouter, Body, HTTPException, Query
 from pydantic import BaseModel
 
 from billing import PeriodInvalid, PricesInvalid, parse_when
-from billing.prices_apis import api_prices
-from billing.prices_live import LivePrices, Reloaded
-from billing.prices_view import Change, ChangeKind, book_view, quote_view
+from billing.prices.live import LivePrices, Reloaded
+from billing.prices.public_apis import api_prices
+from billing.prices.view import Change, ChangeKind, book_view, quote_view
 from gateway.telemetry import LOGGER
 
 MOST_BYTES = 16 * 1024 * 1024

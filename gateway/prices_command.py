@@ -14,11 +14,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from billing import BillingError, PriceBook, parse_when
-from billing.plans_file import load_plans
-from billing.prices_advice import advice
-from billing.prices_apis import ApiPrice, api_prices
-from billing.prices_view import per_mtok, quote_view
-from billing.pricing import CachedRule, Price, Quote
+from billing.prices.advice import advice
+from billing.prices.plans_file import load_plans
+from billing.prices.pricing import CachedRule, Price, Quote
+from billing.prices.public_apis import ApiPrice, api_prices
+from billing.prices.view import per_mtok, quote_view
 from gateway.admin_client import print_json
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 

@@ -13,7 +13,7 @@ import msgspec
 
 from backends import ServedModel
 from billing import Ledger
-from billing.prices_live import LivePrices
+from billing.prices.live import LivePrices
 from gateway.errors import ModelNotFound, Unavailable
 from gateway.event_feeds import EventFeeds, FeedReport
 from gateway.fleet import Fleet, serves

@@ -20,7 +20,7 @@ from typing import Final
 from billing.economics.account import Account
 from billing.economics.margin import Margin
 from billing.economics.rates import HOUR_US, HOURS_OF_A_YEAR
-from billing.prices_apis import api_prices
+from billing.prices.public_apis import api_prices
 
 MONTH_US: Final = HOURS_OF_A_YEAR / 12 * HOUR_US
 

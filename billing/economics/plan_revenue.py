@@ -17,8 +17,8 @@ from billing.invoicing.compose import Facts
 from billing.invoicing.documents import Period
 from billing.invoicing.ledger_usage import PeriodUsage, corrections_of, tenants_of, usage_of
 from billing.invoicing.plan_charges import plans_from
-from billing.plans import Plans
-from billing.price_book import PriceBook
+from billing.prices.book import PriceBook
+from billing.prices.plans import Plans
 from billing.when import to_us
 
 NO_PLAN = "(none)"

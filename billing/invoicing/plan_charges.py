@@ -6,10 +6,10 @@ from typing import Final
 from billing.invoicing.compose import Facts, PlanCharge
 from billing.invoicing.documents import UsageEntry
 from billing.invoicing.minor_units import pico_of
-from billing.plans import Plans, statement_of
-from billing.price_book import PriceBook
-from billing.pricing import TIER_MARK, Bucket
-from billing.tiers import MonthSum, StatementKind, StatementLine
+from billing.prices.book import PriceBook
+from billing.prices.plans import Plans, statement_of
+from billing.prices.pricing import TIER_MARK, Bucket
+from billing.prices.tiers import MonthSum, StatementKind, StatementLine
 from billing.when import from_us, to_us
 
 _VOLUME: Final = "Volume tiers"

@@ -38,7 +38,7 @@ from billing.invoicing import (
 )
 from billing.invoicing.pdf_page import render_pdf
 from billing.money import amount_text
-from billing.plans_file import load_plans
+from billing.prices.plans_file import load_plans
 from billing.when import from_us, to_us
 from gateway.config import load_config
 from gateway.cost_command import say_total

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from billing import PeriodInvalid, PricesInvalid
-from billing.plans import Allowance, Plan, Pool, Proration, is_month, statement_of
-from billing.plans_file import load_plans, parse_plans
-from billing.pricing import Bucket, VolumeTier
-from billing.tiers import BUCKETS, MonthSum, StatementKind, volume_lines
+from billing.prices.plans import Allowance, Plan, Pool, Proration, is_month, statement_of
+from billing.prices.plans_file import load_plans, parse_plans
+from billing.prices.pricing import Bucket, VolumeTier
+from billing.prices.tiers import BUCKETS, MonthSum, StatementKind, volume_lines
 
 NOVEMBER, DECEMBER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 MODELS = ("a", "b")

@@ -1,7 +1,7 @@
 """What may be a slip in a price book is said, and refused by nobody."""
 
 from billing import PriceBook
-from billing.prices_advice import advice
+from billing.prices.advice import advice
 from tests.billing.samples import NOON
 
 FILE = """

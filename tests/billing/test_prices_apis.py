@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from billing import Buckets, PricesInvalid, charge
-from billing.prices_apis import api_prices
+from billing.prices.public_apis import api_prices
 
 
 def test_each_price_says_its_source_and_the_month_of_its_data() -> None:

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from billing import PriceBook
-from billing.plans_file import ALLOWANCE_KEYS, ASSIGNMENT_KEYS, PLAN_KEYS, PLANS_KEYS, POOL_KEYS, parse_plans
-from billing.price_file import (
+from billing.prices.file import (
     BOOK_KEYS,
     CONTEXT_TIER_KEYS,
     DEFAULT_KEYS,
@@ -15,8 +14,9 @@ from billing.price_file import (
     TENANT_KEYS,
     VOLUME_TIER_KEYS,
 )
-from billing.pricing import BillCached, Bucket
-from billing.tiers import StatementKind
+from billing.prices.plans_file import ALLOWANCE_KEYS, ASSIGNMENT_KEYS, PLAN_KEYS, PLANS_KEYS, POOL_KEYS, parse_plans
+from billing.prices.pricing import BillCached, Bucket
+from billing.prices.tiers import StatementKind
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prices.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)

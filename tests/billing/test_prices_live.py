@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from billing import PricesInvalid
-from billing.prices_live import LivePrices
-from billing.prices_view import Change, ChangeKind, book_view, per_mtok, quote_view
+from billing.prices.live import LivePrices
+from billing.prices.view import Change, ChangeKind, book_view, per_mtok, quote_view
 from tests.billing.samples import NOON
 
 OLD = """

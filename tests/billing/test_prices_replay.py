@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from billing import Usage, open_ledger
-from billing.prices_live import LivePrices
+from billing.prices.live import LivePrices
 from tests.billing.samples import NOON, opened, settled
 
 BOOK = """

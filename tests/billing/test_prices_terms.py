@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from billing import Buckets, PriceBook, PricesInvalid, SettlementState, Usage, UsageFlag, UsageMerger, charge
 from billing.money import amount_text
-from billing.pricing import BillCached, CachedRule, Charge, Quote, bill
+from billing.prices.pricing import BillCached, CachedRule, Charge, Quote, bill
 from tests.billing.samples import NOON, price
 
 HEAD = "currency: USD\n"

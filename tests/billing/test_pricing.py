@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from billing import Buckets, Charge, Price, SettlementState, Usage, UsageFlag, charge
 from billing.money import MOST_PER_MTOK, amount_text, joined_pico, pico_per_token, split_pico
-from billing.pricing import Quote, bill
+from billing.prices.pricing import Quote, bill
 from tests.billing.samples import LONG_AGO, price
 
 tokens = st.integers(0, 2**31 - 1)

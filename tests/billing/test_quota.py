@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from billing.errors import LedgerUnavailable
 from billing.ledger import open_ledger
-from billing.price_book import PriceBook
+from billing.prices.book import PriceBook
 from billing.quota import Down, QuotaOptions, Quotas, QuotaUnavailable
 from billing.quota_counters import QuotaCounters
 from billing.quota_money import Change, charged_pico, held_pico, spent_micro

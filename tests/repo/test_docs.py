@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from backends.reference.model_files import FORMAT_VERSION
 from billing import PriceBook
-from billing.prices_live import LivePrices
+from billing.prices.live import LivePrices
 from gateway.admin import AdminParts, admin_app
 from gateway.cli import cli
 from gateway.config import Backend, Config, Model, load_config

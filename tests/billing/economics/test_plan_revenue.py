@@ -8,7 +8,7 @@ import pytest
 from billing.economics import Assumptions, CostReport, PlanRevenue, PlanTerms, cost_report, ledgers, plan_revenue
 from billing.economics.sheets import plans_sheet, tenants_sheet
 from billing.money import PICO
-from billing.plans_file import parse_plans
+from billing.prices.plans_file import parse_plans
 from billing.when import to_us
 from tests.billing.economics.fleet import Asked, costs, write
 from tests.billing.samples import book

@@ -24,8 +24,8 @@ from billing.invoicing import (
 )
 from billing.invoicing.ledger_usage import PeriodUsage
 from billing.invoicing.minor_units import pico_of
-from billing.plans_file import parse_plans
-from billing.pricing import Bucket, VolumeTier
+from billing.prices.plans_file import parse_plans
+from billing.prices.pricing import Bucket, VolumeTier
 from billing.types import Correction, CorrectionKind
 from billing.when import from_us, to_us
 from tests.billing.invoicing.office import (

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from billing.economics import CostBook
 from billing.invoicing import LineKind, read_seller
 from billing.money import PICO
-from billing.plans_file import load_plans
+from billing.prices.plans_file import load_plans
 from gateway.cli import cli
 from gateway.demo.accounts import BILLED_TENANT, Accounts, make_accounts, show_accounts
 from gateway.demo.engines import ENGINES

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from billing.price_book import PriceBook
-from billing.prices_view import per_mtok
-from billing.pricing import Price
+from billing.prices.book import PriceBook
+from billing.prices.pricing import Price
+from billing.prices.view import per_mtok
 
 DEAR_PER_MTOK = 1_000
 """Units of a currency of two decimal places: above it an input price is looked at twice."""

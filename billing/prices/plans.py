@@ -23,8 +23,8 @@ from math import ceil, floor
 from zoneinfo import ZoneInfo
 
 from billing.errors import PeriodInvalid
-from billing.pricing import Bucket
-from billing.tiers import BUCKETS, Heaps, MonthSum, StatementKind, StatementLine, volume_lines
+from billing.prices.pricing import Bucket
+from billing.prices.tiers import BUCKETS, Heaps, MonthSum, StatementKind, StatementLine, volume_lines
 from billing.when import to_us
 
 

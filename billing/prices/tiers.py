@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from billing.pricing import Bucket, VolumeTier
+from billing.prices.pricing import Bucket, VolumeTier
 
 Heaps = tuple[int, int, int, int]
 """A number for each bucket, in the order of `Bucket`: input, cached input, cache write, output."""

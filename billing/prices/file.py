@@ -15,8 +15,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from billing.errors import PricesInvalid
-from billing.prices_yaml import Fields, currency_of, keyed, listed, read_yaml, text_of
-from billing.pricing import (
+from billing.prices.fields import Fields, currency_of, keyed, listed, read_yaml, text_of
+from billing.prices.pricing import (
     TERMS_MARK,
     TIER_MARK,
     BillCached,

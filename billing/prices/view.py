@@ -6,9 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from billing.money import PICO, TOKENS_PER_PRICE
-from billing.price_book import PriceBook
-from billing.price_file import Discount
-from billing.pricing import Price, Quote
+from billing.prices.book import PriceBook
+from billing.prices.file import Discount
+from billing.prices.pricing import Price, Quote
 
 _STEP = PICO // TOKENS_PER_PRICE
 

@@ -1,6 +1,6 @@
 """Prices of public APIs, shipped as dated data to compare with: what the same tokens would have cost elsewhere.
 
-`billing/data/api_prices.yaml` says of each which page it goes back to, the month of the collection it was taken from,
+`billing/prices/api_prices.yaml` says of each which page it goes back to, the month of the collection it was taken from,
 and which that is. Nothing is fetched, and nobody is billed by it.
 """
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from billing.price_file import PRICE_KEYS, read_price
-from billing.prices_view import price_view
-from billing.prices_yaml import Fields, keyed, listed, read_yaml, text_of
-from billing.pricing import Price
+from billing.prices.fields import Fields, keyed, listed, read_yaml, text_of
+from billing.prices.file import PRICE_KEYS, read_price
+from billing.prices.pricing import Price
+from billing.prices.view import price_view
 
-API_PRICES_FILE = Path(__file__).parent / "data" / "api_prices.yaml"
+API_PRICES_FILE = Path(__file__).with_name("api_prices.yaml")
 CURRENCY = "USD"
 API_KEYS = (PRICE_KEYS - {"id", "tenant", "currency", "volume_tiers"}) | {"api", "as_of", "source", "note"}
 

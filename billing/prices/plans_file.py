@@ -13,9 +13,9 @@ from pathlib import Path
 from billing.currencies import MINOR_UNIT_PLACES, minor_unit_pico
 from billing.errors import PeriodInvalid, PricesInvalid
 from billing.money import PICO
-from billing.plans import Allowance, Assignment, Plan, Plans, Pool, Proration, begins_month
-from billing.prices_yaml import Fields, currency_of, listed, read_yaml, text_of
-from billing.pricing import Bucket
+from billing.prices.fields import Fields, currency_of, listed, read_yaml, text_of
+from billing.prices.plans import Allowance, Assignment, Plan, Plans, Pool, Proration, begins_month
+from billing.prices.pricing import Bucket
 from billing.when import zone_named
 
 PLANS_KEYS = frozenset({"currency", "timezone", "plans", "tenants"})

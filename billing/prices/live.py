@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from billing.errors import PricesInvalid
-from billing.price_book import PriceBook
-from billing.prices_view import Change, changes
-from billing.pricing import Quote
+from billing.prices.book import PriceBook
+from billing.prices.pricing import Quote
+from billing.prices.view import Change, changes
 
 
 class _Mark(NamedTuple):

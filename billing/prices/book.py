@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Protocol
 
 from billing.errors import PricesInvalid
-from billing.price_file import Discount, PriceFile, Terms, parse_prices, read_prices
-from billing.pricing import TERMS_MARK, TIER_MARK, BillCached, Price, Quote, named, scaled
+from billing.prices.file import Discount, PriceFile, Terms, parse_prices, read_prices
+from billing.prices.pricing import TERMS_MARK, TIER_MARK, BillCached, Price, Quote, named, scaled
 
 _Whose = tuple[str | None, str]
 
