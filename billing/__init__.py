@@ -6,7 +6,7 @@ charge           disjoint tokens x price -> pico-units                          
 open_ledger      SQLite, one writing thread, group commit                        (ledger, writer, store, batch, schema)
 reading          the ledger of a path or URL, to be read only                     (reading)
 report           tokens and money of a period, per tenant and model              (report)
-Quotas           limits and budgets: reserve before, settle after                (quota, quota_redis, quota_counters)
+Quotas           limits and budgets: reserve before, settle after                (quotas)
 groups_of        what of a period can be replayed, and what was measured of it    (replay)
 measured_work    ... and what each of them took                              (replay_speed)
 """
@@ -23,10 +23,10 @@ from billing.errors import (
 from billing.ledger import Ledger, LedgerOptions, open_ledger
 from billing.prices.book import PriceBook
 from billing.prices.pricing import Charge, Price, charge
-from billing.quota import Down, QuotaOptions, Quotas, QuotaUnavailable
-from billing.quota_periods import purses_of
-from billing.quota_redis import OneServer, QuotaRedis
-from billing.quota_types import Allowance, Ask, Budget, Granted, LimitKind, Outcome, Per, Purse, Quota, Refused, Room
+from billing.quotas.periods import purses_of
+from billing.quotas.redis_counters import OneServer, QuotaRedis
+from billing.quotas.reserving import Down, QuotaOptions, Quotas, QuotaUnavailable
+from billing.quotas.types import Allowance, Ask, Budget, Granted, LimitKind, Outcome, Per, Purse, Quota, Refused, Room
 from billing.reading import reading
 from billing.replay import Group, LedgerPeriod, PastRequest, Recorded, groups_of, past_requests, recorded
 from billing.replay_speed import MeasuredWork, measured_work

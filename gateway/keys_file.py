@@ -41,7 +41,7 @@ from pydantic import (
 )
 
 from billing import PeriodInvalid
-from billing.quota_types import MOST_MICRO, Allowance, Budget, Per, Quota
+from billing.quotas.types import MOST_MICRO, Allowance, Budget, Per, Quota
 from billing.when import zone_named
 from gateway.strict_yaml import load_yaml
 from gateway.types import Scopes

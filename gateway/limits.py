@@ -31,8 +31,8 @@ from billing import (
     purses_of,
 )
 from billing.prices.book import Prices
-from billing.quota_money import Change, charged_pico, held_pico
-from billing.quota_types import MICRO_PICO, MOST_MICRO
+from billing.quotas.spending import Change, charged_pico, held_pico
+from billing.quotas.types import MICRO_PICO, MOST_MICRO
 from gateway.errors import BudgetSpent, GatewayError, LimitsUnavailable, ModelNotPriced, RateLimited
 from gateway.limit_headers import limit_headers
 from gateway.limit_metrics import LimitMetrics

@@ -4,8 +4,8 @@ from functools import partial
 
 from billing import Down, OneServer, QuotaOptions, QuotaRedis, Quotas
 from billing.prices.book import Prices
-from billing.quota_money import spent_micro
-from billing.quota_types import Purse
+from billing.quotas.spending import spent_micro
+from billing.quotas.types import Purse
 from gateway.config import Config, ledger_place, salt_secret
 from gateway.edge.auth import Authenticator
 from gateway.exchange import Clocks

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 
-from billing.quota_redis import OneServer, QuotaRedis
-from billing.quota_types import Allowance, Ask, Outcome, Purse
+from billing.quotas.redis_counters import OneServer, QuotaRedis
+from billing.quotas.types import Allowance, Ask, Outcome, Purse
 from prefix_index.redis_clients import connect_one
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)

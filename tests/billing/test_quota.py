@@ -15,12 +15,12 @@ from redis.asyncio import Redis
 from billing.errors import LedgerUnavailable
 from billing.ledger import open_ledger
 from billing.prices.book import PriceBook
-from billing.quota import Down, QuotaOptions, Quotas, QuotaUnavailable
-from billing.quota_counters import QuotaCounters
-from billing.quota_money import Change, charged_pico, held_pico, spent_micro
-from billing.quota_periods import purses_of
-from billing.quota_redis import OneServer, QuotaRedis
-from billing.quota_types import Allowance, Budget, Granted, LimitKind, Per, Purse, Refused
+from billing.quotas.counters import QuotaCounters
+from billing.quotas.periods import purses_of
+from billing.quotas.redis_counters import OneServer, QuotaRedis
+from billing.quotas.reserving import Down, QuotaOptions, Quotas, QuotaUnavailable
+from billing.quotas.spending import Change, charged_pico, held_pico, spent_micro
+from billing.quotas.types import Allowance, Budget, Granted, LimitKind, Per, Purse, Refused
 from billing.types import Buckets
 from prefix_index import EmbeddedServer
 from prefix_index.redis_clients import connect_one

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from billing.quota_counters import SETTLED_MS, QuotaCounters
-from billing.quota_types import Allowance, Granted, LimitKind, Refused, Room, Unstarted
+from billing.quotas.counters import SETTLED_MS, QuotaCounters
+from billing.quotas.types import Allowance, Granted, LimitKind, Refused, Room, Unstarted
 from tests.billing.quotas import NOON_MS, TTL_MS, ask, counters_in, outcome, purse
 
 BOTH = (

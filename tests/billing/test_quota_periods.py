@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.quota_periods import purses_of
-from billing.quota_types import Allowance, Budget, Per
+from billing.quotas.periods import purses_of
+from billing.quotas.types import Allowance, Budget, Per
 
 ZONES = ["UTC", "Asia/Tokyo", "Asia/Kolkata", "America/New_York", "Europe/Berlin", "America/Santiago", "Africa/Cairo"]
 

@@ -21,9 +21,9 @@ from enum import StrEnum
 from typing import Final
 
 from billing.errors import BillingError
-from billing.quota_counters import QuotaCounters
-from billing.quota_redis import QuotaAway, QuotaFailed, QuotaRedis
-from billing.quota_types import Ask, Granted, Outcome, Purse, Refused, Unstarted
+from billing.quotas.counters import QuotaCounters
+from billing.quotas.redis_counters import QuotaAway, QuotaFailed, QuotaRedis
+from billing.quotas.types import Ask, Granted, Outcome, Purse, Refused, Unstarted
 
 log = logging.getLogger("billing")
 

@@ -1,4 +1,4 @@
-"""Limits and budgets in Redis, one function call each: the way to `lua/quota.lua`.
+"""Limits and budgets in Redis, one function call each: the way to `quota.lua`.
 
     ask ────┐
     settle ─┼─> waiting ──(a lane is free)──> one pipeline a node ──> each caller gets its own reply
@@ -20,7 +20,7 @@ import msgspec
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 
-from billing.quota_types import Allowance, Answer, Ask, Granted, LimitKind, Outcome, Purse, Refused, Room, Unstarted
+from billing.quotas.types import Allowance, Answer, Ask, Granted, LimitKind, Outcome, Purse, Refused, Room, Unstarted
 
 _LANES: Final = 2
 """Pipelines at once: one is on the way while the next one collects."""
@@ -252,7 +252,7 @@ class QuotaRedis:
 
 def library() -> tuple[str, str]:
     """Name and code of the function library. The name ends in a digest: other code is another library."""
-    body = resources.files("billing").joinpath("lua", "quota.lua").read_text(encoding="utf-8")
+    body = resources.files("billing.quotas").joinpath("quota.lua").read_text(encoding="utf-8")
     name = f"prefixgate_quota_1_{hashlib.sha256(body.encode()).hexdigest()[:8]}"
     return name, f"#!lua name={name}\nlocal LIB = '{name}'\n{body}"
 

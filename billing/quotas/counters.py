@@ -1,4 +1,4 @@
-"""Limits and budgets counted in this process: what `lua/quota.lua` does, for one replica alone.
+"""Limits and budgets counted in this process: what `quota.lua` does, for one replica alone.
 
 It stands in while Redis is away, and is the oracle that the Lua library is tested against. Everything is a plain call
 on the event loop, so one request is as atomic here as it is there. Costs: O(seconds used of the last minute) an ask.
@@ -7,7 +7,7 @@ on the event loop, so one request is as atomic here as it is there. Costs: O(sec
 from dataclasses import dataclass, field
 from typing import Final
 
-from billing.quota_types import Allowance, Answer, Ask, Granted, LimitKind, Outcome, Purse, Refused, Room, Unstarted
+from billing.quotas.types import Allowance, Answer, Ask, Granted, LimitKind, Outcome, Purse, Refused, Room, Unstarted
 
 WINDOW_S: Final = 60
 RETRY_MS: Final = 1000

@@ -104,7 +104,7 @@ class Ask:
 
 
 class LimitKind(IntEnum):
-    """Which limit refused; the numbers are those of `lua/quota.lua`."""
+    """Which limit refused; the numbers are those of `quota.lua`."""
 
     REQUESTS = 1
     TOKENS = 2

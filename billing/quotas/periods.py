@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from billing.quota_types import Allowance, Budget, Per, Purse
+from billing.quotas.types import Allowance, Budget, Per, Purse
 
 
 def purses_of(allowances: tuple[Allowance, ...], at: datetime) -> tuple[Purse, ...]:

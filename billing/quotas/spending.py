@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Table, func, select
 from billing.money import joined_pico
 from billing.prices.book import Prices
 from billing.prices.pricing import bill, charge
-from billing.quota_types import MICRO_PICO, Purse
+from billing.quotas.types import MICRO_PICO, Purse
 from billing.reading import reading
 from billing.schema import corrections, usage_quarters
 from billing.types import Buckets, Settlement, Usage
