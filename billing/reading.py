@@ -3,6 +3,8 @@
 What is read is a snapshot: a gateway may write meanwhile.
 """
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,8 @@ from sqlalchemy.pool import NullPool
 from billing.database import words
 from billing.errors import LedgerUnavailable
 from billing.postgres import postgres_url, shown
+
+_MISSING = re.compile(r"no such (table|column)|(relation|column) .+ does not exist")
 
 
 @contextmanager
@@ -27,7 +31,19 @@ def reading(where: Path | str) -> Iterator[Connection]:
         with engine.connect() as connection:
             yield connection
     except SQLAlchemyError as error:
-        raise LedgerUnavailable(f"{name} cannot be read: {words(error)}") from error
+        raise LedgerUnavailable(f"{name} cannot be read: {words(error)}{upgrade_hint(error)}") from error
+
+
+def upgrade_hint(error: Exception) -> str:
+    """What would help where a table or a column is missing; empty elsewhere."""
+    is_missing = _MISSING.search(words(error)) is not None
+    return "; a ledger of an older gateway is upgraded when this one is started on it" if is_missing else ""
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether a file is where nothing can be written, as on a medium, and nobody is writing it: SQLite would want to
+    make files beside it, unless told that it does not change."""
+    return not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
 
 
 def _engine(where: Path | str) -> tuple[str, Engine]:
@@ -38,4 +54,5 @@ def _engine(where: Path | str) -> tuple[str, Engine]:
     path = Path(where).absolute()
     if not path.exists():
         raise LedgerUnavailable(f"there is no ledger at {path}")
-    return str(path), create_engine(f"sqlite+pysqlite:///{path.as_uri()}?mode=ro&uri=true", poolclass=NullPool)
+    how = "mode=ro&immutable=1" if is_read_only(path) else "mode=ro"
+    return str(path), create_engine(f"sqlite+pysqlite:///{path.as_uri()}?{how}&uri=true", poolclass=NullPool)

@@ -123,7 +123,9 @@ def _write(format_: ReportFormat, wanted: _Wanted) -> None:
             _write_text(wanted, [render_json(report_of(wanted.where, wanted.query)) + "\n"])
         case ReportFormat.PARQUET:
             found = report_of(wanted.where, wanted.query)
-            _tell(write_parquet(_file(wanted), columns_of(found), lines_of(found), kinds_of()), wanted)
+            with _whole(_file(wanted)) as path:
+                written = write_parquet(path, columns_of(found), lines_of(found), kinds_of())
+            _tell(written, wanted)
         case ReportFormat.ROWS_CSV | ReportFormat.ROWS_PARQUET:
             _write_rows(format_, wanted)
         case ReportFormat.FOCUS_1_2:
@@ -153,7 +155,9 @@ def _write_rows(format_: ReportFormat, wanted: _Wanted) -> None:
         if format_ is ReportFormat.ROWS_CSV:
             _write_text(wanted, csv_lines(columns, rows, NUMBERS))
         else:
-            _tell(write_parquet(_file(wanted), columns, rows, KINDS), wanted)
+            with _whole(_file(wanted)) as path:
+                written = write_parquet(path, columns, rows, KINDS)
+            _tell(written, wanted)
 
 
 def _write_focus(version: Version, wanted: _Wanted) -> None:
@@ -176,8 +180,22 @@ def _opened(wanted: _Wanted) -> Iterator[TextIO]:
     if wanted.output is None:
         yield sys.stdout
         return
-    with wanted.output.open("w", encoding="utf-8", newline="") as out:
+    with _whole(wanted.output) as path, path.open("w", encoding="utf-8", newline="") as out:
         yield out
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A file to write in place of `path`, which gets its name when it is whole: half a bill must not look like one."""
+    if path.exists() and not path.is_file():
+        yield path  # a pipe, or a device
+        return
+    part = path.with_name(f"{path.name}.part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _file(wanted: _Wanted) -> Path:

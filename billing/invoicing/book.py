@@ -32,6 +32,7 @@ from billing.invoicing.documents import document_of as document_in
 from billing.invoicing.seller_file import Seller
 from billing.invoicing.tables import invoice_closings, invoice_drafts, invoice_metadata, invoices
 from billing.postgres import postgres_url, shown
+from billing.reading import is_read_only, upgrade_hint
 from billing.when import from_us, to_us
 
 _BUSY_TIMEOUT_S = 30.0
@@ -72,28 +73,33 @@ class InvoiceBook:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A snapshot to read, of invoices and ledger; a gateway may write meanwhile. Raises `LedgerUnavailable`."""
-        with self.writing():
-            pass  # the tables are there
-        try:
-            with self._engine.connect() as connection:
-                if connection.dialect.name == "sqlite":
-                    connection.exec_driver_sql("BEGIN")
-                yield connection
-        except (SQLAlchemyError, sqlite3.Error) as error:
-            raise LedgerUnavailable(f"{self._name}: {words(error)}") from error
+        with self._connected() as connection:
+            is_set_up = set(inspect(connection).get_table_names()) >= set(invoice_metadata.tables)
+        if not is_set_up:
+            with self.writing():
+                pass  # the tables are there
+        with self._connected() as connection:
+            is_sqlite = connection.dialect.name == "sqlite"
+            connection.exec_driver_sql("BEGIN" if is_sqlite else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """One short transaction, with the tables there. Raises `LedgerUnavailable`; then nothing was written."""
+        with self._connected() as connection:
+            is_sqlite = connection.dialect.name == "sqlite"
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if is_sqlite else _ONE_AT_A_TIME)
+            invoice_metadata.create_all(connection)
+            yield connection
+            connection.commit()
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
         try:
             with self._engine.connect() as connection:
-                is_sqlite = connection.dialect.name == "sqlite"
-                connection.exec_driver_sql("BEGIN IMMEDIATE" if is_sqlite else _ONE_AT_A_TIME)
-                invoice_metadata.create_all(connection)
                 yield connection
-                connection.commit()
         except (SQLAlchemyError, sqlite3.Error) as error:
-            raise LedgerUnavailable(f"{self._name}: {words(error)}") from error
+            raise LedgerUnavailable(f"{self._name}: {words(error)}{upgrade_hint(error)}") from error
 
     def save_draft(self, connection: Connection, document: Document, *, frozen: bool = False) -> Draft:
         """Keep a draft in the place of an earlier one of its seller, tenant, currency and period."""
@@ -292,7 +298,8 @@ def _engine(where: Path | str) -> tuple[str, Engine]:
     path = Path(where).absolute()
 
     def opened() -> sqlite3.Connection:
-        return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_TIMEOUT_S)
+        how = "mode=ro&immutable=1" if is_read_only(path) else "mode=rw"
+        return sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=_BUSY_TIMEOUT_S)
 
     return str(path), create_engine(
         "sqlite+pysqlite://",

@@ -46,8 +46,8 @@ class Drafting:
         with self._book.reading() as connection:
             is_closed = any(_overlap(one, period) for one in self._closed(connection))
             make = self._credited if is_closed else self._drafted
-            documents = make(connection, tenant_id, period)
             stands = self._stands(connection, tenant_id)
+            documents = make(connection, tenant_id, period)
         with self._book.writing() as connection:
             self._must_stand(connection, {tenant_id: stands})
             for closed in self._closed(connection):

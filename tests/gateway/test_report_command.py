@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import sqlite3
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from billing.reading import is_read_only
 from gateway.cli import cli
 from tests.billing.test_exports import PRICES, mixed
 from tests.billing.test_report_splits import write
@@ -113,3 +116,42 @@ async def test_what_cannot_be_reported_is_told(ledger: Path, arguments: tuple[st
 
 def test_a_ledger_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert "no ledger" in run(tmp_path / "absent.db", *PERIOD, exit_code=2)[1]
+
+
+@pytest.fixture
+def old_ledger(tmp_path: Path) -> Path:
+    """As a gateway of the first version left it."""
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript((Path(__file__).parents[1] / "billing" / "version_1.sql").read_text())
+    return path
+
+
+@pytest.mark.parametrize("form", ["table", "rows-csv", "focus-1.4", "lago"])
+def test_a_ledger_of_an_older_gateway_is_said_to_be_one(old_ledger: Path, form: str) -> None:
+    told = run(old_ledger, *PERIOD, "--format", form, exit_code=2)[1]
+    assert "a ledger of an older gateway is upgraded when this one is started on it" in told
+
+
+@pytest.mark.parametrize("form", ["rows-csv", "rows-parquet", "focus-1.2"])
+def test_an_export_that_fails_leaves_no_half_of_a_file(old_ledger: Path, tmp_path: Path, form: str) -> None:
+    path = tmp_path / "out"
+    run(old_ledger, *PERIOD, "--format", form, "-o", str(path), exit_code=2)
+    assert not path.exists()
+    path.write_text("of yesterday")
+    run(old_ledger, *PERIOD, "--format", form, "-o", str(path), exit_code=2)
+    assert path.read_text() == "of yesterday"
+    assert not list(tmp_path.glob("*.part"))
+
+
+async def test_a_report_goes_to_a_device(ledger: Path) -> None:
+    run(ledger, *PERIOD, "--format", "csv", "-o", "/dev/null")
+    assert not Path("/dev/null").is_file()
+
+
+async def test_a_copy_on_a_medium_that_cannot_be_written_is_read(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = payable(ledger)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert payable(ledger) == before
+    ledger.with_name("ledger.db-wal").touch()
+    assert not is_read_only(ledger)  # somebody writes it

@@ -281,3 +281,15 @@ def test_who_never_had_an_invoice_has_none(empty: Where) -> None:
 def test_the_time_of_issue_is_kept(empty: Where) -> None:
     issued = invoiced(empty)
     assert book_at(empty).get("seller", issued.document.number).issued_at == AFTER
+
+
+def test_who_only_looks_at_invoices_writes_nothing(ledger_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(ledger_path, book(), opened(), settled())
+    issued = invoiced(ledger_path)
+    before = ledger_path.read_bytes()
+    assert book_at(ledger_path).get("seller", issued.document.number) == issued
+    assert ledger_path.read_bytes() == before
+    monkeypatch.setattr("os.access", lambda *_: False)  # as on a medium that cannot be written
+    assert book_at(ledger_path).get("seller", issued.document.number) == issued
+    with pytest.raises(LedgerUnavailable, match="readonly"):
+        invoiced(ledger_path, period_in("2026-10", "UTC"))
