@@ -24,7 +24,7 @@ from billing.report_sums import QUARTER_SUMS, ROW_SUMS, ROWS, Summing
 from billing.report_tally import IN_FLIGHT, Tally, total_of
 from billing.rollup import QUARTER_US
 from billing.schema import OPENED, requests, settlements, usage_quarters
-from billing.verification_columns import miss_kind
+from billing.verification.columns import miss_kind
 
 _s = settlements.c
 _r = requests.c

@@ -20,7 +20,7 @@ from billing.types import (
     UsageFlag,
 )
 from billing.usage import checked
-from billing.verification import is_doubtful
+from billing.verification.verdicts import is_doubtful
 from billing.when import to_us
 
 Row = tuple[object, ...]

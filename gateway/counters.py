@@ -15,7 +15,7 @@ from typing import Final
 
 from backends import EndpointSnapshot
 from billing import EngineSample
-from billing.reconciling import SAMPLED_WITHIN_S
+from billing.verification.reconciling import SAMPLED_WITHIN_S
 from gateway.exchange import Clocks
 from gateway.verification_metrics import VerificationMetrics
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from billing import Correction, Ledger, LedgerUnavailable, RowRefused
-from billing.credits import own_misses
 from billing.reading import reading
-from billing.verification_report import LONGEST_REQUEST
+from billing.verification.credits import own_misses
+from billing.verification.report import LONGEST_REQUEST
 from billing.when import to_us
 from gateway.telemetry import LOGGER
 from gateway.verification_metrics import VerificationMetrics

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from billing import Usage
 from billing.types import Verdict
-from billing.verification import Miss, MissReason, Prefixes, Suspects, is_doubtful, miss_of, verdict_of
+from billing.verification.verdicts import Miss, MissReason, Prefixes, Suspects, is_doubtful, miss_of, verdict_of
 from gateway.exchange import Exchange
 from gateway.fleet import Fleet
 from gateway.receipts import Sent

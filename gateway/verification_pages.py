@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 
 from billing import BillingError, parse_when
-from billing.verification_report import verify
-from billing.verification_text import verification_json
+from billing.verification.report import verify
+from billing.verification.text import verification_json
 from gateway.exchange import Clocks
 from gateway.miss_credits import MissCredits
 

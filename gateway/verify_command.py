@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from billing import BillingError, parse_when
-from billing.verification_report import verify as verified
-from billing.verification_text import render_verification, render_verification_json, verification_lines
+from billing.verification.report import verify as verified
+from billing.verification.text import render_verification, render_verification_json, verification_lines
 from gateway.config import ledger_place
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 

@@ -22,7 +22,7 @@ from billing.money import joined_pico
 from billing.rollup import QUARTER_US
 from billing.schema import corrections, requests, settlements, usage_quarters
 from billing.types import SettlementState, UsageFlag
-from billing.verification_columns import miss_kind
+from billing.verification.columns import miss_kind
 
 IN_FLIGHT = "in_flight"
 _s, _q = settlements.c, usage_quarters.c

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing import Correction, Price, RowRefused, SettlementState, Usage, open_ledger
-from billing.credits import OwnMiss, correction_id, own_misses, worth_pico
 from billing.reading import reading
+from billing.verification.credits import OwnMiss, correction_id, own_misses, worth_pico
 from billing.when import to_us
 from tests.billing.samples import NOON, book, opened, price, settled
 

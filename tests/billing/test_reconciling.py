@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.reconciling import Passage, Sample, Spans, SpanStatus, one_sequence
+from billing.verification.reconciling import Passage, Sample, Spans, SpanStatus, one_sequence
 
 S = 1_000_000
 """Microseconds."""

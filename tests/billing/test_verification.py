@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing import Verdict
-from billing.verification import (
+from billing.verification.verdicts import (
     MOST_MISS_BYTES,
     SUSPECT_WINDOW,
     Miss,

@@ -20,8 +20,8 @@ from billing import (
     Verdict,
     open_ledger,
 )
-from billing.verification_report import Verification, verify
-from billing.verification_text import (
+from billing.verification.report import Verification, verify
+from billing.verification.text import (
     render_verification,
     render_verification_json,
     verification_lines,

@@ -17,7 +17,7 @@ from bench.chaos_fleet import free_port
 from bench.chaos_member import Member
 from bench.crash import Clients, End, configure
 from bench.crash_engine import MODEL, Known, running_known_engine
-from billing.verification_report import verify
+from billing.verification.report import verify
 from gateway.demo.processes import clean_environment
 from tests.gateway.conftest import RunningGateway, StartGateway, settled
 from tests.gateway.scripted_engine import (

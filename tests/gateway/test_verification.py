@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
-from billing.verification_report import Verification, verify
+from billing.verification.report import Verification, verify
 from gateway.cli import cli
 from tests.backends.reference.micro_model import micro_weights
 from tests.gateway.conftest import RunningGateway, StartGateway, settled

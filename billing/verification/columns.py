@@ -3,7 +3,7 @@
 from sqlalchemy import ColumnElement, case, literal_column
 
 from billing.schema import settlements
-from billing.verification import MissReason
+from billing.verification.verdicts import MissReason
 
 
 def miss_kind() -> ColumnElement[str | None]:

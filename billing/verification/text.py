@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from billing.money import amount_text
-from billing.reconciling import Span, SpanStatus
 from billing.types import Verdict
-from billing.verification_report import EndpointCheck, Verification
+from billing.verification.reconciling import Span, SpanStatus
+from billing.verification.report import EndpointCheck, Verification
 from billing.when import from_us
 
 _NONE = "–"

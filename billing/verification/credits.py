@@ -16,7 +16,7 @@ from sqlalchemy import Connection, RowMapping, select
 from billing.money import joined_pico
 from billing.schema import corrections, requests, settlements
 from billing.types import Correction, CorrectionKind
-from billing.verification import Miss, MissReason
+from billing.verification.verdicts import Miss, MissReason
 
 _OWN_MISS: Final = f"{MissReason.ROUTED_ELSEWHERE.value}:%"
 _PREFIX: Final = "own-miss-"

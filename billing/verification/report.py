@@ -16,12 +16,12 @@ from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
 
-from billing.credits import OwnMiss, own_misses
 from billing.reading import reading
-from billing.reconciling import Passage, Sample, Span, Spans, SpanStatus, Tokens
 from billing.schema import attempts, engine_samples, requests, settlements
 from billing.types import UsageFlag
-from billing.verification import SUSPECT_AFTER, Miss
+from billing.verification.credits import OwnMiss, own_misses
+from billing.verification.reconciling import Passage, Sample, Span, Spans, SpanStatus, Tokens
+from billing.verification.verdicts import SUSPECT_AFTER, Miss
 from billing.when import to_us
 
 LONGEST_REQUEST: Final = timedelta(hours=1)
