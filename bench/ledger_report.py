@@ -17,8 +17,8 @@ from sqlalchemy.pool import NullPool
 from billing import reading
 from billing.migrations import bring_up
 from billing.postgres import postgres_engine, postgres_url
-from billing.report import report_of
-from billing.report_query import Query, Source
+from billing.reports.query import Query, Source
+from billing.reports.report import report_of
 from billing.rollup_sql import differences, rebuild
 from billing.when import to_us, zone_named
 

@@ -3,12 +3,12 @@
 UsageMerger      what engines report, in any shape  -> UsageReport               (usage)
 PriceBook        the price of a model at a time, from YAML                       (prices.book, prices.file)
 charge           disjoint tokens x price -> pico-units                           (prices.pricing, money)
-open_ledger      SQLite, one writing thread, group commit                        (ledger, writer, store, batch, schema)
+open_ledger      SQLite or PostgreSQL, one writing thread, group commit    (ledger, writer, store, batch, schema)
 reading          the ledger of a path or URL, to be read only                     (reading)
-report           tokens and money of a period, per tenant and model              (report)
+report           tokens and money of a period, split as asked                    (reports)
 Quotas           limits and budgets: reserve before, settle after                (quotas)
 groups_of        what of a period can be replayed, and what was measured of it    (replay)
-measured_work    ... and what each of them took                              (replay_speed)
+measured_work    ... and what each of them took                                   (replay_speed)
 """
 
 from billing.errors import (
@@ -30,10 +30,10 @@ from billing.quotas.types import Allowance, Ask, Budget, Granted, LimitKind, Out
 from billing.reading import reading
 from billing.replay import Group, LedgerPeriod, PastRequest, Recorded, groups_of, past_requests, recorded
 from billing.replay_speed import MeasuredWork, measured_work
-from billing.report import Line, Report, report, report_of
-from billing.report_query import About, Query, Source
-from billing.report_tally import Tally
-from billing.report_text import render_csv, render_json, render_table
+from billing.reports.query import About, Query, Source
+from billing.reports.report import Line, Report, report, report_of
+from billing.reports.tally import Tally
+from billing.reports.text import render_csv, render_json, render_table
 from billing.types import (
     Attempt,
     Buckets,

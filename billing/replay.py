@@ -31,9 +31,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, false, func, inspect, null, select
 
 from billing.reading import reading
-from billing.report import opened_in
-from billing.report_sums import sums, tally_of
-from billing.report_tally import IN_FLIGHT, Tally
+from billing.reports.report import opened_in
+from billing.reports.sums import sums, tally_of
+from billing.reports.tally import IN_FLIGHT, Tally
 from billing.schema import chains, requests, settlements
 from billing.types import KeptChain, SettlementState
 from billing.when import to_us

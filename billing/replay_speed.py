@@ -12,7 +12,7 @@ from sqlalchemy import inspect, select
 
 from billing.reading import reading
 from billing.replay import LedgerPeriod
-from billing.report import opened_in
+from billing.reports.report import opened_in
 from billing.schema import requests, settlements
 from billing.types import SettlementState
 from billing.when import to_us

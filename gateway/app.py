@@ -27,7 +27,7 @@ from backends import (
 )
 from billing import BillingError, Quotas
 from billing.prices.live import LivePrices
-from billing.report_reading import place_of
+from billing.reports.reading import place_of
 from gateway.admin import AdminParts, admin_app
 from gateway.config import (
     Backend,

@@ -29,7 +29,7 @@ from billing.economics import (
 )
 from billing.economics.sheet import Sheet
 from billing.money import pico_per_token
-from billing.report_time import asked_period
+from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
 from gateway.config import ledger_place
 from gateway.cost_terms import assumptions

@@ -9,7 +9,7 @@ import typer
 from billing import BillingError
 from billing.archive import archive_month, months_before
 from billing.maintenance import check, contents, rebuild_sums
-from billing.report_reading import place_of
+from billing.reports.reading import place_of
 from billing.rollup import KEYS
 from billing.when import from_us
 from gateway.config import ledger_place

@@ -11,18 +11,18 @@ from typing import Annotated, TextIO
 import typer
 
 from billing import BillingError, render_csv, render_json, render_table
-from billing.events_export import cloud_events, lago_events
-from billing.export_csv import csv_lines
-from billing.export_parquet import write_parquet
-from billing.export_rows import KINDS, NUMBERS, usage_columns, usage_rows
-from billing.focus import Unknown, Version, focus_lines
-from billing.focus_lines import DECIMALS, Seller, columns_for
-from billing.report import report_of
-from billing.report_columns import columns_of, kinds_of, lines_of
-from billing.report_query import USUAL, USUAL_SOURCE, About, Query, Source, split_names, tag_filter
-from billing.report_reading import one_view, place_of
-from billing.report_text import render_misses
-from billing.report_time import asked_period
+from billing.reports.columns import columns_of, kinds_of, lines_of
+from billing.reports.csv_text import csv_lines
+from billing.reports.events import cloud_events, lago_events
+from billing.reports.focus import Unknown, Version, focus_lines
+from billing.reports.focus_lines import DECIMALS, Seller, columns_for
+from billing.reports.parquet import write_parquet
+from billing.reports.query import USUAL, USUAL_SOURCE, About, Query, Source, split_names, tag_filter
+from billing.reports.reading import one_view, place_of
+from billing.reports.report import report_of
+from billing.reports.rows import KINDS, NUMBERS, usage_columns, usage_rows
+from billing.reports.text import render_misses
+from billing.reports.zones import asked_period
 from billing.when import zone_named
 from gateway.config import ledger_place
 from gateway.terminal import ConfigFile, read_config, refused, wide_console

@@ -36,12 +36,12 @@ from billing import (
     render_csv,
     report_of,
 )
-from billing.export_csv import csv_lines
-from billing.export_rows import NUMBERS, cursor_of, usage_columns, usage_rows
-from billing.report_query import USUAL, USUAL_SOURCE, split_names, tag_filter
-from billing.report_reading import one_view
-from billing.report_text import json_of
-from billing.report_time import asked_period
+from billing.reports.csv_text import csv_lines
+from billing.reports.query import USUAL, USUAL_SOURCE, split_names, tag_filter
+from billing.reports.reading import one_view
+from billing.reports.rows import NUMBERS, cursor_of, usage_columns, usage_rows
+from billing.reports.text import json_of
+from billing.reports.zones import asked_period
 from billing.when import zone_named
 from gateway.errors import BadRequest, GatewayError, NotFound, RateLimited, Unavailable
 from gateway.report_rates import Rates

@@ -13,8 +13,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from billing.export_csv import csv_lines
 from billing.money import PICO, TOKENS_PER_PRICE, amount_text
+from billing.reports.csv_text import csv_lines
 
 Value = str | int | float | Fraction | None
 _UNKNOWN = "–"

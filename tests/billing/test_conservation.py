@@ -27,8 +27,8 @@ from billing import (
     open_ledger,
 )
 from billing.money import joined_pico
-from billing.report import report_of
-from billing.report_query import Query, Source
+from billing.reports.query import Query, Source
+from billing.reports.report import report_of
 from tests.billing.samples import NOON, attempt, book, opened, price, settled
 
 DAY = timedelta(days=1)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from billing import SettlementState, UsageFlag
-from billing.report_tally import STATES
+from billing.reports.tally import STATES
 from billing.schema import metadata
 
 PAGE = (Path(__file__).parents[2] / "docs" / "billing.md").read_text("utf-8")

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from billing import About, Query, ReportInvalid, Settlement, SettlementState, Usage, UsageFlag, report_of
-from billing.events_export import LAGO_TOKENS, cloud_events, lago_events
-from billing.export_csv import csv_lines, csv_text, no_formula
-from billing.export_parquet import write_parquet
-from billing.export_rows import KINDS, NUMBERS, Cursor, cursor_of, usage_columns, usage_rows
-from billing.report_columns import columns_of, kinds_of, lines_of
-from billing.report_reading import one_view
+from billing.reports.columns import columns_of, kinds_of, lines_of
+from billing.reports.csv_text import csv_lines, csv_text, no_formula
+from billing.reports.events import LAGO_TOKENS, cloud_events, lago_events
+from billing.reports.parquet import write_parquet
+from billing.reports.reading import one_view
+from billing.reports.rows import KINDS, NUMBERS, Cursor, cursor_of, usage_columns, usage_rows
 from billing.types import Correction, CorrectionKind, Verdict
 from tests.billing.conftest import Where
 from tests.billing.samples import NOON, book, opened, price, settled

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing import PriceBook, Usage, report_of
-from billing.export_csv import csv_lines
-from billing.focus import Unknown, Version, focus_lines
-from billing.focus_lines import DECIMALS, Seller, columns_for, decimal
-from billing.report_reading import one_view
+from billing.reports.csv_text import csv_lines
+from billing.reports.focus import Unknown, Version, focus_lines
+from billing.reports.focus_lines import DECIMALS, Seller, columns_for, decimal
+from billing.reports.reading import one_view
 from tests.billing.conftest import Where
 from tests.billing.samples import book, opened, price, settled
 from tests.billing.test_exports import PERIOD, PICO, PRICES, charged, mixed

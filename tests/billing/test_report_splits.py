@@ -32,11 +32,11 @@ from billing import (
     open_ledger,
     report_of,
 )
-from billing.report import Report
-from billing.report_query import split_names, tag_filter
-from billing.report_reading import one_view, place_of
-from billing.report_text import json_of, render_csv, render_misses, render_table
-from billing.report_time import Step, asked_period, hours_of, month_named, spans
+from billing.reports.query import split_names, tag_filter
+from billing.reports.reading import one_view, place_of
+from billing.reports.report import Report
+from billing.reports.text import json_of, render_csv, render_misses, render_table
+from billing.reports.zones import Step, asked_period, hours_of, month_named, spans
 from billing.types import Correction, CorrectionKind, Verdict
 from billing.when import to_us, zone_named
 from tests.billing.conftest import Where

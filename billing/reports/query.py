@@ -7,7 +7,7 @@ from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from billing.errors import PeriodInvalid, ReportInvalid
-from billing.report_time import STEPS, Step
+from billing.reports.zones import STEPS, Step
 from billing.when import to_us
 
 TENANT, KEY, MODEL, PRICE, TAGS = "tenant", "key", "model", "price", "tags"

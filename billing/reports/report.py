@@ -16,12 +16,12 @@ from pathlib import Path
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from billing.report_adjustments import Adjustment, adjustments
-from billing.report_groups import FROM_QUARTERS, FROM_ROWS, Key, groups, labels
-from billing.report_query import MODEL, TENANT, About, Query, Source
-from billing.report_reading import one_view
-from billing.report_sums import QUARTER_SUMS, ROW_SUMS, ROWS, Summing
-from billing.report_tally import IN_FLIGHT, Tally, total_of
+from billing.reports.adjustments import Adjustment, adjustments
+from billing.reports.groups import FROM_QUARTERS, FROM_ROWS, Key, groups, labels
+from billing.reports.query import MODEL, TENANT, About, Query, Source
+from billing.reports.reading import one_view
+from billing.reports.sums import QUARTER_SUMS, ROW_SUMS, ROWS, Summing
+from billing.reports.tally import IN_FLIGHT, Tally, total_of
 from billing.rollup import QUARTER_US
 from billing.schema import OPENED, requests, settlements, usage_quarters
 from billing.verification.columns import miss_kind

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, select
 
 from billing.amount_sums import amount_sums, summed_pico
-from billing.report_groups import FROM_CORRECTIONS, Key, groups, labels
-from billing.report_query import Query
+from billing.reports.groups import FROM_CORRECTIONS, Key, groups, labels
+from billing.reports.query import Query
 from billing.schema import corrections
 
 _c = corrections.c

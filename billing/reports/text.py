@@ -6,11 +6,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from billing.export_csv import csv_text
 from billing.money import amount_text
-from billing.report import Report
-from billing.report_columns import columns_of, lines_of, tally_fields
-from billing.report_tally import COUNTED_FLAGS, STATES, Tally
+from billing.reports.columns import columns_of, lines_of, tally_fields
+from billing.reports.csv_text import csv_text
+from billing.reports.report import Report
+from billing.reports.tally import COUNTED_FLAGS, STATES, Tally
 from billing.types import Verdict
 
 _UNKNOWN = "unknown"

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from billing.money import amount_text
-from billing.report import Report
-from billing.report_adjustments import Adjustment
-from billing.report_tally import COUNTED_FLAGS, NOTHING, STATES, TOKEN_SUMS, Tally
+from billing.reports.adjustments import Adjustment
+from billing.reports.report import Report
+from billing.reports.tally import COUNTED_FLAGS, NOTHING, STATES, TOKEN_SUMS, Tally
 from billing.types import Verdict
 
 USAGE = "usage"

@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import RowMapping
 
 from billing.money import PICO, TOKENS_PER_PRICE
-from billing.report_time import hours_of, month_around
-from billing.tokens_by_kind import Kind
+from billing.reports.tokens_by_kind import Kind
+from billing.reports.zones import hours_of, month_around
 from billing.types import CorrectionKind
 from billing.when import from_us
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, RowMapping, func, literal_column, select
 
-from billing.report_query import KEY, MODEL, PRICE, TAG, TAGS, TENANT, Query
-from billing.report_time import STEPS, Part, Step, part_named, part_of, spans
+from billing.reports.query import KEY, MODEL, PRICE, TAG, TAGS, TENANT, Query
+from billing.reports.zones import STEPS, Part, Step, part_named, part_of, spans
 from billing.schema import corrections, requests, settlements, usage_quarters
 
 PART = "part"

@@ -19,14 +19,14 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, case, func, select
 
 from billing.amount_sums import amount_sums, summed_pico
-from billing.export_rows import correction_rows, pico_of
-from billing.focus_lines import FocusLine, Part, Seller, charge_line, correction_line, difference_line
-from billing.report_groups import FROM_ROWS, groups
-from billing.report_query import Query
-from billing.report_sums import ROWS
-from billing.report_time import hours_of
+from billing.reports.focus_lines import FocusLine, Part, Seller, charge_line, correction_line, difference_line
+from billing.reports.groups import FROM_ROWS, groups
+from billing.reports.query import Query
+from billing.reports.rows import correction_rows, pico_of
+from billing.reports.sums import ROWS
+from billing.reports.tokens_by_kind import KIND_SQL, RATE_COLUMNS, Kind
+from billing.reports.zones import hours_of
 from billing.schema import requests, settlements
-from billing.tokens_by_kind import KIND_SQL, RATE_COLUMNS, Kind
 from billing.types import SettlementState, UsageFlag
 
 _r, _s = requests.c, settlements.c

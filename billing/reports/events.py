@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping
 
-from billing.export_rows import amount_fields, correction_rows, settled_rows
-from billing.report_query import Query
-from billing.tokens_by_kind import tokens_by_kind
+from billing.reports.query import Query
+from billing.reports.rows import amount_fields, correction_rows, settled_rows
+from billing.reports.tokens_by_kind import tokens_by_kind
 from billing.when import from_us
 
 SOURCE: Final = "prefixgate"

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, RowMapping, Select, case, func, literal, select
 
 from billing.amount_sums import amount_sums, summed_pico
-from billing.report_tally import COUNTED_FLAGS, IN_FLIGHT, STATES, TOKEN_SUMS, Tally
+from billing.reports.tally import COUNTED_FLAGS, IN_FLIGHT, STATES, TOKEN_SUMS, Tally
 from billing.schema import requests, settlements, usage_quarters
 from billing.types import SettlementState, UsageFlag, Verdict
 

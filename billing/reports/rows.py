@@ -18,11 +18,11 @@ from sqlalchemy import Connection, RowMapping, Select, select, tuple_
 
 from billing.errors import ReportInvalid
 from billing.money import TOKENS_PER_PRICE, amount_text, joined_pico
-from billing.report_columns import USAGE
-from billing.report_groups import FROM_CORRECTIONS, FROM_ROWS, groups
-from billing.report_query import Query
-from billing.report_sums import ROWS
-from billing.report_tally import IN_FLIGHT
+from billing.reports.columns import USAGE
+from billing.reports.groups import FROM_CORRECTIONS, FROM_ROWS, groups
+from billing.reports.query import Query
+from billing.reports.sums import ROWS
+from billing.reports.tally import IN_FLIGHT
 from billing.schema import corrections, requests, settlements
 from billing.when import from_us
 
