@@ -26,7 +26,7 @@ from gateway.fleet import Fleet, serves
 from gateway.planning import Planner
 from gateway.response_owners import ResponseOwners
 from gateway.surrogates import UNREADABLE, decode
-from gateway.types import Route
+from gateway.types import Route, Scopes
 from gateway.wire import ClientStream
 
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"
@@ -111,6 +111,8 @@ class Passthrough:
         if model is not None:
             self._fleet.serving(model)  # raises where nobody serves it
             alive = [endpoint for endpoint in alive if serves(endpoint, model)]
+        elif scopes is not None:  # an engine takes its own model then
+            alive = [endpoint for endpoint in alive if _serves_only(endpoint, scopes)]
         able = [endpoint for endpoint in alive if _opens(endpoint, request)]
         return sorted(able, key=lambda endpoint: endpoint.in_flight.requests)
 
@@ -156,6 +158,12 @@ class Passthrough:
         )
         await client.start(200, headers)
         await client.end(body)
+
+
+def _serves_only(endpoint: EndpointSnapshot, scopes: Scopes) -> bool:
+    """Whether what an endpoint serves, adapters apart, is all among the models of a key."""
+    facts = endpoint.facts
+    return facts is not None and all(scopes.allow_model(model.id) for model in facts.models if model.parent is None)
 
 
 def _opens(endpoint: EndpointSnapshot, request: FreeRequest) -> bool:

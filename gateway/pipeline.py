@@ -342,6 +342,8 @@ def _allowed(request: InferenceRequest, endpoints: list[EndpointSnapshot]) -> li
         return endpoints
     if not scopes.allow_model(request.model):
         raise Forbidden(f"this API key is not for the model {request.model[:100]!r}", param="model")
+    if scopes.models is not None and request.adapter is not None:  # it would be another model by another name
+        raise Forbidden("this API key is for certain models: name an adapter as the model, not in a field of its own")
     found = [endpoint for endpoint in endpoints if scopes.allow_endpoint(endpoint.id)]
     if not found:
         raise Forbidden(f"this API key is for no endpoint that serves {request.model[:100]!r}", param="model")

@@ -366,6 +366,29 @@ async def test_a_key_is_for_its_models_alone(
     assert (refused.status_code, refused.json()["error"]["param"]) == (403, "model")
 
 
+async def test_a_key_for_one_model_gets_no_other_by_a_field_that_names_an_adapter(
+    engine: ScriptedEngine, start_gateway: StartGateway, tmp_path: Path, client: httpx.AsyncClient
+) -> None:
+    gateway = await start(start_gateway, engine.url, keys_file=keys_file(tmp_path, key={"scopes": {"models": ["m"]}}))
+    assert (await post(client, gateway.url, lora_path="theirs")).status_code == 403
+    assert (await post(client, gateway.url)).status_code == 200
+
+
+async def test_a_key_for_one_model_gets_no_other_by_naming_none_on_a_free_path(
+    engine: ScriptedEngine, start_gateway: StartGateway, tmp_path: Path, client: httpx.AsyncClient
+) -> None:
+    gateway = await start(
+        start_gateway,
+        engine.url,
+        keys_file=keys_file(tmp_path, key={"scopes": {"models": ["llama-*"]}}, other={"scopes": {"models": ["m"]}}),
+    )
+    asked = {"prompt": "Where are the books on gravity?"}
+    answers = [
+        await client.post(f"{gateway.url}/tokenize", json=asked, headers=bearer(key)) for key in (KEY, OTHER_KEY)
+    ]
+    assert [answer.status_code for answer in answers] == [503, 200]
+
+
 def tags(gateway: RunningGateway) -> list[str]:
     with closing(sqlite3.connect(gateway.ledger_path)) as connection:
         return [row[0] for row in connection.execute("SELECT tags FROM requests")]
