@@ -50,6 +50,8 @@ class Facts:
     plan_name: str = ""
     plan: tuple[PlanCharge, ...] = ()
     corrections: tuple[Correction, ...] = ()
+    is_late_lost: bool = False
+    """Whether rows that were settled late were archived before they were billed."""
 
 
 def draft(facts: Facts, seller: Seller) -> Document:
@@ -130,6 +132,8 @@ def _unknowns(facts: Facts) -> Iterable[str]:
     for model, count in unpriced.items():
         if count:
             yield f"Not in the amount, as their price or their tokens are unknown: {count:,} requests of {model}."
+    if facts.is_late_lost:
+        yield "Not in the amount: usage of an earlier period, settled after its invoice, whose rows are archived."
     if facts.usage.in_flight:
         yield f"Not in the amount, as they had not ended: {facts.usage.in_flight:,} requests. A later invoice has them."
 

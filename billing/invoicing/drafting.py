@@ -23,6 +23,7 @@ from billing.invoicing.ledger_usage import (
     usage_of,
 )
 from billing.invoicing.seller_file import Seller
+from billing.maintenance import archived_spans
 
 PlanOf = Callable[[Facts], tuple[str, Sequence[PlanCharge]]]
 """The name of a tenant's plan, and what it adds to the facts of a period or takes off."""
@@ -104,15 +105,20 @@ class Drafting:
     ) -> Document:
         own = [one for one in billed if one.currency == currency]
         late: list[UsageEntry] = []
+        is_late_lost = False
+        archived = archived_spans(connection)
         earlier = self._earlier(connection, tenant_id, period, currency)
         for span in earlier:
             before = billed_within(own, span)
             if not is_all_billed(connection, tenant_id, currency, span, before):
+                is_late_lost |= any(overlap(span, one) for one in archived)
                 late += not_billed_yet(usage_of(connection, tenant_id, currency, *span).entries, before)
         done = {one for document in own for one in document.corrections}
         since = min([period.start_us, *(start_us for start_us, _ in earlier)])
         usage = usage_of(connection, tenant_id, currency, *span_of(period))
         taken = billed_within(own, span_of(period))
+        if any(overlap(span_of(period), one) for one in archived):
+            self._must_be_there(connection, tenant_id, currency, period, taken)
         return self._planned(
             Facts(
                 tenant_id=tenant_id,
@@ -120,6 +126,7 @@ class Drafting:
                 period=period,
                 usage=replace(usage, entries=not_billed_yet(usage.entries, taken)),
                 late=tuple(late),
+                is_late_lost=is_late_lost,
                 corrections=tuple(
                     one
                     for one in corrections_of(connection, tenant_id, currency, since, period.end_us)
@@ -127,6 +134,16 @@ class Drafting:
                 ),
             )
         )
+
+    def _must_be_there(
+        self, connection: Connection, tenant_id: str, currency: str, period: Period, taken: Sequence[UsageEntry]
+    ) -> None:
+        """Raises `InvoiceInvalid` where rows to bill were moved out of the ledger: they would be billed as nothing."""
+        if not is_all_billed(connection, tenant_id, currency, span_of(period), taken):
+            raise InvoiceInvalid(
+                f"the rows of {tenant_id} from {period.start_text} to {period.end_text} were archived before they were"
+                " invoiced: its sums are in `prefixgate report`, its rows in the archive's file"
+            )
 
     def _planned(self, facts: Facts) -> Document:
         name, charges = self._plan_of(facts)

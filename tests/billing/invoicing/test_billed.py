@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from billing import Usage
+from billing.archive import archive_month
 from billing.invoicing import Document, Draft, Drafting, InvoiceInvalid, LineKind, Period, credit_all, period_in
 from billing.invoicing.billed import billed_within, joined
 from billing.invoicing.minor_units import pico_of
@@ -140,6 +141,35 @@ def test_an_invoice_issued_while_another_is_drafted_makes_that_one_begin_again(l
 
     with pytest.raises(InvoiceInvalid, match="acme was invoiced or credited while this was drafted: try again"):
         Drafting(book_at(ledger_path, SUMMER), SELLER, meanwhile).draft("acme", NOVEMBER)
+
+
+def test_a_month_that_was_archived_before_it_was_invoiced_is_refused_and_not_billed_as_nothing(
+    ledger_path: Path,
+) -> None:
+    write(ledger_path, book(), *bit(0, IN_OCTOBER), *bit(1))
+    archive = archive_month(ledger_path, "2026-10", ledger_path.parent, lambda: SUMMER)
+    for step in (partial(office(ledger_path).draft, "acme", OCTOBER), partial(close, ledger_path, "2026-10")):
+        with pytest.raises(InvoiceInvalid, match="archived before they were invoiced"):
+            step()
+    issued(ledger_path, *office(ledger_path).draft("acme", NOVEMBER))
+    assert billed(ledger_path) == 0b10
+    assert archive.requests == 1
+
+
+def test_late_usage_that_was_archived_before_it_was_billed_is_told(ledger_path: Path) -> None:
+    write(ledger_path, book(), *bit(0, IN_OCTOBER))
+    issued(ledger_path, *close(ledger_path, "2026-10"))
+    write(ledger_path, book(), *bit(1))
+    archive_month(ledger_path, "2026-10", ledger_path.parent, lambda: SUMMER)
+    (whole,) = office(ledger_path).draft("acme", NOVEMBER)
+    assert not [note for note in whole.document.notes if "archived" in note]
+    path = ledger_path.with_name("late.db")
+    write(path, book(), *bit(0, IN_OCTOBER))
+    issued(path, *close(path, "2026-10"))
+    write(path, book(), *bit(1, IN_OCTOBER), *bit(2))
+    archive_month(path, "2026-10", ledger_path.parent / "other", lambda: SUMMER)
+    (told,) = office(path).draft("acme", NOVEMBER)
+    assert [note for note in told.document.notes if "archived" in note]
 
 
 def test_spans_within_each_other_are_one_and_neighbours_are_two() -> None:
