@@ -93,7 +93,8 @@ class Account:
 def account_of(
     book: CostBook, start_us: int, end_us: int, calls_by_endpoint: Iterable[tuple[str, Iterable[Call]]]
 ) -> Account:
-    """Account for a period. Each endpoint's calls come once, by start; endpoints without any need not be named."""
+    """Account for a period. Each endpoint's calls come once, by start, none of which ended before the period; endpoints
+    without any need not be named."""
     found = {
         endpoint_id: _endpoint(book, endpoint_id, (start_us, end_us), calls) for endpoint_id, calls in calls_by_endpoint
     }
@@ -139,8 +140,7 @@ def _hours(
     for start_us, end_us in book.cuts(endpoint_id, *period_us):
         here = [call for call in here if call.end_us >= start_us]
         while ahead is not None and ahead.start_us < end_us:
-            if ahead.end_us >= start_us:
-                here.append(ahead)
+            here.append(ahead)
             ahead = next(coming, None)
         yield start_us, end_us, here
 

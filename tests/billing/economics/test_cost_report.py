@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import SettlementState, Usage
+from billing import Correction, CorrectionKind, SettlementState, Usage, open_ledger
 from billing.economics import (
     Assumptions,
     ComparedPrice,
@@ -26,7 +26,7 @@ from billing.errors import PeriodInvalid
 from billing.money import PICO
 from billing.when import to_us
 from tests.billing.economics.fleet import ENDPOINT, Asked, costs, moment, rate, write
-from tests.billing.samples import price
+from tests.billing.samples import book, price
 
 HOUR_S = 3600
 S = 10**6
@@ -344,3 +344,28 @@ def test_every_way_to_group_adds_up_to_what_the_endpoints_cost(
         assert busy + account.idle_pico == account.cost_pico
         assert sum(one.loaded_pico for one in groups.values()) + account.unborne_pico == account.cost_pico
         assert sum(one.earned.requests for one in groups.values()) == sum(0 <= one.at_s < until_s for one in given_)
+
+
+async def test_a_correction_is_revenue_of_the_period_in_which_it_is_made(ledger_path: Path) -> None:
+    await write(ledger_path, [Asked("r1", user="h1", job="j1")])
+    credit = Correction(
+        *("c1", moment(1800), "r1", "acme", "key-1", "llama", CorrectionKind.CREDIT, "a miss", "USD"), 0, -(10**9)
+    )
+    async with open_ledger(ledger_path, book()) as ledger:
+        await ledger.correct(credit)
+    with ledgers([ledger_path]) as opened:
+        found = job_report(opened, costs(), to_us(moment(0)), to_us(moment(HOUR_S))).jobs["acme", "j1"]
+    assert found.earned.charged_pico - found.revenue_pico == 10**9
+
+
+async def test_without_traffic_there_is_nothing_to_be_even_with(ledger_path: Path) -> None:
+    await write(ledger_path, [])
+    api = ComparedPrice("theirs", "USD", 1, 1)
+    (one,) = account_for(ledger_path, costs(), assumed=Assumptions(api_prices=[api])).break_evens
+    assert (one.tokens_a_month, one.utilisation) == (None, None)
+
+
+async def test_a_call_that_was_over_before_a_rate_began_is_in_no_later_hour(ledger_path: Path) -> None:
+    await write(ledger_path, [Asked("r1", 3590, 5), Asked("r2", 7300, 5)])
+    spent = account_for(ledger_path, costs(), until_s=3 * HOUR_S).whole().spent
+    assert (spent.busy_pico, spent.measured_calls) == (10 * PICO, 2)
