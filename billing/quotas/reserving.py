@@ -30,6 +30,8 @@ log = logging.getLogger("billing")
 _ROUNDS: Final = 4
 """Asks of one request: the purses of an ask begin one after the other at most."""
 _SETTLED_AT_ONCE: Final = 256
+_SAID_S: Final = 60.0
+"""How often the log says that our function fails."""
 
 
 class Down(StrEnum):
@@ -78,6 +80,7 @@ class Quotas:
         self._owed: dict[str, Outcome] = {}
         self._beginning: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._asked = asyncio.Event()
+        self._failed_s = 0.0
         self._owing, self._paid = asyncio.Event(), asyncio.Event()
         self._paid.set()
         self.is_away = False
@@ -199,7 +202,8 @@ class Quotas:
             if not self.is_away:
                 log.warning("limits: Redis is away (%s); %s", failure, self._options.when_down.value)
             self.is_away = True
-        else:
+        elif self._clock_s() - self._failed_s >= _SAID_S:  # every request may fail so
+            self._failed_s = self._clock_s()
             log.error("limits: %s", failure)
 
     def _owe(self, outcome: Outcome) -> None:

@@ -205,6 +205,15 @@ async def test_a_settlement_that_redis_fails_over_does_not_keep_the_others(quota
         assert await spent_of(quotas, DOLLAR, "d") == 5
 
 
+async def test_counters_of_a_wrong_kind_do_not_fill_the_log(quota_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    pool, limit = next(pools), (Allowance(None, concurrent=1),)
+    async with quotas_at(quota_url, Books(), pool) as quotas, connect_one(quota_url) as client:
+        await client.set(f"{{pgq:1:{pool}:acme}}:holds", "no hash")
+        answers = [await quotas.admit(ask(f"{number}", limit)) for number in range(20)]
+        assert [isinstance(answer, Granted) for answer in answers] == [True] + [False] * 19
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
 async def test_69_deny_is_deny(quota_url: str) -> None:
     door = Door(quota_url)
     await door.choose_port()
