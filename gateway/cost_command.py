@@ -33,7 +33,7 @@ from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
 from gateway.config import ledger_place
 from gateway.cost_terms import assumptions
-from gateway.terminal import ConfigFile, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, From, Month, TimeZone, To, read_config, refused, wide_console
 
 DEFAULT_SHEET = "tenants"
 
@@ -46,12 +46,6 @@ class CostFormat(StrEnum):
     JSON = "json"
 
 
-From = Annotated[
-    str | None, typer.Option("--from", help="First instant of the period: a date or ISO time in --time-zone.")
-]
-To = Annotated[str | None, typer.Option(help="First instant after the period.")]
-Month = Annotated[str | None, typer.Option(help="Instead of both: a month, as 2026-11.")]
-TimeZone = Annotated[str, typer.Option(help="IANA name, as Asia/Kolkata, of the period's days.")]
 Costs = Annotated[Path | None, typer.Option("--costs", help="What endpoints cost, YAML; default: the configured file.")]
 LedgerPlaces = Annotated[
     list[str] | None,

@@ -4,24 +4,20 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, HTTPException
 
-from billing import BillingError, parse_when
+from billing import BillingError
 from billing.economics import CostBook, cost_json, cost_report, cost_sheets, job_report, jobs_sheet, ledgers, plain
 from billing.errors import LedgerUnavailable
 from billing.when import to_us
 from gateway.config import Config, ledger_place
 from gateway.cost_terms import assumptions
+from gateway.recent_period import From, To, recent_period
 
-_DEFAULT_PERIOD = timedelta(days=1)
 _MOST_DAYS = timedelta(days=32)
 """A request to the gateway reads every call of its period: a longer one is for the command."""
 _MOST_JOBS = 1000
-
-From = Annotated[str | None, Query(alias="from", description="First instant, ISO time, UTC; default: a day before.")]
-To = Annotated[str | None, Query(description="First instant after the period; default: now.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +75,7 @@ def cost_router(parts: CostParts) -> APIRouter:
 
 
 def _period(now: datetime, from_: str | None, to: str | None) -> tuple[int, int]:
-    """What is asked for, as far as it has been."""
-    try:
-        end = now if to is None else min(parse_when(to), now)
-        start = end - _DEFAULT_PERIOD if from_ is None else parse_when(from_)
-    except BillingError as error:
-        raise HTTPException(400, str(error)) from None
+    start, end = recent_period(now, from_, to)
     if not timedelta(0) < end - start <= _MOST_DAYS:
         raise HTTPException(
             400, f"a period must have begun, and be of at most {_MOST_DAYS.days} days: see prefixgate cost"

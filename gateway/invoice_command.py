@@ -39,13 +39,10 @@ from billing.prices.plans import Plans
 from billing.prices.plans_file import load_plans
 from billing.when import from_us, to_us
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, LedgerPlace, read_config, refused, wide_console
 
 invoice = typer.Typer(help="Invoices out of the ledger: draft, issue, credit, list, show.", no_args_is_help=True)
 
-LedgerAt = Annotated[
-    str | None, typer.Option("--ledger", help="SQLite file or URL of the ledger; default: the configured one.")
-]
 SellerFile = Annotated[
     Path | None, typer.Option("--invoicing", help="Seller, buyers and taxes, YAML; default: `invoicing_file`.")
 ]
@@ -79,7 +76,7 @@ def draft_(
     tenant: Annotated[str, typer.Argument(help="Tenant who is billed.")],
     period: PeriodText,
     out: Out = _HERE,
-    ledger: LedgerAt = None,
+    ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
 ) -> None:
@@ -95,7 +92,7 @@ def issue(
     draft: Annotated[list[str] | None, typer.Argument(help="Drafts to issue, in this order.")] = None,
     every: Annotated[str | None, typer.Option("--all", metavar="PERIOD", help="All drafts of this period.")] = None,
     out: Out = _HERE,
-    ledger: LedgerAt = None,
+    ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
 ) -> None:
@@ -124,7 +121,7 @@ def credit(
     ] = None,
     tax: Annotated[str | None, typer.Option(help="Tax of that part, where the invoice has several.")] = None,
     out: Out = _HERE,
-    ledger: LedgerAt = None,
+    ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
 ) -> None:
@@ -144,7 +141,7 @@ def credit(
 @invoice.command("list")
 def list_(
     tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
-    ledger: LedgerAt = None,
+    ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
 ) -> None:
@@ -167,7 +164,7 @@ def show(
     number: Annotated[str, typer.Argument(help="Number of an issued document, or a draft.")],
     out: Out = _HERE,
     as_json: Annotated[bool, typer.Option("--json", help="Print its data as they are kept; no files.")] = False,
-    ledger: LedgerAt = None,
+    ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
 ) -> None:
@@ -191,7 +188,7 @@ def show(
 @invoice.command("close-period")
 def close_period(
     period: PeriodText,
-    ledger: LedgerAt = None,
+    ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
 ) -> None:

@@ -13,16 +13,11 @@ from billing.reports.reading import place_of
 from billing.rollup import KEYS
 from billing.when import from_us
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, read_config, refused
+from gateway.terminal import ConfigFile, LedgerPlace, read_config, refused
 
 ledger = typer.Typer(no_args_is_help=True, help="What is in the ledger, its sums, and moving old months out of it.")
 
 _SHOWN = 20
-
-LedgerPlace = Annotated[
-    str | None,
-    typer.Option("--ledger", help="SQLite file or PostgreSQL URL of the ledger; default: the configured one."),
-]
 
 
 @ledger.command()

@@ -25,7 +25,7 @@ from billing.reports.text import render_misses
 from billing.reports.zones import asked_period
 from billing.when import zone_named
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused, wide_console
 
 
 class ReportFormat(StrEnum):
@@ -58,12 +58,10 @@ class _Wanted:
 
 
 def report(
-    from_: Annotated[
-        str | None, typer.Option("--from", help="First instant of the period: a date or ISO time in --time-zone.")
-    ] = None,
-    to: Annotated[str | None, typer.Option(help="First instant after the period.")] = None,
-    month: Annotated[str | None, typer.Option(help="Instead of both: a month, as 2026-11.")] = None,
-    time_zone: Annotated[str, typer.Option(help="IANA name, as Asia/Kolkata, of the period's days.")] = "UTC",
+    from_: From = None,
+    to: To = None,
+    month: Month = None,
+    time_zone: TimeZone = "UTC",
     by: Annotated[
         list[str] | None,
         typer.Option(help="Split by tenant, key, model, price, tags, tag:NAME, hour, day, month; with commas."),
@@ -84,9 +82,7 @@ def report(
     seller: Annotated[str, typer.Option(help="Name of who bills, in FOCUS.")] = "prefixgate",
     account: Annotated[str, typer.Option(help="Billing account, in FOCUS.")] = "prefixgate",
     invoice: Annotated[str | None, typer.Option(help="Number of the invoice of the period, in FOCUS.")] = None,
-    ledger: Annotated[
-        str | None, typer.Option(help="SQLite file or PostgreSQL URL of the ledger; default: the configured one.")
-    ] = None,
+    ledger: LedgerPlace = None,
     config: ConfigFile = None,
 ) -> None:
     """The bill of a period: tokens and money by tenant and model, or as asked; totals are the sums of the lines.

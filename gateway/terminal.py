@@ -1,4 +1,5 @@
-"""What all commands share: the configuration they read, how they refuse, and tables that do not break words."""
+"""What all commands share: the configuration they read, options that name a ledger and a period, how they refuse,
+and tables that do not break words."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,16 @@ _UNBOUNDED_COLUMNS = 10_000
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", envvar="PREFIXGATE_CONFIG", help="YAML file; see docs/config.md.")
 ]
+LedgerPlace = Annotated[
+    str | None,
+    typer.Option("--ledger", help="SQLite file or PostgreSQL URL of the ledger; default: the configured one."),
+]
+From = Annotated[
+    str | None, typer.Option("--from", help="First instant of the period: a date or ISO time in --time-zone.")
+]
+To = Annotated[str | None, typer.Option(help="First instant after the period.")]
+Month = Annotated[str | None, typer.Option(help="Instead of both: a month, as 2026-11.")]
+TimeZone = Annotated[str, typer.Option(help="IANA name, as Asia/Kolkata, of the period's days.")]
 
 
 def read_config(path: Path | None, flags: Mapping[str, object]) -> Config:

@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
-from billing import BillingError, parse_when
+from billing import BillingError
+from billing.reports.zones import asked_period
 from billing.verification.report import verify as verified
 from billing.verification.text import render_verification, render_verification_json, verification_lines
+from billing.when import zone_named
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused, wide_console
 
 
 class VerificationFormat(StrEnum):
@@ -20,14 +22,14 @@ class VerificationFormat(StrEnum):
 
 
 def verify(
-    from_: Annotated[str, typer.Option("--from", help="First instant of the period: a date or ISO time, UTC.")],
-    to: Annotated[str, typer.Option(help="First instant after the period.")],
+    from_: From = None,
+    to: To = None,
+    month: Month = None,
+    time_zone: TimeZone = "UTC",
     format_: Annotated[
         VerificationFormat, typer.Option("--format", help="How to print it.")
     ] = VerificationFormat.TABLE,
-    ledger: Annotated[
-        str | None, typer.Option(help="SQLite file or PostgreSQL URL of the ledger; default: the configured one.")
-    ] = None,
+    ledger: LedgerPlace = None,
     config: ConfigFile = None,
 ) -> None:
     """The engines' reports against the index and against the engines' own counters: verdicts, coverage, misses.
@@ -35,7 +37,8 @@ def verify(
     Exit 1 where something speaks against the reports, 2 where the ledger cannot be read.
     """
     try:
-        found = verified(ledger or ledger_place(read_config(config, {})), parse_when(from_), parse_when(to))
+        start, end = asked_period(from_, to, month, zone_named(time_zone))
+        found = verified(ledger or ledger_place(read_config(config, {})), start, end)
     except BillingError as error:
         raise refused(str(error)) from None
     if format_ is VerificationFormat.JSON:
