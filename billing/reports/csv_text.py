@@ -4,7 +4,8 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
+"""The wide signs of East Asian keyboards are signs to some spreadsheets too."""
 
 
 def no_formula(text: str) -> str:

@@ -22,6 +22,7 @@ from billing.amount_sums import amount_sums, summed_pico
 from billing.reports.focus_lines import FocusLine, Part, Seller, charge_line, correction_line, difference_line
 from billing.reports.groups import FROM_ROWS, groups
 from billing.reports.query import Query
+from billing.reports.reading import need_rows
 from billing.reports.rows import correction_rows, pico_of
 from billing.reports.sums import ROWS
 from billing.reports.tokens_by_kind import KIND_SQL, RATE_COLUMNS, Kind
@@ -58,6 +59,7 @@ def focus_lines(connection: Connection, query: Query, seller: Seller, unknown: U
     """The lines of a period, in order of time; corrections last. Lazy. `query.by` does not matter."""
     wanted = groups(connection, Query(query.start, query.end, (), query.zone, query.about), FROM_ROWS, [])
     assert wanted is not None, "it is not split by time"
+    need_rows(connection, query.start_us, query.end_us)
     about = FROM_ROWS.about(query)
     for start_us, end_us in _busy_hours(connection, query):
         within = [_r.opened_at_us >= start_us, _r.opened_at_us < end_us, *about, _s.state.in_(_BILLABLE)]

@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection, make_url, select
 from sqlalchemy.exc import DBAPIError
 
-from billing.errors import ReportTooSlow
+from billing.errors import PeriodInvalid, ReportTooSlow
 from billing.reading import reading
+from billing.schema import archives
 
 _MS = 1000
 _STEPS_BETWEEN_LOOKS = 20_000
@@ -37,6 +38,15 @@ def one_view(
             if ends_s is not None and clock() >= ends_s:
                 raise ReportTooSlow(deadline_s or 0.0) from error
             raise
+
+
+def need_rows(connection: Connection, start_us: int, end_us: int) -> None:
+    """Raises `PeriodInvalid` where rows of a period were moved out of the ledger: without them it would look empty."""
+    c = archives.c
+    chosen = select(c.month).where(c.start_us < end_us, c.end_us > start_us).order_by(c.month)
+    months = connection.scalars(chosen).all()
+    if months:
+        raise PeriodInvalid(", ".join(months), "its rows were archived: only that month's file has them")
 
 
 def place_of(where: Path | str) -> str:

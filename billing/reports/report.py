@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from billing.reports.adjustments import Adjustment, adjustments
 from billing.reports.groups import FROM_QUARTERS, FROM_ROWS, Key, groups, labels
 from billing.reports.query import MODEL, TENANT, About, Query, Source
-from billing.reports.reading import one_view
+from billing.reports.reading import need_rows, one_view
 from billing.reports.sums import QUARTER_SUMS, ROW_SUMS, ROWS, Summing
 from billing.reports.tally import IN_FLIGHT, Tally, total_of
 from billing.rollup import QUARTER_US
@@ -138,6 +138,7 @@ _Sums = defaultdict[tuple[Key, str | None], Summing]
 
 
 def _add_rows(connection: Connection, query: Query, start_us: int, end_us: int, into: _Sums) -> None:
+    need_rows(connection, start_us, end_us)
     chosen = [_r.opened_at_us >= start_us, _r.opened_at_us < end_us, *FROM_ROWS.about(query)]
     grouped = groups(connection, query, FROM_ROWS, chosen)
     if grouped is None:
@@ -188,6 +189,7 @@ def _totals(lines: Iterable[Line]) -> dict[str | None, Tally]:
 
 
 def _misses(connection: Connection, query: Query) -> tuple[Miss, ...]:
+    need_rows(connection, query.start_us, query.end_us)
     chosen = [*_opened_in(query), _s.miss_reason.is_not(None)]
     grouped = groups(connection, replace(query, by=()), FROM_ROWS, chosen)
     assert grouped is not None, "it is not split by time"

@@ -21,6 +21,7 @@ from billing.money import TOKENS_PER_PRICE, amount_text, joined_pico
 from billing.reports.columns import USAGE
 from billing.reports.groups import FROM_CORRECTIONS, FROM_ROWS, groups
 from billing.reports.query import Query
+from billing.reports.reading import need_rows
 from billing.reports.sums import ROWS
 from billing.reports.tally import IN_FLIGHT
 from billing.schema import corrections, requests, settlements
@@ -99,7 +100,11 @@ def usage_rows(
 
 
 def settled_rows(connection: Connection, query: Query, after: Cursor | None = None) -> Iterator[RowMapping]:
-    """Requests opened in the period with how they ended, where they have, in order of opening. Lazy."""
+    """Requests opened in the period with how they ended, where they have, in order of opening. Lazy.
+
+    Raises `PeriodInvalid` where rows of the period are archived.
+    """
+    need_rows(connection, query.start_us, query.end_us)
     chosen = [_r.opened_at_us >= query.start_us, _r.opened_at_us < query.end_us, *FROM_ROWS.about(query)]
     if after is not None:
         chosen.append(tuple_(_r.opened_at_us, _r.request_id) > (after.at_us, after.id))

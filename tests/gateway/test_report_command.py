@@ -5,6 +5,7 @@ import io
 import json
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from billing.archive import archive_month
 from billing.reading import is_read_only
 from gateway.cli import cli
+from tests.billing.samples import opened, settled
 from tests.billing.test_exports import PRICES, mixed
 from tests.billing.test_report_splits import write
 
@@ -155,3 +158,16 @@ async def test_a_copy_on_a_medium_that_cannot_be_written_is_read(ledger: Path, m
     assert payable(ledger) == before
     ledger.with_name("ledger.db-wal").touch()
     assert not is_read_only(ledger)  # somebody writes it
+
+
+async def test_rows_of_an_archived_month_are_refused_and_not_an_empty_file(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.db"
+    await write(ledger, PRICES, [opened(), settled()])
+    month = ("--month", "2026-11")
+    forms = (("--format", "rows-csv"), ("--format", "focus-1.4"), ("--format", "lago"), ("--from-rows",), ("--misses",))
+    before = run(ledger, *month, "--format", "csv")
+    archived = archive_month(ledger, "2026-11", tmp_path / "archive", lambda: datetime(2027, 2, 1, tzinfo=UTC))
+    assert run(ledger, *month, "--format", "csv") == before
+    for form in forms:
+        assert "'2026-11': its rows were archived" in run(ledger, *month, *form, exit_code=2)[1]
+        run(archived.file, *month, *form)
