@@ -12,9 +12,9 @@ small charges add up to what the ledger has.
 from datetime import datetime
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, Connection, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Table, select
 
-from billing.money import joined_pico
+from billing.amount_sums import amount_sums, summed_pico
 from billing.prices.book import Prices
 from billing.prices.pricing import bill, charge
 from billing.quotas.types import MICRO_PICO, Purse
@@ -72,11 +72,10 @@ def spent_micro(ledger: Path | str, tenant_id: str, purse: Purse, currency: str 
 def _sum(
     connection: Connection, table: Table, at: ColumnElement[int], tenant_id: str, purse: Purse, currency: str | None
 ) -> int:
-    columns = (func.sum(table.c.charged_units), func.sum(table.c.charged_pico))
+    columns = amount_sums("charged", table.c.charged_units, table.c.charged_pico)
     query = select(*columns).where(table.c.tenant_id == tenant_id, at >= to_us(purse.start), at < to_us(purse.end))
     if purse.key_id is not None:
         query = query.where(table.c.key_id == purse.key_id)
     if currency is not None:
         query = query.where(table.c.currency == currency)
-    units, pico = connection.execute(query).one()
-    return joined_pico(int(units or 0), int(pico or 0))
+    return summed_pico(connection.execute(query).mappings().one(), "charged")
