@@ -122,7 +122,16 @@ def test_the_files_of_the_fleet_on_a_laptop_are_read_as_they_stand(tmp_path: Pat
     assert PriceBook.load(tmp_path / "prices.yaml").currency == "USD"
 
 
+def anchors(page: Path) -> set[str]:
+    """Of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in (README, *DOCS.rglob("*.md")):
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+            found = page.parent / target if target else page
+            assert found.exists(), f"{page.name} links to {target}"
+            if anchor and found.suffix == ".md":
+                assert anchor in anchors(found), f"{page.name} links to {target}#{anchor}"
