@@ -35,11 +35,10 @@ from billing.reports.report import opened_in
 from billing.reports.sums import sums, tally_of
 from billing.reports.tally import IN_FLIGHT, Tally
 from billing.schema import chains, requests, settlements
-from billing.types import KeptChain, SettlementState
+from billing.types import BILLABLE_STATES, KeptChain
 from billing.when import to_us
 
 _PAGE_ROWS = 2000
-_BILLABLE = [state.value for state in SettlementState if state.billable]
 _s = settlements.c
 _prompt_tokens = func.coalesce(_s.prompt_tokens, requests.c.prompt_tokens_expected)
 _measured = _prompt_tokens.is_not(None) & _s.output_tokens.is_not(None)
@@ -75,7 +74,7 @@ class Group:
     @property
     def billable(self) -> bool:
         """Whether they are requests that a tenant pays for."""
-        return self.state in _BILLABLE
+        return self.state in BILLABLE_STATES
 
     def plus(self, other: "Group") -> "Group":
         """Both together; they differ in flags alone."""
@@ -236,7 +235,7 @@ def _replayable(
     return [
         *opened_in(period.start, period.end, period.tenant),
         requests.c.model == model,
-        _s.state.in_(_BILLABLE),
+        _s.state.in_(BILLABLE_STATES),
         sizes.in_(list(block_tokens)),
         _measured,
     ]

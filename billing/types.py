@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 
 class SettlementState(StrEnum):
@@ -36,6 +37,10 @@ class SettlementState(StrEnum):
     def billable(self) -> bool:
         """Whether a tenant pays for a request that ended so."""
         return self in (SettlementState.COMPLETE, SettlementState.PARTIAL)
+
+
+BILLABLE_STATES: Final = tuple(state.value for state in SettlementState if state.billable)
+"""As the ledger has them."""
 
 
 class UsageFlag(StrEnum):

@@ -28,14 +28,13 @@ from billing.economics.types import Call, Measured, Who
 from billing.money import joined_pico
 from billing.reading import reading
 from billing.schema import attempts, chains, corrections, requests, settlements
-from billing.types import SettlementState
+from billing.types import BILLABLE_STATES, SettlementState
 
 LONGEST_US: Final = 24 * HOUR_US
 """A call that began longer before a period than this is not looked for in it."""
 
 _PAGE_ROWS = 2000
 _S_US = 10**6
-_BILLABLE = [state.value for state in SettlementState if state.billable]
 _a, _s, _r, _c = attempts.c, settlements.c, requests.c, corrections.c
 
 Where = Path | str
@@ -152,7 +151,7 @@ def _place(found: tuple[str, Call]) -> tuple[str, int]:
 def _calls(connection: Connection, start_us: int, end_us: int) -> Iterator[tuple[str, Call]]:
     """By endpoint, in the order of code points whatever the database's own is, and by start."""
     name = _a.endpoint_id.collate("C") if connection.dialect.name == "postgresql" else _a.endpoint_id
-    served = (_s.endpoint_id == _a.endpoint_id) & _s.state.in_(_BILLABLE)
+    served = (_s.endpoint_id == _a.endpoint_id) & _s.state.in_(BILLABLE_STATES)
     query = (
         select(
             *(_a.endpoint_id, _a.started_at_us, _a.ended_at_us, served.label("served")),
@@ -225,7 +224,7 @@ def _charged(connection: Connection, start_us: int, end_us: int) -> Iterator[tup
     )
     for row in connection.execute(query).mappings():
         who = Who(row["tenant_id"], row["model"], row["end_user"], row["job_id"])
-        if row["state"] not in _BILLABLE:
+        if row["state"] not in BILLABLE_STATES:
             interrupted = row["requests"] if row["state"] == SettlementState.INTERRUPTED else 0
             times = {"first_us": row["first_us"], "last_us": row["last_us"]}
             yield (who, None), Earned(requests=row["requests"], interrupted=interrupted, **times)
@@ -277,7 +276,7 @@ def _prompts(connection: Connection, start_us: int, end_us: int) -> Iterator[tup
                 settlements, _s.request_id == _r.request_id
             )
         )
-        .where(_r.opened_at_us >= start_us, _r.opened_at_us < end_us, _s.state.in_(_BILLABLE))
+        .where(_r.opened_at_us >= start_us, _r.opened_at_us < end_us, _s.state.in_(BILLABLE_STATES))
         .order_by(_r.opened_at_us, _r.request_id)
     )
     for row in connection.execution_options(yield_per=_PAGE_ROWS).execute(query):

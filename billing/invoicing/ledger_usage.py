@@ -21,12 +21,11 @@ from billing.invoicing.minor_units import exact_text, pico_of
 from billing.money import joined_pico
 from billing.rollup import QUARTER_US
 from billing.schema import corrections, requests, settlements, usage_quarters
-from billing.types import SettlementState, UsageFlag
+from billing.types import BILLABLE_STATES, SettlementState, UsageFlag
 from billing.verification.columns import miss_kind
 
 IN_FLIGHT = "in_flight"
 _s, _q = settlements.c, usage_quarters.c
-_BILLABLE = tuple(state.value for state in SettlementState if state.billable)
 _CACHED = case((_s.cached_input_pico.is_(None), 0), else_=func.coalesce(_s.discounted_tokens, _s.cached_tokens, 0))
 _WRITTEN = case((_s.cache_write_pico.is_(None), 0), else_=func.coalesce(_s.cache_write_tokens, 0))
 
@@ -70,7 +69,7 @@ def currencies_of(connection: Connection, tenant_id: str, start_us: int, end_us:
     """Currencies in which a tenant may have amounts in a period. O(quarters)."""
     used = select(_q.currency).where(
         _q.tenant_id == tenant_id,
-        _q.state.in_(_BILLABLE),
+        _q.state.in_(BILLABLE_STATES),
         _q.requests > _q.unknown_amounts,
         _quarters(start_us, end_us),
     )
@@ -93,7 +92,7 @@ def is_all_billed(
         select(func.coalesce(func.sum(_q.requests), 0)).where(
             _q.tenant_id == tenant_id,
             _q.currency.in_((currency, "")),
-            _q.state.in_(_BILLABLE),
+            _q.state.in_(BILLABLE_STATES),
             _quarters(start_us, end_us),
         )
     )

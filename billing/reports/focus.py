@@ -28,10 +28,9 @@ from billing.reports.sums import ROWS
 from billing.reports.tokens_by_kind import KIND_SQL, RATE_COLUMNS, Kind
 from billing.reports.zones import hours_of
 from billing.schema import requests, settlements
-from billing.types import SettlementState, UsageFlag
+from billing.types import BILLABLE_STATES, UsageFlag
 
 _r, _s = requests.c, settlements.c
-_BILLABLE = [state.value for state in SettlementState if state.billable]
 _cached_source = case(
     (_s.flags.like(f"%{UsageFlag.ESTIMATED.value}%"), "index"),
     (_s.cached_tokens.is_(None), "none"),
@@ -62,7 +61,7 @@ def focus_lines(connection: Connection, query: Query, seller: Seller, unknown: U
     need_rows(connection, query.start_us, query.end_us)
     about = FROM_ROWS.about(query)
     for start_us, end_us in _busy_hours(connection, query):
-        within = [_r.opened_at_us >= start_us, _r.opened_at_us < end_us, *about, _s.state.in_(_BILLABLE)]
+        within = [_r.opened_at_us >= start_us, _r.opened_at_us < end_us, *about, _s.state.in_(BILLABLE_STATES)]
         keys = (*_KEYS, _cached_source, *_RATES)
         asked = select(*keys, *_SUMS).select_from(ROWS).where(*within)
         for row in connection.execute(asked.group_by(*_KEYS, *_RATES, _cached_source.name)).mappings():

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, FromClause, RowMapping, Select, case, func
 from billing.amount_sums import amount_sums, summed_pico
 from billing.reports.tally import COUNTED_FLAGS, IN_FLIGHT, STATES, TOKEN_SUMS, Tally
 from billing.schema import requests, settlements, usage_quarters
-from billing.types import SettlementState, UsageFlag, Verdict
+from billing.types import BILLABLE_STATES, UsageFlag, Verdict
 
 _AMOUNTS = ("full", "charged", "list")
 _s = settlements.c
@@ -58,7 +58,6 @@ QUARTER_SUMS: Sequence[ColumnElement[Any]] = (
 
 SUM_NAMES = tuple(str(getattr(column, "name", "")) for column in ROW_SUMS)
 _CACHED, _UNKNOWN = SUM_NAMES.index("cached_tokens"), SUM_NAMES.index("unknown_amounts")
-_BILLABLE = frozenset(state.value for state in SettlementState if state.billable)
 
 ROWS = requests.outerjoin(settlements, _s.request_id == requests.c.request_id)
 """Requests, each with how it ended, where it has."""
@@ -87,7 +86,7 @@ class Summing:
         """Add the sums over requests of one state, set of flags and verdict, in the order of `SUM_NAMES`."""
         count = sums[0]
         self._states[state] += count
-        if state not in _BILLABLE:
+        if state not in BILLABLE_STATES:
             return
         for flag in flags.split(","):
             self._flags[flag] += count
