@@ -18,6 +18,7 @@ from billing.durable import id_of
 from billing.errors import LedgerUnavailable, RowRefused
 from billing.spool import Segment, Spool, SpoolFull
 from billing.store import LedgerStore
+from billing.types import Settlement
 from billing.writer import MOST_IN_BATCH, Outcome, Record
 
 ASK_S = 1.0
@@ -160,7 +161,7 @@ class SpooledStore:
             self._bell.ask()
             return False
         for record, outcome in zip(part, outcomes, strict=True):
-            if outcome is not None:
+            if outcome is not None and not _costs_nothing(record):
                 self._spool.set_aside(record)
                 self.refused += 1
         self._handed_in += len(part)
@@ -203,6 +204,11 @@ class _Bell:
                 self._rang.set()
             else:
                 self._closed.wait(ASK_S)
+
+
+def _costs_nothing(record: Record) -> bool:
+    """Whether it is the end of a request that failed: where there was no room for its opening, nothing is missing."""
+    return isinstance(record, Settlement) and not record.state.billable
 
 
 def _is_final(outcome: Outcome) -> bool:

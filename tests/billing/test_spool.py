@@ -23,6 +23,7 @@ from billing import (
     LedgerOptions,
     LedgerUnavailable,
     RowRefused,
+    SettlementState,
     Usage,
     open_ledger,
     reading,
@@ -366,3 +367,15 @@ async def test_a_spool_that_somebody_removed_does_not_keep_the_ledger_shut(
     with reading(ledger_path) as connection:
         found = connection.exec_driver_sql("SELECT request_id FROM requests ORDER BY 1").scalars().all()
     assert found == ["after", "kept"]
+
+
+async def test_a_request_that_a_full_spool_turned_away_is_no_record_that_the_ledger_refused(
+    postgres_url: str, spool_folder: Path
+) -> None:
+    async with open_ledger(postgres_url, book(), options=with_spool(spool_folder)) as ledger:
+        with away(postgres_url):
+            await ledger.settle(settled("turned away", None, state=SettlementState.FAILED))
+        await until_empty(ledger)
+        assert ledger.spool is not None
+        assert ledger.spool.refused == 0
+    assert not (spool_folder / "refused").exists()
