@@ -11,21 +11,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway import (
-    explain_command,
-    index_commands,
-    invoice_command,
-    keys_command,
-    ledger_command,
-    report_command,
-    simulate_command,
-    verify_command,
-)
 from gateway.app import STARTUP_ERRORS, endpoint_of
 from gateway.checking import ask_backends, check_files, check_index, effective_yaml
+from gateway.commands.cost import cost, jobs
+from gateway.commands.explain import explain
+from gateway.commands.index import index
+from gateway.commands.invoice import invoice
+from gateway.commands.keys import keys
+from gateway.commands.ledger import ledger
+from gateway.commands.prices import prices
+from gateway.commands.report import report
+from gateway.commands.simulate import simulate
+from gateway.commands.verify import verify
 from gateway.config import Config, process_environment
-from gateway.cost_command import cost, jobs
-from gateway.prices_command import prices as prices_commands
 from gateway.proof import Proof, Verdict, summary
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.telemetry import set_up_logging
@@ -40,15 +38,15 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-cli.add_typer(keys_command.keys, name="keys")
-cli.add_typer(index_commands.index, name="index")
-cli.add_typer(invoice_command.invoice, name="invoice")
-cli.add_typer(ledger_command.ledger, name="ledger")
-cli.add_typer(prices_commands, name="prices")
-cli.command("explain")(explain_command.explain)
-cli.command("verify")(verify_command.verify)
-cli.command("simulate")(simulate_command.simulate)
-cli.command("report")(report_command.report)
+cli.add_typer(keys, name="keys")
+cli.add_typer(index, name="index")
+cli.add_typer(invoice, name="invoice")
+cli.add_typer(ledger, name="ledger")
+cli.add_typer(prices, name="prices")
+cli.command("explain")(explain)
+cli.command("verify")(verify)
+cli.command("simulate")(simulate)
+cli.command("report")(report)
 cli.command("cost")(cost)
 cli.command("jobs")(jobs)
 

@@ -40,8 +40,8 @@ from billing.invoicing.pdf_page import render_pdf
 from billing.money import amount_text
 from billing.prices.plans_file import load_plans
 from billing.when import from_us, to_us
+from gateway.commands.cost import say_total
 from gateway.config import load_config
-from gateway.cost_command import say_total
 from gateway.cost_terms import assumptions
 from gateway.demo.types import DemoFailed, DemoOutcome, Policy, RunResult
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from typer.testing import CliRunner, Result
 
 from gateway.cli import cli
-from gateway.explain_command import costs, filtered, knowledge
+from gateway.commands.explain import costs, filtered, knowledge
 from gateway.telemetry import LOGGER
 from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
 from tests.gateway.scripted_engine import answer_chat, answer_json, chat_stream, scripted_engine

@@ -16,8 +16,8 @@ from backends.reference.embedded import RunningEngine
 from backends.reference.model_files import ensure_model
 from gateway.admin_client import here
 from gateway.cli import cli
+from gateway.commands.index import _age, _bytes, _feeds, _names, _totals
 from gateway.config import Listen
-from gateway.index_commands import _age, _bytes, _feeds, _names, _totals
 from prefix_index import Chain, Claim, EmbeddedServer, SharedIndex, SharedIndexOptions, connect
 from prefix_index.redis_wire import pool_keys
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway

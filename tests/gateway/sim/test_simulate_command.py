@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from billing import KeptChain, OpenedRequest, PriceBook, Settlement, SettlementState, Usage, open_ledger
 from gateway.cli import cli
-from gateway.simulate_command import Progress
+from gateway.commands.simulate import Progress
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 PRICES = """

@@ -1,0 +1,1 @@
+"""The commands that have a module of their own: each reads its arguments, calls what does the work, and prints it."""
