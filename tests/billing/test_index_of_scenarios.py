@@ -60,7 +60,10 @@ SCENARIOS: dict[str, tuple[str, str]] = {
     "S": (WIRE, "test_s_tools_reach_the_engine_in_the_order_and_the_bytes_in_which_they_were_written"),
     "T": (WIRE, "test_t_a_decode_engine_that_claims_all_but_one_token_is_disputed_suspected_and_found_out"),
     "U": (WIRE, "test_u_counters_of_gateway_and_engine_and_the_ledger_are_one"),
-    "V": ("gateway/test_limits_replicas.py", "test_v_a_limit_of_requests_is_the_same_for_one_worker_and_for_four"),
+    "V": (
+        "gateway/test_limits_replicas.py",
+        "test_m_200_parallel_calls_on_a_dollar_and_v_four_workers_do_not_multiply_limits",
+    ),
     "W": (LIMITS, "test_w_cached_tokens_count_towards_tokens_a_minute_by_their_weight"),
     "X": (WIRE, "test_x_reading_a_kept_response_again_is_never_billed"),
     "Y": ("billing/test_quota_counters.py", "test_y_holds_that_nobody_renews_free_themselves"),
