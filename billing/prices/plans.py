@@ -183,14 +183,18 @@ def statement_of(plan: Plan | None, sums: Sequence[MonthSum], corrections_pico: 
 
 def is_month(start: datetime, end: datetime, timezone: str) -> bool:
     """Whether [start, end) is a calendar month in a time zone."""
+    if not (begins_month(start, timezone) and begins_month(end, timezone)):
+        return False
     first, after = (at.astimezone(ZoneInfo(timezone)) for at in (start, end))
-    following = (first.year + first.month // 12, first.month % 12 + 1)
-    return begins_month(start, timezone) and begins_month(end, timezone) and following == (after.year, after.month)
+    return (first.year + first.month // 12, first.month % 12 + 1) == (after.year, after.month)
 
 
 def begins_month(when: datetime, timezone: str) -> bool:
-    """Whether a moment is the first of a month in a time zone."""
-    local = when.astimezone(ZoneInfo(timezone))
+    """Whether a moment is the first of a month in a time zone; none is where that zone has no calendar left."""
+    try:
+        local = when.astimezone(ZoneInfo(timezone))
+    except OverflowError:
+        return False
     return to_us(when) == to_us(datetime(local.year, local.month, 1, tzinfo=ZoneInfo(timezone)))
 
 

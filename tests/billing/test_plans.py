@@ -288,3 +288,25 @@ def test_a_plans_file_is_read_from_disk(tmp_path: Path) -> None:
 
 def test_an_empty_plans_file_has_no_plans() -> None:
     assert parse_plans("").plan_of("acme", NOVEMBER, DECEMBER) is None
+
+
+@pytest.mark.parametrize(
+    ("timezone", "begins", "changes"),
+    [
+        ("Asia/Tokyo", "2026-01-01", "9999-12-31T23:00"),
+        ("America/New_York", "0001-01-01T00:00", "0001-01-01T01:00"),
+    ],
+)
+def test_a_change_where_the_calendar_of_a_time_zone_ends_is_refused_in_words(
+    timezone: str, begins: str, changes: str
+) -> None:
+    with pytest.raises(PricesInvalid, match="beginning of a month"):
+        parse_plans(f"""
+currency: USD
+timezone: {timezone}
+plans: [{{id: a}}, {{id: b}}]
+tenants:
+  acme:
+    - {{plan: a, from: {begins}, to: {changes}}}
+    - {{plan: b, from: {changes}}}
+""")
