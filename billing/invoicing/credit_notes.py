@@ -14,7 +14,8 @@ from billing.invoicing.minor_units import Rounding, minor_digits, money_text
 
 
 def credit_all(invoice: Document, earlier: Sequence[Document], reason: str) -> Document:
-    """A note over all that is left of an invoice. Raises `InvoiceInvalid` where nothing is."""
+    """A note over all that is left of an invoice, over 0 of one that was 0. Raises `InvoiceInvalid` where all of it
+    is credited."""
     _must_be_invoice(invoice)
     lines, taxes = [], []
     for tax in invoice.taxes:
@@ -23,10 +24,10 @@ def credit_all(invoice: Document, earlier: Sequence[Document], reason: str) -> D
             lines += [_reversed(line) for line in invoice.lines if line.tax == tax.id]
         elif net:
             lines.append(_credit_line(invoice, tax, -net, reason))
-        if net or back:
+        if net or back or not earlier:
             taxes.append(replace(tax, net_minor=-net, tax_minor=-back))
-    if not taxes:
-        raise InvoiceInvalid(f"nothing is left of {invoice.number}: it is credited already, or was 0")
+    if earlier and not taxes:
+        raise InvoiceInvalid(f"nothing is left of {invoice.number}: it is credited already")
     return _note(invoice, lines, taxes, reason)
 
 

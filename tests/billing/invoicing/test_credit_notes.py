@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from billing.invoicing import Document, DocumentKind, InvoiceInvalid, LineKind, credit_all, credit_part, minor_from_text
 from billing.invoicing.amounts import Item, TaxRule, check_sums, rows_and_taxes
+from billing.invoicing.credit_notes import is_credited_whole
 from billing.invoicing.minor_units import Rounding
 from tests.billing.invoicing.office import NOVEMBER, SELLER
 
@@ -105,3 +106,14 @@ def test_an_amount_is_read_in_the_digits_of_its_currency(text: str, currency: st
 def test_what_is_no_amount_of_a_currency_is_refused(text: str, currency: str) -> None:
     with pytest.raises(InvoiceInvalid):
         minor_from_text(text, currency)
+
+
+def test_an_invoice_over_0_is_credited_once_and_makes_room_for_another() -> None:
+    original = invoice({"a": 0, "b": 0}, {"a": Decimal(20), "b": Decimal("5.5")})
+    note = credit_all(original, [], "wrong buyer")
+    check_sums(note)
+    assert (note.total_minor, len(note.lines)) == (0, 2)
+    assert is_credited_whole(original, [note])
+    assert credit_all(invoice({}, {}), [], "wrong buyer").lines == ()
+    with pytest.raises(InvoiceInvalid, match="nothing is left"):
+        credit_all(original, [note], "twice")

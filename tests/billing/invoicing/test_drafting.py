@@ -366,3 +366,14 @@ async def test_late_usage_of_a_period_that_cuts_quarters_of_an_hour_is_found_too
         await put(ledger, settled("late", Usage(7, 0, 0), at=IN_DECEMBER))
         (line,) = [line for line in drafted(ledger_path, DECEMBER).lines if line.kind is LineKind.LATE]
     assert line.quantity == 7
+
+
+def test_an_invoice_that_rounds_to_0_is_credited_and_billed_to_another_buyer(ledger_path: Path) -> None:
+    write(ledger_path, book(), *asked("1"))
+    first = invoiced(ledger_path)
+    assert first.document.total_minor == 0
+    note = book_at(ledger_path).credit(first.document.number, SELLER, lambda one, notes: credit_all(one, notes, "who"))
+    assert note.document.total_minor == 0
+    again = invoiced(ledger_path, seller=paying(buyers={"acme": Party("acme", "Another")}))
+    assert again.document.buyer.name == "Another"
+    assert exact(again.document, LineKind.USAGE) == exact(first.document, LineKind.USAGE)
