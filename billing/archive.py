@@ -8,6 +8,8 @@
     2  note the file and its SHA-256 in the ledger (`archives`)
     3  delete the month's rows from the ledger, some hundred requests at a time: a gateway that runs waits little
 
+To bring a month back, its rows are inserted from the file, some hundred requests at a time, and then the note goes.
+
 Each step can be cut off: before 2 nothing is gone, and the next try begins anew; after it the next try finds the file
 as it was noted and goes on with 3. A month with a request in flight, or whose sums are not those of its rows, is
 refused.
@@ -20,7 +22,7 @@ from datetime import UTC, datetime
 from hashlib import file_digest
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, Connection, Table, create_engine, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Table, create_engine, delete, func, insert, select
 from sqlalchemy.pool import NullPool
 
 from billing.bulk import insert_rows
@@ -43,7 +45,7 @@ from billing.schema import (
 from billing.when import parse_period, to_us
 
 _PAGE_ROWS = 2000
-_DELETED_AT_ONCE = 500
+_MOVED_AT_ONCE = 500
 _PRIVATE = 0o400
 _OF_REQUESTS = (settlements, attempts, chains)
 
@@ -79,8 +81,7 @@ def archive_month(where: Path | str, month: str, folder: Path, now: Callable[[],
         raise PeriodInvalid(month, "it is not over")
     span = (to_us(start), to_us(end))
     file = folder / f"ledger-{month}.db"
-    with reading(where) as connection:
-        noted = connection.execute(select(archives).where(archives.c.month == month)).mappings().first()
+    noted = _noted(where, month)
     if noted is None:
         count = _copy(where, span, file)
         with writing(where) as connection:
@@ -96,9 +97,43 @@ def archive_month(where: Path | str, month: str, folder: Path, now: Callable[[],
             connection.execute(insert(archives).values(values))
     else:
         count = noted["requests"]
-        if not file.exists() or _digest(file) != noted["sha256"]:
-            raise LedgerUnavailable(f"{file} is not the file that was written when {month} was archived; bring it back")
+        _must_be(file, noted)
     return Archived(month, file, count, _delete(where, span))
+
+
+def restore_month(where: Path | str, month: str, folder: Path) -> int:
+    """Bring the rows of an archived month back from its file in the folder, which stays; returns how many requests.
+
+    Until the last of them is there the month counts as archived. O(its rows). Raises `LedgerUnavailable`.
+    """
+    noted = _noted(where, month)
+    if noted is None:
+        raise LedgerUnavailable(f"{month} is not archived")
+    file = folder / noted["file"]
+    _must_be(file, noted)
+    with reading(file) as source:
+        ids = source.execute(select(requests.c.request_id).order_by(requests.c.request_id)).scalars().all()
+        for place in range(0, len(ids), _MOVED_AT_ONCE):
+            some = ids[place : place + _MOVED_AT_ONCE]
+            with writing(where) as connection:
+                for table in (requests, *_OF_REQUESTS):
+                    rows = source.execute(select(table).where(table.c.request_id.in_(some)))
+                    insert_rows(connection, table, [tuple(row) for row in rows], " ON CONFLICT DO NOTHING")
+    with writing(where) as connection:
+        connection.execute(delete(archives).where(archives.c.month == month))
+    return len(ids)
+
+
+def _noted(where: Path | str, month: str) -> RowMapping | None:
+    """What the ledger knows of the file of a month."""
+    with reading(where) as connection:
+        return connection.execute(select(archives).where(archives.c.month == month)).mappings().first()
+
+
+def _must_be(file: Path, noted: RowMapping) -> None:
+    if not file.exists() or _digest(file) != noted["sha256"]:
+        month = noted["month"]
+        raise LedgerUnavailable(f"{file} is not the file that was written when {month} was archived; bring it back")
 
 
 def _copy(where: Path | str, span: Span, file: Path) -> int:
@@ -165,7 +200,7 @@ def _delete(where: Path | str, span: Span) -> int:
     deleted = 0
     while True:
         with writing(where) as connection:
-            some = select(requests.c.request_id).where(_opened(span)).limit(_DELETED_AT_ONCE)
+            some = select(requests.c.request_id).where(_opened(span)).limit(_MOVED_AT_ONCE)
             ids = connection.execute(some).scalars().all()
             if ids:
                 with deletable(connection, [table.name for table in (requests, settlements, attempts)]):

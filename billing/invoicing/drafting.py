@@ -142,7 +142,7 @@ class Drafting:
         if not is_all_billed(connection, tenant_id, currency, span_of(period), taken):
             raise InvoiceInvalid(
                 f"the rows of {tenant_id} from {period.start_text} to {period.end_text} were archived before they were"
-                " invoiced: its sums are in `prefixgate report`, its rows in the archive's file"
+                " invoiced: bring them back with `prefixgate ledger restore`, draft, and archive them again"
             )
 
     def _planned(self, facts: Facts) -> Document:

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from billing import BillingError
-from billing.archive import archive_month, months_before
+from billing.archive import archive_month, months_before, restore_month
+from billing.invoicing.uninvoiced import must_be_invoiced
 from billing.maintenance import check, contents, rebuild_sums
 from billing.reports.reading import place_of
 from billing.rollup import KEYS
@@ -74,22 +75,47 @@ def archive(
     keep_months: Annotated[
         int | None, typer.Option(min=0, help="Every month before so many whole ones and the running one.")
     ] = None,
+    not_invoiced: Annotated[
+        bool, typer.Option("--not-invoiced", help="Also a month with usage that is on no invoice.")
+    ] = False,
     place: LedgerPlace = None,
     config: ConfigFile = None,
 ) -> None:
-    """Move months that are over into files of their own; their sums stay, so reports and invoices go on as before.
+    """Move months that are over into files of their own; their sums stay, so reports and issued invoices stay too.
 
-    The gateway may run. Cut off, it goes on where it was when it is called again. Exit 2 where a month cannot be moved.
+    The gateway may run. Cut off, it goes on where it was when it is called again. Exit 2 where a month cannot be moved,
+    also where it is not invoiced though there are invoices, or invoicing_file is configured.
     """
     if (month is None) == (keep_months is None):
         raise refused("say either --month or --keep-months")
-    where = place or ledger_place(read_config(config, {}))
+    settings = read_config(config, {})
+    where = place or ledger_place(settings)
     try:
         months = month or months_before(where, keep_months or 0, datetime.now(UTC))
         for one in months:
+            if not not_invoiced:
+                must_be_invoiced(where, one, is_configured=settings.invoicing_file is not None)
             done = archive_month(where, one, to, lambda: datetime.now(UTC))
             typer.echo(f"{one}: {done.requests:,} requests in {done.file}, {done.deleted:,} removed from the ledger")
     except BillingError as error:
         raise refused(str(error)) from None
     if not months:
         typer.echo("there is no month to move")
+
+
+@ledger.command()
+def restore(
+    month: Annotated[str, typer.Option(help="A month that was archived, 2026-10.")],
+    from_: Annotated[Path, typer.Option("--from", help="Folder that has its file.")],
+    place: LedgerPlace = None,
+    config: ConfigFile = None,
+) -> None:
+    """Bring the rows of an archived month back, such as to invoice it; the file stays as it is.
+
+    The gateway may run. Cut off, it goes on when it is called again. Exit 2 where the file is another one.
+    """
+    try:
+        brought = restore_month(place or ledger_place(read_config(config, {})), month, from_)
+    except BillingError as error:
+        raise refused(str(error)) from None
+    typer.echo(f"{month}: {brought:,} requests are in the ledger again")

@@ -18,7 +18,7 @@ from billing import (
     reading,
     report,
 )
-from billing.archive import archive_month, months_before
+from billing.archive import archive_month, months_before, restore_month
 from billing.maintenance import check, contents, rebuild_sums
 from tests.billing.conftest import Execute, Rows, Where
 from tests.billing.samples import attempt, book, opened, settled
@@ -153,3 +153,40 @@ async def test_a_reading_of_an_archive_says_what_it_is_over(where: Where, tmp_pa
     with reading(file) as connection:
         states = connection.exec_driver_sql("SELECT DISTINCT state FROM settlements").scalars().all()
     assert states == ["complete"]
+
+
+async def test_a_month_comes_back_from_its_file_row_by_row(where: Where, rows: Rows, tmp_path: Path) -> None:
+    await two_months(where)
+    tables = ("requests", "settlements", "attempts", "chains", "usage_quarters", "corrections")
+    before = {name: rows(name) for name in tables}
+    done = archive_month(where, "2026-10", tmp_path, now)
+    assert restore_month(where, "2026-10", tmp_path) == done.requests
+    assert {name: rows(name) for name in tables} == before
+    assert check(where) == []
+    assert contents(where).archived == ()
+    assert archive_month(where, "2026-10", tmp_path, now).deleted == 350
+
+
+async def test_a_month_that_was_brought_back_in_part_comes_back_whole(
+    where: Where, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await two_months(where)
+    before = rows("requests")
+    archive_month(where, "2026-10", tmp_path, now)
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "delete", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            restore_month(where, "2026-10", tmp_path)
+    assert contents(where).archived == ("2026-10",)
+    assert restore_month(where, "2026-10", tmp_path) == 350
+    assert rows("requests") == before
+
+
+async def test_only_the_file_of_an_archived_month_brings_it_back(where: Where, tmp_path: Path) -> None:
+    await two_months(where)
+    with pytest.raises(LedgerUnavailable, match="is not archived"):
+        restore_month(where, "2026-10", tmp_path)
+    file = archive_month(where, "2026-10", tmp_path, now).file
+    file.rename(tmp_path / "elsewhere.db")
+    with pytest.raises(LedgerUnavailable, match="is not the file"):
+        restore_month(where, "2026-10", tmp_path)

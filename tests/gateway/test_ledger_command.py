@@ -13,6 +13,13 @@ from billing import open_ledger
 from gateway.cli import cli
 from tests.billing.samples import book, opened, settled
 
+SELLER = """
+seller: {name: Example}
+currency: USD
+taxes: {standard: {label: VAT, rate_percent: 20}}
+default_tax: standard
+buyers: {acme: {name: Acme}}
+"""
 JANUARY = datetime(2026, 1, 15, tzinfo=UTC)
 
 
@@ -61,6 +68,26 @@ def test_months_move_into_files_of_their_own(ledger: Path, tmp_path: Path) -> No
         "there is no month to move" in run("archive", "--ledger", ledger, "--keep-months", "0", "--to", tmp_path).output
     )
     assert "archived  2026-01" in run("show", "--ledger", ledger).output
+
+
+def test_a_month_that_is_not_invoiced_stays_until_it_is_or_is_moved_all_the_same(
+    ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("seller.yaml").write_text(SELLER)
+    Path("c.yaml").write_text("ledger: {path: ledger.db}\ninvoicing_file: seller.yaml\n")
+    moving = ("archive", "--month", "2026-01", "--to", tmp_path, "-c", "c.yaml")
+    refused = run(*moving)
+    assert refused.exit_code == 2
+    assert "2026-01 (UTC) has usage that is on no invoice, of acme (USD)" in refused.output
+    assert run(*moving, "--not-invoiced").exit_code == 0
+    too_late = CliRunner().invoke(cli, ["invoice", "draft", "acme", "2026-01", "-c", "c.yaml"])
+    assert "`prefixgate ledger restore`" in too_late.output
+    back = run("restore", "--month", "2026-01", "--from", tmp_path, "-c", "c.yaml")
+    assert "2026-01: 2 requests are in the ledger again" in back.output
+    assert run("restore", "--month", "2026-01", "--from", tmp_path, "-c", "c.yaml").exit_code == 2
+    assert CliRunner().invoke(cli, ["invoice", "close-period", "2026-01", "-c", "c.yaml"]).exit_code == 0
+    assert run(*moving).exit_code == 0
 
 
 @pytest.mark.parametrize("command", ["show", "verify", "rebuild"])
