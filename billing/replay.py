@@ -31,6 +31,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, false, func, inspect, null, select
 
 from billing.reading import reading
+from billing.reports.reading import need_rows
 from billing.reports.report import opened_in
 from billing.reports.sums import sums, tally_of
 from billing.reports.tally import IN_FLIGHT, Tally
@@ -217,8 +218,9 @@ def _ranked(times_s: "array[float]", percent: int) -> float | None:
 def _source(connection: Connection, period: LedgerPeriod) -> tuple[Any, ColumnElement[Any], ColumnElement[Any]]:
     """Requests with what is known of each, the column of their blocks' size, and that of their hashes.
 
-    A ledger that only older gateways had has no table of chains.
+    A ledger that only older gateways had has no table of chains. Raises `PeriodInvalid` where rows were archived.
     """
+    need_rows(connection, to_us(period.start), to_us(period.end), period.paths)
     known = requests.outerjoin(
         settlements, (_s.request_id == requests.c.request_id) & (_s.settled_at_us <= to_us(period.as_of))
     )

@@ -12,6 +12,7 @@ from sqlalchemy import inspect, select
 
 from billing.reading import reading
 from billing.replay import LedgerPeriod
+from billing.reports.reading import need_rows
 from billing.reports.report import opened_in
 from billing.schema import requests, settlements
 from billing.types import SettlementState
@@ -36,7 +37,7 @@ class MeasuredWork:
 def measured_work(period: LedgerPeriod, model: str) -> Iterator[MeasuredWork]:
     """What is known of a model's requests that were paid for, file by file, in order within each.
 
-    Lazy; O(requests). Raises `LedgerUnavailable`.
+    Lazy; O(requests). Raises `LedgerUnavailable`, and `PeriodInvalid` where rows were archived.
     """
     for path in period.paths:
         yield from _measured_in(path, period, model)
@@ -65,6 +66,7 @@ def _measured_in(path: Path | str, period: LedgerPeriod, model: str) -> Iterator
         .order_by(requests.c.opened_at_us, requests.c.request_id)
     )
     with reading(path) as connection:
+        need_rows(connection, to_us(period.start), to_us(period.end), period.paths)
         if not {"prefill_s", "decode_s"} <= {
             column["name"] for column in inspect(connection).get_columns(settlements.name)
         }:

@@ -62,7 +62,7 @@ def _facts(ledgers: Ledgers, tenant_id: str, terms: PlanTerms, start: datetime, 
         currency=terms.currency,
         period=Period(to_us(start), to_us(end), terms.plans.timezone, start.isoformat(), end.isoformat()),
         usage=PeriodUsage(entries=tuple(chain.from_iterable(used))),
-        corrections=tuple(chain.from_iterable(corrected)),
+        corrections=tuple({one.id: one for one in chain.from_iterable(corrected)}.values()),
     )
 
 

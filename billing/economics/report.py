@@ -63,8 +63,9 @@ class CostReport:
 def cost_report(
     ledgers: Ledgers, book: CostBook, start_us: int, end_us: int, assumed: Assumptions | None = None
 ) -> CostReport:
-    """Account for [start_us, end_us). Raises `LedgerUnavailable`, and `PeriodInvalid` for one without length."""
-    _check(start_us, end_us)
+    """Account for [start_us, end_us). Raises `LedgerUnavailable`, and `PeriodInvalid` for one without length, or whose
+    rows were archived."""
+    _check(ledgers, start_us, end_us)
     assumed = assumed or Assumptions()
     account = account_of(book, start_us, end_us, ledgers.calls(start_us, end_us))
     fine = margins(account, ledgers.earned(start_us, end_us))
@@ -96,8 +97,11 @@ class JobReport:
 
 
 def job_report(ledgers: Ledgers, book: CostBook | None, start_us: int, end_us: int) -> JobReport:
-    """By tenant and job; calls that named no job are in none. Without a book there are no costs, which is no zero."""
-    _check(start_us, end_us)
+    """By tenant and job; calls that named no job are in none. Without a book there are no costs, which is no zero.
+
+    Raises as `cost_report` does.
+    """
+    _check(ledgers, start_us, end_us)
     earned = ledgers.earned(start_us, end_us)
     if book is None:
         currencies = (currency for _, currency in earned if currency is not None)
@@ -111,6 +115,7 @@ def _job_of(who: Who) -> Job | None:
     return None if who.job_id is None else (who.tenant_id, who.job_id)
 
 
-def _check(start_us: int, end_us: int) -> None:
+def _check(ledgers: Ledgers, start_us: int, end_us: int) -> None:
     if end_us <= start_us:
         raise PeriodInvalid("the period", "it must have begun")
+    ledgers.need_rows(start_us, end_us)

@@ -27,6 +27,7 @@ from billing.economics.rates import HOUR_US
 from billing.economics.types import Call, Measured, Who
 from billing.money import joined_pico
 from billing.reading import reading
+from billing.reports.reading import need_rows
 from billing.schema import attempts, chains, corrections, requests, settlements
 from billing.types import BILLABLE_STATES, SettlementState
 
@@ -106,8 +107,14 @@ EarnedBy = dict[tuple[Who, str | None], Earned]
 class Ledgers:
     """One or more ledgers, open to be read."""
 
-    def __init__(self, connections: Sequence[Connection]) -> None:
+    def __init__(self, connections: Sequence[Connection], places: Sequence[Where] = ()) -> None:
         self._connections = connections
+        self._places = places
+
+    def need_rows(self, start_us: int, end_us: int) -> None:
+        """Raises `PeriodInvalid` where rows of a period were archived, and their file is not among the ledgers."""
+        for connection in self._connections:
+            need_rows(connection, start_us, end_us, self._places)
 
     def calls(self, start_us: int, end_us: int) -> Iterator[tuple[str, Iterable[Call]]]:
         """The calls of a period by endpoint, each endpoint's by start; to be used up before the next is asked for."""
@@ -121,9 +128,18 @@ class Ledgers:
         for connection in self._connections:
             for key, one in _charged(connection, start_us, end_us):
                 found[key].add(one)
-            for key, one in _credited(connection, start_us, end_us):
-                found[key].add(one)
+        for key, one in self._credited(start_us, end_us):
+            found[key].add(one)
         return dict(found)
+
+    def _credited(self, start_us: int, end_us: int) -> Iterable[tuple[tuple[Who, str | None], Earned]]:
+        """Corrections, each once: the file of an archived month has copies, and there their requests are known."""
+        found: dict[str, tuple[tuple[Who, str | None], Earned]] = {}
+        for connection in self._connections:
+            for id_, is_of_known, one in _credited(connection, start_us, end_us):
+                if is_of_known or id_ not in found:
+                    found[id_] = one
+        return found.values()
 
     @property
     def connections(self) -> Sequence[Connection]:
@@ -140,7 +156,8 @@ class Ledgers:
 def ledgers(places: Iterable[Where]) -> Iterator[Ledgers]:
     """Open ledgers to be read. Raises `LedgerUnavailable`."""
     with ExitStack() as stack:
-        yield Ledgers([stack.enter_context(reading(where)) for where in places])
+        named = tuple(places)
+        yield Ledgers([stack.enter_context(reading(where)) for where in named], named)
 
 
 def _place(found: tuple[str, Call]) -> tuple[str, int]:
@@ -248,15 +265,21 @@ def _charged(connection: Connection, start_us: int, end_us: int) -> Iterator[tup
         )
 
 
-def _credited(connection: Connection, start_us: int, end_us: int) -> Iterator[tuple[tuple[Who, str | None], Earned]]:
+def _credited(
+    connection: Connection, start_us: int, end_us: int
+) -> Iterator[tuple[str, bool, tuple[tuple[Who, str | None], Earned]]]:
+    """Each with its id, and whether the request that it is of is known."""
     query = (
-        select(_c.tenant_id, _c.model, _r.end_user, _r.job_id, _c.currency, _c.charged_units, _c.charged_pico)
+        select(
+            *(_c.correction_id, _r.request_id.is_not(None), _c.tenant_id, _c.model, _r.end_user, _r.job_id),
+            *(_c.currency, _c.charged_units, _c.charged_pico),
+        )
         .select_from(corrections.outerjoin(requests, _r.request_id == _c.request_id))
         .where(_c.made_at_us >= start_us, _c.made_at_us < end_us)
     )
-    for tenant_id, model, end_user, job_id, currency, units, pico in connection.execute(query):
+    for id_, is_of_known, tenant_id, model, end_user, job_id, currency, units, pico in connection.execute(query):
         who = Who(tenant_id, model or "", end_user, job_id)
-        yield (who, currency), Earned(credited_pico=joined_pico(units, pico))
+        yield id_, bool(is_of_known), ((who, currency), Earned(credited_pico=joined_pico(units, pico)))
 
 
 def _prompts(connection: Connection, start_us: int, end_us: int) -> Iterator[tuple[int, Prompt]]:

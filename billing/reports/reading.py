@@ -1,12 +1,13 @@
 """One view of the ledger for all questions of a report, and an end to those that take too long."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, make_url, select
+from sqlalchemy import Connection, inspect, make_url, select
 from sqlalchemy.exc import DBAPIError
 
 from billing.errors import PeriodInvalid, ReportTooSlow
@@ -40,13 +41,27 @@ def one_view(
             raise
 
 
-def need_rows(connection: Connection, start_us: int, end_us: int) -> None:
-    """Raises `PeriodInvalid` where rows of a period were moved out of the ledger: without them it would look empty."""
+def need_rows(connection: Connection, start_us: int, end_us: int, others: Iterable[Path | str] = ()) -> None:
+    """Raises `PeriodInvalid` where rows of a period were moved out of the ledger: without them it would look empty.
+
+    `others` are the ledgers that are read together with it: the months whose files are among them are there.
+    """
+    if not inspect(connection).has_table(archives.name):
+        return  # of an older gateway
     c = archives.c
-    chosen = select(c.month).where(c.start_us < end_us, c.end_us > start_us).order_by(c.month)
-    months = connection.scalars(chosen).all()
+    chosen = select(c.month, c.file, c.sha256).where(c.start_us < end_us, c.end_us > start_us).order_by(c.month)
+    months = [month for month, file, sha256 in connection.execute(chosen).all() if not _is_among(others, file, sha256)]
     if months:
         raise PeriodInvalid(", ".join(months), "its rows were archived: only that month's file has them")
+
+
+def _is_among(places: Iterable[Path | str], name: str, sha256: str) -> bool:
+    for place in map(Path, places):
+        if place.name == name and place.is_file():
+            with place.open("rb") as content:
+                if file_digest(content, "sha256").hexdigest() == sha256:
+                    return True
+    return False
 
 
 def place_of(where: Path | str) -> str:

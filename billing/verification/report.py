@@ -17,6 +17,7 @@ from typing import Final
 from sqlalchemy import Connection, RowMapping, select
 
 from billing.reading import reading
+from billing.reports.reading import need_rows
 from billing.schema import attempts, engine_samples, requests, settlements
 from billing.types import UsageFlag
 from billing.verification.credits import OwnMiss, own_misses
@@ -106,13 +107,14 @@ class Verification:
 
 
 def verify(where: Path | str, from_: datetime, to: datetime) -> Verification:
-    """Look through a period. Raises `LedgerUnavailable`. O(rows of it)."""
+    """Look through a period. O(rows of it). Raises `LedgerUnavailable`; `PeriodInvalid` where rows were archived."""
     with reading(where) as connection:
         return verification(connection, from_, to)
 
 
 def verification(connection: Connection, from_: datetime, to: datetime) -> Verification:
     """The same over a connection."""
+    need_rows(connection, to_us(from_), to_us(to))
     spans = {name: Spans(samples) for name, samples in _samples(connection, to_us(from_), to_us(to)).items()}
     checks: dict[str, EndpointCheck] = {name: EndpointCheck(name) for name in spans}
     for row in _rows(connection, to_us(from_ - LONGEST_REQUEST), to_us(to)):

@@ -23,11 +23,13 @@ from billing import (
     Usage,
     UsageFlag,
     groups_of,
+    measured_work,
     open_ledger,
     past_requests,
     recorded,
     report,
 )
+from billing.archive import archive_month
 from billing.schema import REVISION
 from tests.billing.conftest import Rows
 from tests.billing.samples import NOON, attempt, book, opened, price, settled
@@ -245,3 +247,23 @@ def test_a_ledger_that_is_not_there_and_a_period_that_is_none_are_named(ledger_p
     ledger_path.write_bytes(b"certainly no database" * 100)
     with pytest.raises(LedgerUnavailable, match="cannot be read"):
         next(past_requests(period(ledger_path), "llama", [256]))
+
+
+async def test_rows_of_an_archived_month_are_replayed_from_its_file_and_refused_without(
+    ledger_path: Path, tmp_path: Path
+) -> None:
+    await write(ledger_path, kept("1", 1), settled("1"))
+    before = groups_of(period(ledger_path))
+    file = archive_month(ledger_path, "2026-11", tmp_path / "archive", lambda: LATER).file
+    alone = period(ledger_path)
+    for ask in (
+        lambda: groups_of(alone),
+        lambda: list(past_requests(alone, "llama", [256])),
+        lambda: recorded(alone, "llama", before),
+        lambda: list(measured_work(alone, "llama")),
+    ):
+        with pytest.raises(PeriodInvalid, match="2026-11': its rows were archived"):
+            ask()
+    together = period(ledger_path, file)
+    assert groups_of(together) == before
+    assert len(list(past_requests(together, "llama", [256]))) == 1

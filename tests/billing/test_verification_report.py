@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rich.console import Console
 from billing import (
     EngineSample,
     OpenedRequest,
+    PeriodInvalid,
     PriceBook,
     Settlement,
     SettlementState,
@@ -20,6 +22,7 @@ from billing import (
     Verdict,
     open_ledger,
 )
+from billing.archive import archive_month
 from billing.verification.report import Verification, verify
 from billing.verification.text import (
     render_verification,
@@ -230,3 +233,11 @@ async def test_the_json_says_all_of_it(where: Where) -> None:
 async def test_a_period_without_anything_is_sound_and_empty(where: Where) -> None:
     found = await found_in(where)
     assert (list(found.endpoints), found.is_sound, list(render_verification(found))) == ([], True, [])
+
+
+async def test_a_month_whose_rows_are_archived_is_verified_from_its_file_alone(where: Where, tmp_path: Path) -> None:
+    await found_in(where, *answered("1", 1))
+    file = archive_month(where, "2026-11", tmp_path, lambda: NOON + 30 * DAY).file
+    with pytest.raises(PeriodInvalid, match="its rows were archived"):
+        verify(where, NOON, NOON + DAY)
+    assert verify(file, NOON, NOON + DAY).endpoints[0].endpoint_id == "gpu-a"
