@@ -43,7 +43,7 @@ def plan_revenue(ledgers: Ledgers, terms: PlanTerms, start: datetime, end: datet
     for tenant_id in sorted({*chain.from_iterable(used), *terms.plans.tenants_of(start, end)}):
         had = _plans_of(terms.plans, tenant_id, start, end)
         try:
-            _, charges = charges_of(_facts(ledgers, tenant_id, terms, start, end))
+            charges = charges_of(_facts(ledgers, tenant_id, terms, start, end)).charges
         except PeriodInvalid:
             yield PlanRevenue(tenant_id, ", ".join(had), None)
             continue

@@ -11,7 +11,7 @@ Document         the data of all of them, its JSON and its digest       (documen
 """
 
 from billing.invoicing.book import Draft, InvoiceBook, Issued, issued_to
-from billing.invoicing.compose import Facts, PlanCharge, draft
+from billing.invoicing.compose import Facts, PlanCharge, Planned, draft
 from billing.invoicing.credit_notes import credit_all, credit_part, minor_from_text
 from billing.invoicing.documents import (
     Document,
@@ -47,6 +47,7 @@ __all__ = [
     "Period",
     "PlanCharge",
     "PlanOf",
+    "Planned",
     "Seller",
     "credit_all",
     "credit_part",

@@ -10,8 +10,10 @@ periods that are billed or closed, which may
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from billing.invoicing.compose import LatePeriod
 from billing.invoicing.credit_notes import is_credited_whole
-from billing.invoicing.documents import Document, DocumentKind, InvoiceInvalid, Period, UsageEntry
+from billing.invoicing.documents import Document, DocumentKind, InvoiceInvalid, LineKind, Period, UsageEntry
+from billing.invoicing.minor_units import pico_of
 
 Span = tuple[int, int]
 
@@ -64,6 +66,18 @@ def billed_within(documents: Iterable[Document], span: Span) -> list[UsageEntry]
                 )
             found.append(replace(entry, start_us=span[0], end_us=span[1]))
     return found
+
+
+def late_period(span: Span, late: Iterable[UsageEntry], documents: Sequence[Document]) -> LatePeriod:
+    """What came late of a span, beside what documents have billed of it, and their corrections where they are of it."""
+    corrected = (
+        pico_of(line.exact)
+        for document in documents
+        if overlap(span_of(document.period), span)
+        for line in document.lines
+        if line.kind is LineKind.CORRECTION
+    )
+    return LatePeriod(*span, tuple(late), tuple(billed_within(documents, span)), sum(corrected))
 
 
 def share(one: Document, other: Document) -> bool:

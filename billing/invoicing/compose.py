@@ -3,7 +3,8 @@
 entries of the period         --> usage rows, per model and price: input, cached, written, output
 entries of earlier periods,
   settled after their invoice --> late rows
-charges of a plan             --> plan rows (fee, overage, minimum commitment)
+charges of a plan             --> plan rows (fee, overage, minimum commitment); of an earlier period, what late rows
+                                  change of them
 corrections                   --> a row each, with its request
 """
 
@@ -29,6 +30,18 @@ _RULES = (
 
 
 @dataclass(frozen=True, slots=True)
+class LatePeriod:
+    """An earlier period of which usage was settled late: what has been billed of it, and what has not."""
+
+    start_us: int
+    end_us: int
+    late: tuple[UsageEntry, ...]
+    billed: tuple[UsageEntry, ...] = ()
+    corrections_pico: int = 0
+    """On the invoices of the period: they count towards its minimum."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlanCharge:
     """An amount of a plan: a fee, an overage, the rest of a minimum commitment; negative: what is included."""
 
@@ -36,6 +49,18 @@ class PlanCharge:
     pico: int
     tokens: int | None = None
     rate_pico: int | None = None
+    plan_name: str = ""
+    of: LatePeriod | None = None
+    """The earlier period, where it is of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a plan makes of a period: its name, its charges, and what the invoice should say of it."""
+
+    name: str = ""
+    charges: tuple[PlanCharge, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +71,8 @@ class Facts:
     currency: str
     period: Period
     usage: PeriodUsage
-    late: tuple[UsageEntry, ...] = ()
-    plan_name: str = ""
-    plan: tuple[PlanCharge, ...] = ()
+    late: tuple[LatePeriod, ...] = ()
+    plan: Planned = Planned()
     corrections: tuple[Correction, ...] = ()
     is_late_lost: bool = False
     """Whether rows that were settled late were archived before they were billed."""
@@ -56,14 +80,15 @@ class Facts:
 
 def draft(facts: Facts, seller: Seller) -> Document:
     """An invoice without a number. Raises `InvoiceInvalid`."""
+    late = tuple(entry for one in facts.late for entry in one.late)
     items = [
         *(item for entry in facts.usage.entries for item in _items_of(entry, LineKind.USAGE, facts, seller)),
-        *(item for entry in facts.late for item in _items_of(entry, LineKind.LATE, facts, seller)),
+        *(item for entry in late for item in _items_of(entry, LineKind.LATE, facts, seller)),
         *_plan_items(facts, seller),
         *(_correction_item(one, facts, seller) for one in facts.corrections),
     ]
     lines, taxes = rows_and_taxes(items, seller.taxes, facts.currency, seller.tax_rounding)
-    billed = (*facts.usage.entries, *facts.late)
+    billed = (*facts.usage.entries, *late)
     document = Document(
         kind=DocumentKind.INVOICE,
         tenant_id=facts.tenant_id,
@@ -79,7 +104,7 @@ def draft(facts: Facts, seller: Seller) -> Document:
         misses=facts.usage.misses,
         prices=tuple(dict.fromkeys(entry.price_id for entry in billed if entry.price_id)),
         payment=seller.payment,
-        notes=(*_unknowns(facts), *seller.notes, *_RULES),
+        notes=(*_unknowns(facts), *facts.plan.notes, *seller.notes, *_RULES),
         usage=billed,
         corrections=tuple(one.id for one in facts.corrections),
         tax_rounding=seller.tax_rounding.value,
@@ -92,7 +117,7 @@ def _items_of(entry: UsageEntry, kind: LineKind, facts: Facts, seller: Seller) -
     tax = seller.tax_of(facts.tenant_id, kind)
     group = entry.model
     if kind is LineKind.LATE:
-        group = f"{entry.model}, settled late: {_days(entry, facts.period, seller)}"
+        group = f"{entry.model}, settled late: {_days(entry, seller)}"
     tokens = (entry.fresh_tokens, entry.cached_tokens, entry.written_tokens, entry.output_tokens)
     rest = pico_of(entry.charged)
     for words, count, rate in zip(_BUCKETS, tokens, entry.rates, strict=True):
@@ -103,17 +128,18 @@ def _items_of(entry: UsageEntry, kind: LineKind, facts: Facts, seller: Seller) -
         yield Item(kind, group, "Discounts and tiers of the price", rest, tax, price_id=entry.price_id)
 
 
-def _days(entry: UsageEntry, period: Period, seller: Seller) -> str:
+def _days(of: UsageEntry | LatePeriod, seller: Seller) -> str:
     """An earlier period, by its first and last day."""
     zone = seller.zone
-    first, last = from_us(entry.start_us).astimezone(zone), from_us(entry.end_us - 1).astimezone(zone)
+    first, last = from_us(of.start_us).astimezone(zone), from_us(of.end_us - 1).astimezone(zone)
     return f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
 
 
 def _plan_items(facts: Facts, seller: Seller) -> Iterable[Item]:
     tax = seller.tax_of(facts.tenant_id, LineKind.PLAN)
-    for one in facts.plan:
-        yield Item(LineKind.PLAN, facts.plan_name, one.description, one.pico, tax, one.tokens, one.rate_pico)
+    for one in facts.plan.charges:
+        group = facts.plan.name if one.of is None else f"{one.plan_name}, settled late: {_days(one.of, seller)}"
+        yield Item(LineKind.PLAN, group, one.description, one.pico, tax, one.tokens, one.rate_pico)
 
 
 def _correction_item(one: Correction, facts: Facts, seller: Seller) -> Item:

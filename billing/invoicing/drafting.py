@@ -9,9 +9,18 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from billing.invoicing.billed import Span, billed_within, counted, joined, overlap, replaces, span_of
+from billing.invoicing.billed import (
+    Span,
+    billed_within,
+    counted,
+    joined,
+    late_period,
+    overlap,
+    replaces,
+    span_of,
+)
 from billing.invoicing.book import Draft, InvoiceBook
-from billing.invoicing.compose import Facts, PlanCharge, draft
+from billing.invoicing.compose import Facts, LatePeriod, Planned, draft
 from billing.invoicing.documents import Document, DocumentKind, InvoiceInvalid, Period, UsageEntry
 from billing.invoicing.ledger_usage import (
     PeriodUsage,
@@ -25,13 +34,13 @@ from billing.invoicing.ledger_usage import (
 from billing.invoicing.seller_file import Seller
 from billing.maintenance import archived_spans
 
-PlanOf = Callable[[Facts], tuple[str, Sequence[PlanCharge]]]
-"""The name of a tenant's plan, and what it adds to the facts of a period or takes off."""
+PlanOf = Callable[[Facts], Planned]
+"""A tenant's plan, and what it adds to the facts of a period or takes off."""
 
 
-def no_plan(_facts: Facts) -> tuple[str, Sequence[PlanCharge]]:
+def no_plan(_facts: Facts) -> Planned:
     """Nobody has a plan."""
-    return "", ()
+    return Planned()
 
 
 class Drafting:
@@ -104,7 +113,7 @@ class Drafting:
         self, connection: Connection, tenant_id: str, currency: str, period: Period, billed: Sequence[Document]
     ) -> Document:
         own = [one for one in billed if one.currency == currency]
-        late: list[UsageEntry] = []
+        late: list[LatePeriod] = []
         is_late_lost = False
         archived = archived_spans(connection)
         earlier = self._earlier(connection, tenant_id, period, currency)
@@ -112,7 +121,8 @@ class Drafting:
             before = billed_within(own, span)
             if not is_all_billed(connection, tenant_id, currency, span, before):
                 is_late_lost |= any(overlap(span, one) for one in archived)
-                late += not_billed_yet(usage_of(connection, tenant_id, currency, *span).entries, before)
+                new = not_billed_yet(usage_of(connection, tenant_id, currency, *span).entries, before)
+                late += [late_period(span, new, own)] if new else []
         done = {one for document in own for one in document.corrections}
         since = min([period.start_us, *(start_us for start_us, _ in earlier)])
         usage = usage_of(connection, tenant_id, currency, *span_of(period))
@@ -146,8 +156,7 @@ class Drafting:
             )
 
     def _planned(self, facts: Facts) -> Document:
-        name, charges = self._plan_of(facts)
-        return draft(replace(facts, plan_name=name, plan=tuple(charges)), self._seller)
+        return draft(replace(facts, plan=self._plan_of(facts)), self._seller)
 
     def _billed(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:
         """What counts as billed already where a period is drafted."""
@@ -204,6 +213,11 @@ class Drafting:
         period = old.period
         own = span_of(period)
         chosen = set(old.corrections)
+        issued = [one.document for one in self._book.issued(connection, self._seller.party.id, old.tenant_id)]
+        before = issued[: [one.number for one in issued].index(old.number)]
+        billed = [one for one in self._billed(connection, old.tenant_id, period) if one in before]
+        billed = [one for one in billed if one.currency == old.currency]
+        spans = sorted({span_of(entry) for entry in old.usage} - {own})
         facts = Facts(
             tenant_id=old.tenant_id,
             currency=old.currency,
@@ -214,7 +228,9 @@ class Drafting:
                 old.requests,
                 old.misses,
             ),
-            late=tuple(entry for entry in old.usage if span_of(entry) != own),
+            late=tuple(
+                late_period(span, [entry for entry in old.usage if span_of(entry) == span], billed) for span in spans
+            ),
             corrections=tuple(
                 one
                 for one in corrections_of(connection, old.tenant_id, old.currency, 0, period.end_us)

@@ -10,7 +10,17 @@ import pytest
 
 from billing import Usage
 from billing.archive import archive_month
-from billing.invoicing import Document, Draft, Drafting, InvoiceInvalid, LineKind, Period, credit_all, period_in
+from billing.invoicing import (
+    Document,
+    Draft,
+    Drafting,
+    InvoiceInvalid,
+    LineKind,
+    Period,
+    Planned,
+    credit_all,
+    period_in,
+)
 from billing.invoicing.billed import billed_within, joined
 from billing.invoicing.minor_units import pico_of
 from billing.types import Correction, CorrectionKind
@@ -135,9 +145,9 @@ def test_an_invoice_issued_while_another_is_drafted_makes_that_one_begin_again(l
     write(ledger_path, book(), *bit(0, IN_OCTOBER), *bit(1))
     (october,) = office(ledger_path).draft("acme", OCTOBER)
 
-    def meanwhile(_facts: object) -> tuple[str, tuple[()]]:
+    def meanwhile(_facts: object) -> Planned:
         issued(ledger_path, october)
-        return "", ()
+        return Planned()
 
     with pytest.raises(InvoiceInvalid, match="acme was invoiced or credited while this was drafted: try again"):
         Drafting(book_at(ledger_path, SUMMER), SELLER, meanwhile).draft("acme", NOVEMBER)
