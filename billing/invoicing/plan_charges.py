@@ -19,6 +19,9 @@ from billing.prices.pricing import TIER_MARK, Bucket, VolumeTier
 from billing.prices.tiers import MonthSum, StatementKind, StatementLine
 from billing.when import from_us, to_us
 
+FEE: Final = "Monthly fee"
+"""The words of a plan's fee on an invoice, by which it is told from the other charges."""
+
 _VOLUME: Final = "Volume tiers"
 _NO_TIERS: Final = "Volume tiers are by the month: an invoice of another period is without them."
 _BUCKETS: Final = {
@@ -126,7 +129,7 @@ def _words(line: StatementLine) -> str:
     over = f"{line.over_tokens or 0:,}"
     match line.kind:
         case StatementKind.FEE:
-            return "Monthly fee"
+            return FEE
         case StatementKind.INCLUDED:
             return f"Included, of {over}: {bucket}{whose}"
         case StatementKind.OVERAGE:

@@ -6,6 +6,7 @@
 query           what is asked                     zones         hours, days and months of a time zone
 groups, sums    by what, from rows or roll-ups    tally         what is known of one group
 adjustments     corrections and credits           reading       one view of the ledger, and a deadline
+focus_invoice   an issued document in FOCUS
 csv_text        CSV that a spreadsheet may open   parquet       the same columns, typed
 tokens_by_kind  tokens as they were billed
 """

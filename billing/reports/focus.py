@@ -56,6 +56,15 @@ class Unknown:
 
 def focus_lines(connection: Connection, query: Query, seller: Seller, unknown: Unknown) -> Iterator[FocusLine]:
     """The lines of a period, in order of time; corrections last. Lazy. `query.by` does not matter."""
+    yield from usage_lines(connection, query, seller, unknown)
+    for row in correction_rows(connection, query):
+        yield correction_line(row, pico_of(row, "charged") or 0, seller, query.zone)
+
+
+def usage_lines(
+    connection: Connection, query: Query, seller: Seller, unknown: Unknown, currency: str | None = None
+) -> Iterator[FocusLine]:
+    """Those of requests, in one currency or all. Lazy. Raises `PeriodInvalid` where their rows were archived."""
     wanted = groups(connection, Query(query.start, query.end, (), query.zone, query.about), FROM_ROWS, [])
     assert wanted is not None, "it is not split by time"
     need_rows(connection, query.start_us, query.end_us)
@@ -68,10 +77,8 @@ def focus_lines(connection: Connection, query: Query, seller: Seller, unknown: U
             if wanted.key_of(row) is None:
                 continue
             unknown.requests += int(row["unknown"])
-            if row["price_id"] is not None:
+            if row["price_id"] is not None and currency in (None, row["currency"]):
                 yield from _lines(row, seller, query, start_us, end_us)
-    for row in correction_rows(connection, query):
-        yield correction_line(row, pico_of(row, "charged") or 0, seller, query.zone)
 
 
 def _busy_hours(connection: Connection, query: Query) -> Iterator[tuple[int, int]]:

@@ -126,7 +126,7 @@ def columns_for(version: str, seller: Seller, *, internal: bool = False) -> tupl
     return (*sorted((*_BOTH, *_ONLY[version], *invoice)), *sorted(custom))
 
 
-def charge_line(part: Part, kind: Kind, tokens: int, rate_pico: int, list_pico: int, seller: Seller) -> FocusLine:
+def charge_line(part: Part, kind: Kind, tokens: int, rate_pico: int, list_pico: int, seller: Seller) -> dict[str, str]:
     """What the tokens of one kind cost."""
     row, cost = part.row, decimal(tokens * rate_pico, PICO)
     rate = decimal(rate_pico * TOKENS_PER_PRICE, PICO)
@@ -161,7 +161,7 @@ def charge_line(part: Part, kind: Kind, tokens: int, rate_pico: int, list_pico: 
     }
 
 
-def difference_line(part: Part, charged_pico: int, seller: Seller) -> FocusLine:
+def difference_line(part: Part, charged_pico: int, seller: Seller) -> dict[str, str]:
     """What was charged beyond tokens × rates, so that the sum of the lines is the amount."""
     category = {"ChargeCategory": "Adjustment", "ChargeFrequency": "Usage-Based"}
     description = {"ChargeDescription": f"{part.row['model']}, charged beyond tokens × rates"}
@@ -170,7 +170,7 @@ def difference_line(part: Part, charged_pico: int, seller: Seller) -> FocusLine:
 
 def correction_line(
     row: RowMapping | Mapping[str, Any], charged_pico: int, seller: Seller, zone: ZoneInfo
-) -> FocusLine:
+) -> dict[str, str]:
     """A correction, credit or adjustment, in the hour in which it was made."""
     category, class_ = _CATEGORIES[CorrectionKind(row["kind"])]
     known = {"tags": None, "state": None, "verdict": None, "cached_source": None, "price_id": None}
@@ -182,6 +182,24 @@ def correction_line(
         "ChargeClass": class_,
         "ChargeDescription": row["reason"],
         "ChargeFrequency": "One-Time",
+    }
+
+
+def amount_line(part: Part, pico: int, seller: Seller, category: str, description: str) -> dict[str, str]:
+    """An amount of an invoice that no request has. A purchase is of each month, and has a price."""
+    line = _about(part, seller) | _costs(pico) | {"ChargeCategory": category, "ChargeDescription": description}
+    if category != "Purchase":
+        return line | {"ChargeFrequency": "One-Time"}
+    price = decimal(pico, PICO)
+    return line | {
+        "ChargeFrequency": "Recurring",
+        "ContractedUnitPrice": price,
+        "ListUnitPrice": price,
+        "PricingCategory": "Standard",
+        "PricingQuantity": "1",
+        "PricingUnit": "Months",
+        "SkuId": description,
+        "SkuPriceId": description,
     }
 
 

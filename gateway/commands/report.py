@@ -11,10 +11,13 @@ from typing import Annotated, TextIO
 import typer
 
 from billing import BillingError, render_csv, render_json, render_table
+from billing.errors import ReportInvalid
+from billing.invoicing import Document
 from billing.reports.columns import columns_of, kinds_of, lines_of
 from billing.reports.csv_text import csv_lines
 from billing.reports.events import cloud_events, lago_events
 from billing.reports.focus import Unknown, Version, focus_lines
+from billing.reports.focus_invoice import invoice_lines, invoice_named
 from billing.reports.focus_lines import DECIMALS, Seller, columns_for
 from billing.reports.parquet import write_parquet
 from billing.reports.query import USUAL, USUAL_SOURCE, About, Query, Source, split_names, tag_filter
@@ -23,7 +26,7 @@ from billing.reports.report import report_of
 from billing.reports.rows import KINDS, NUMBERS, usage_columns, usage_rows
 from billing.reports.text import render_misses
 from billing.reports.zones import asked_period
-from billing.when import zone_named
+from billing.when import from_us, zone_named
 from gateway.config import ledger_place
 from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused, wide_console
 
@@ -43,6 +46,7 @@ class ReportFormat(StrEnum):
     LAGO = "lago"
 
 
+_FOCUS = (ReportFormat.FOCUS_1_2, ReportFormat.FOCUS_1_4)
 _BINARY = (ReportFormat.PARQUET, ReportFormat.ROWS_PARQUET)
 
 
@@ -55,6 +59,8 @@ class _Wanted:
     output: Path | None
     internal: bool
     seller: Seller
+    document: Document | None = None
+    """Of the invoice that was named, where this ledger has it."""
 
 
 def report(
@@ -81,7 +87,7 @@ def report(
     ] = False,
     seller: Annotated[str, typer.Option(help="Name of who bills, in FOCUS.")] = "prefixgate",
     account: Annotated[str, typer.Option(help="Billing account, in FOCUS.")] = "prefixgate",
-    invoice: Annotated[str | None, typer.Option(help="Number of the invoice of the period, in FOCUS.")] = None,
+    invoice: Annotated[str | None, typer.Option(help="Number of an invoice, in FOCUS: all its rows.")] = None,
     ledger: LedgerPlace = None,
     config: ConfigFile = None,
 ) -> None:
@@ -92,7 +98,13 @@ def report(
     where = ledger or ledger_place(read_config(config, {}))
     try:
         zone = zone_named(time_zone)
-        start, end = asked_period(from_, to, month, zone)
+        document = None if invoice is None or format_ not in _FOCUS else _document(where, invoice)
+        if document is not None:
+            _must_be_whole(document, tenant, [key, model, *(tag or ())])
+        if document is not None and (from_, to, month) == (None, None, None):
+            start, end = from_us(document.period.start_us), from_us(document.period.end_us)
+        else:
+            start, end = asked_period(from_, to, month, zone)
         query = Query(
             start=start,
             end=end,
@@ -104,9 +116,21 @@ def report(
         )
         if format_ in _BINARY and output is None:
             raise refused(f"--format {format_.value} needs --output FILE")
-        _write(format_, _Wanted(where, query, output, internal, Seller(account, seller, invoice_id=invoice)))
+        named = Seller(account, seller, invoice_id=invoice)
+        _write(format_, _Wanted(where, query, output, internal, named, document))
     except (BillingError, OSError) as error:
         raise refused(str(error)) from None
+
+
+def _document(where: Path | str, number: str) -> Document | None:
+    with one_view(where) as connection:
+        return invoice_named(connection, number)
+
+
+def _must_be_whole(document: Document, tenant: str | None, parts: Iterable[str | None]) -> None:
+    """Raises `ReportInvalid` where a part of an invoice is asked for, whose rows would not be what is to be paid."""
+    if tenant not in (None, document.tenant_id) or any(parts):
+        raise ReportInvalid(document.number, f"it is an invoice of {document.tenant_id}, and is written whole")
 
 
 def _write(format_: ReportFormat, wanted: _Wanted) -> None:
@@ -159,8 +183,15 @@ def _write_rows(format_: ReportFormat, wanted: _Wanted) -> None:
 def _write_focus(version: Version, wanted: _Wanted) -> None:
     unknown = Unknown()
     columns = columns_for(version.value, wanted.seller, internal=wanted.internal)
+    document, query = wanted.document, wanted.query
+    if document is not None and (query.start_us, query.end_us) != (document.period.start_us, document.period.end_us):
+        period = f"{document.period.start_text} to {document.period.end_text} ({document.period.timezone})"
+        raise ReportInvalid(document.number, f"it is of {period}: leave the period out")
     with one_view(wanted.where) as connection:
-        lines = focus_lines(connection, wanted.query, wanted.seller, unknown)
+        if document is None:
+            lines = focus_lines(connection, query, wanted.seller, unknown)
+        else:
+            lines = invoice_lines(connection, document, wanted.seller, unknown)
         _write_text(wanted, csv_lines(columns, lines, DECIMALS))
     if unknown.requests:
         typer.echo(f"prefixgate: {unknown.requests:,} requests have no known amount and are in no row", err=True)

@@ -1,11 +1,13 @@
 """`prefixgate invoice`, from a ledger to files; and what a tenant sees of it over HTTP."""
 
 import asyncio
+import csv
 import io
 import json
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import httpx
@@ -97,6 +99,24 @@ def test_a_document_shown_again_is_the_same_files(office: Path) -> None:
         assert path.read_bytes() == (office / "a" / path.name).read_bytes()
     data = json.loads(run(office, "show", number, "--json").output)
     assert (data["number"], data["buyer"]["name"]) == (number, "髙島屋")
+
+
+def test_an_issued_invoice_is_written_as_focus_whole_and_adds_up(office: Path) -> None:
+    issue(office, "acme")
+    with closing(sqlite3.connect(office / "ledger.db")) as connection:
+        ((number,),) = connection.execute("SELECT number FROM invoices")
+
+    def focus(*more: str) -> Result:
+        asked = ("report", "--format", "focus-1.4", "--invoice", number, "-c", str(office / "config.yaml"))
+        return CliRunner().invoke(cli, [*asked, *more])
+
+    rows = list(csv.DictReader(io.StringIO(focus().stdout)))
+    assert sum(Decimal(row["BilledCost"]) for row in rows) == Decimal("1.36")
+    assert {row["SubAccountId"] for row in rows} == {"acme"}
+    assert focus("--month", "2026-05", "--tenant", "acme").stdout == focus().stdout
+    assert "leave the period out" in focus("--month", "2026-06").output
+    for part in (("--tenant", "zeta"), ("--model", "llama")):
+        assert "it is an invoice of acme, and is written whole" in focus(*part).output
 
 
 @pytest.mark.parametrize(
