@@ -87,7 +87,7 @@ def test_what_is_learned_comes_to_what_is_true(truth: float, at: tuple[float | N
     for _ in range(400):
         tokens = rng.randrange(500, 5000)
         book.learn("a", *at, tokens, tokens if rng.random() < truth else 0)
-    assert book.probability("a", *at) == pytest.approx(truth, abs=0.15)  # of at most 127 matches: 3 deviations are 0.13
+    assert book.probability("a", *at) == pytest.approx(truth, abs=0.2)  # of at most 127 matches: 4.5 deviations
 
 
 def test_few_matches_swing_nothing_and_a_long_prompt_is_one_match() -> None:
