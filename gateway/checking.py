@@ -11,6 +11,7 @@ import yaml
 from backends import EndpointSnapshot, PollSettings, Registry
 from billing import LedgerUnavailable, PriceBook, reading
 from billing.economics import CostBook
+from billing.invoicing import read_seller
 from billing.prices.plans_file import load_plans
 from gateway.app import authenticator_of, endpoint_of
 from gateway.config import Config, ConfigInvalid, admin_token, ledger_place, redis_access
@@ -55,7 +56,7 @@ def effective_yaml(config: Config) -> str:
 
 
 def check_files(config: Config, environment: Mapping[str, str]) -> dict[str, ModelText]:
-    """Read the files that `serve` would read at its start; raises what it would raise, one of `STARTUP_ERRORS`.
+    """Read the files that `serve` would read at its start, and the seller's; raises one of `STARTUP_ERRORS`.
 
     Returns the tokenizers among them, by model. The ledger itself is not opened, since a running gateway may own it;
     only its folder is looked for.
@@ -68,6 +69,8 @@ def check_files(config: Config, environment: Mapping[str, str]) -> dict[str, Mod
         CostBook.load(config.costs_file)
     if config.plans_file is not None:
         load_plans(config.plans_file)
+    if config.invoicing_file is not None:
+        read_seller(config.invoicing_file)
     if config.index.redis_url is not None:
         connect(config.index.redis_url, redis_access(config.index, environment))  # on use only
     texts = load_model_texts(config)

@@ -218,7 +218,7 @@ class InvoiceBook:
         check_sums(document)
         found = issues(document, seller)
         if document.period.end_us > to_us(self._clock()):
-            found = [*found, f"the period ends at {document.period.end_text} ({document.period.timezone})"]
+            found = [*found, f"the period ends at {_end(document.period)}; it can be issued then"]
         if found:
             raise InvoiceInvalid("; ".join(found))
 
@@ -284,6 +284,10 @@ def _issued(row: RowMapping) -> Issued:
     if digest_of(row["document"]) != row["sha256"]:
         raise InvoiceInvalid(f"the invoice {row['number']} was changed in the database: its digest does not fit")
     return Issued(document_in(row["document"]), row["sha256"], from_us(row["issued_at_us"]))
+
+
+def _end(period: Period) -> str:
+    return f"{period.end_text} ({period.timezone})"
 
 
 def _utc_text(us: int) -> str:

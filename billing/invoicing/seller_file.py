@@ -154,6 +154,9 @@ def _complaint(seller: Seller) -> str:
     if seller.payment_terms_days < 0:
         return "`payment_terms_days` must not be negative"
     zone_of(seller.timezone)
+    absent = [font for font in seller.fonts if not font.is_file()]
+    if absent:
+        return f"`fonts`: there is no file {absent[0]}"
     return _number_complaint(seller)
 
 

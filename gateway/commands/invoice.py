@@ -3,6 +3,7 @@
 A period is read by the clocks of the seller's time zone: `2026-11` is that month there, DST or not.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -82,6 +83,7 @@ def draft_(
 ) -> None:
     """Draft the invoice of a tenant's period, in the place of an earlier draft of it; one per currency."""
     with _office(ledger, invoicing, config) as office:
+        _ready(out, office.seller)
         for one in office.drafting.draft(tenant, _period(period, office)):
             _say(f"{one.id}: {_words(one.document)}")
             _write(one.document, "", out / one.id, office.seller)
@@ -106,6 +108,7 @@ def issue(
             chosen += [one.id for one in drafts if _same(one.document.period, period)]
         if not chosen:
             raise InvoiceInvalid("name a draft, or a period that has drafts with --all; `list` shows them")
+        _ready(out, office.seller)
         for draft_id in chosen:
             issued = office.book.issue(draft_id, office.seller)
             _say(f"{issued.document.number}: {_words(issued.document)}")
@@ -133,6 +136,7 @@ def credit(
         return credit_part(document, earlier, minor_from_text(amount, document.currency), reason, tax)
 
     with _office(ledger, invoicing, config) as office:
+        _ready(out, office.seller)
         issued = office.book.credit(number, office.seller, note)
         _say(f"{issued.document.number}: {_words(issued.document)}, to {number}")
         _write(issued.document, issued.sha256, out / _file_name(issued.document.number), office.seller)
@@ -236,6 +240,19 @@ def _row(document: Document, name: str, kind: str) -> tuple[str, ...]:
 def _words(document: Document) -> str:
     total = f"{document.currency} {money_text(document.total_minor, document.currency)}"
     return f"{document.tenant_id}, {document.period.start_text} to {document.period.end_text}, {total}"
+
+
+def _ready(out: Path, seller: Seller) -> None:
+    """Find out that documents can be drawn and written while nothing has a number yet."""
+    from billing.invoicing.fonts import Fonts  # noqa: PLC0415 - what draws a PDF is not needed to serve
+
+    Fonts(seller.fonts)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise refused(f"cannot write {out}: {error.strerror}", 1) from None
+    if not os.access(out, os.W_OK):
+        raise refused(f"cannot write {out}: permission denied", 1)
 
 
 def _write(document: Document, sha256: str, path: Path, seller: Seller) -> None:

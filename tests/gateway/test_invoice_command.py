@@ -149,6 +149,18 @@ def test_a_folder_that_cannot_be_written_is_named(office: Path) -> None:
     assert "cannot write" in refused.output
 
 
+@pytest.mark.parametrize("out", ["file", "out"])
+def test_what_cannot_be_printed_gets_no_number(office: Path, out: str) -> None:
+    draft_id = run(office, "draft", "acme", "2026-05").output.partition(":")[0]
+    (office / "file").write_text("")
+    if out == "out":
+        (office / "seller.yaml").write_text(f"{SELLER}fonts: [file]\n", "utf-8")
+    refused = run(office, "issue", draft_id, "--out", str(office / out))
+    assert refused.exit_code in (1, 2)
+    (office / "seller.yaml").write_text(SELLER, "utf-8")
+    assert draft_id in run(office, "list").output
+
+
 def test_a_letter_without_a_font_is_told(office: Path) -> None:
     (office / "seller.yaml").write_text(SELLER.replace("髙島屋", "한국"), "utf-8")
     assert "no font has 국한" in run(office, "draft", "acme", "2026-05", "--out", str(office)).output

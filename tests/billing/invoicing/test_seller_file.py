@@ -34,6 +34,8 @@ fonts: [fonts/Own.ttf]
 
 
 def written(path: Path, text: str = GOOD) -> Path:
+    (path / "fonts").mkdir(exist_ok=True)
+    (path / "fonts" / "Own.ttf").touch()
     target = path / "seller.yaml"
     target.write_text(text, "utf-8")
     return target
@@ -71,6 +73,7 @@ def test_the_tax_of_a_row_is_that_of_its_buyer_else_of_its_kind_else_the_default
         ("PG-{year}-{sequence:05d}", "PG-{sequence}", "must have {year} and {sequence}"),
         ("PG-{year}-{sequence:05d}", "PG-{yeer}", "cannot be filled in"),
         ("taxes_of: {plan: reduced}", "payment_terms_days: -1", "must not be negative"),
+        ("fonts/Own.ttf", "fonts/Gone.ttf", "`fonts`: there is no file"),
         ("buyers:", "buyers: [", "seller.yaml"),
     ],
 )
