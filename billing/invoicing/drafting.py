@@ -120,14 +120,14 @@ class Drafting:
         for span in earlier:
             before = billed_within(own, span)
             if not is_all_billed(connection, tenant_id, currency, span, before):
-                is_late_lost |= any(overlap(span, one) for one in archived)
+                is_late_lost |= self._has_lost(connection, tenant_id, currency, span, archived)
                 new = not_billed_yet(usage_of(connection, tenant_id, currency, *span).entries, before)
                 late += [late_period(span, new, own)] if new else []
         done = {one for document in own for one in document.corrections}
         since = min([period.start_us, *(start_us for start_us, _ in earlier)])
         usage = usage_of(connection, tenant_id, currency, *span_of(period))
         taken = billed_within(own, span_of(period))
-        if any(overlap(span_of(period), one) for one in archived):
+        if self._has_lost(connection, tenant_id, currency, span_of(period), archived):
             self._must_be_there(connection, tenant_id, currency, period, taken)
         return self._planned(
             Facts(
@@ -144,6 +144,12 @@ class Drafting:
                 ),
             )
         )
+
+    @staticmethod
+    def _has_lost(connection: Connection, tenant_id: str, currency: str, span: Span, archived: Sequence[Span]) -> bool:
+        """Whether requests of a span were in a month that was archived. Months are UTC's, so one may end in a span."""
+        shared = [(max(span[0], one[0]), min(span[1], one[1])) for one in archived if overlap(span, one)]
+        return not all(is_all_billed(connection, tenant_id, currency, one, ()) for one in shared)
 
     def _must_be_there(
         self, connection: Connection, tenant_id: str, currency: str, period: Period, taken: Sequence[UsageEntry]

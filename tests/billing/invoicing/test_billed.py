@@ -166,6 +166,19 @@ def test_a_month_that_was_archived_before_it_was_invoiced_is_refused_and_not_bil
     assert archive.requests == 1
 
 
+def test_a_month_elsewhere_is_billed_though_a_month_of_utc_that_ends_in_it_was_archived(ledger_path: Path) -> None:
+    november = period_in("2026-11", "Asia/Tokyo")
+    write(ledger_path, book(), *bit(0, IN_OCTOBER), *bit(1))
+    archive_month(ledger_path, "2026-10", ledger_path.parent, lambda: SUMMER)
+    issued(ledger_path, *office(ledger_path).draft("acme", november))
+    assert billed(ledger_path) == 0b10
+    path = ledger_path.with_name("shared.db")
+    write(path, book(), *bit(0, datetime(2026, 10, 31, 20, tzinfo=UTC)), *bit(1))
+    archive_month(path, "2026-10", ledger_path.parent / "other", lambda: SUMMER)
+    with pytest.raises(InvoiceInvalid, match="archived before they were invoiced"):
+        office(path).draft("acme", november)
+
+
 def test_late_usage_that_was_archived_before_it_was_billed_is_told(ledger_path: Path) -> None:
     write(ledger_path, book(), *bit(0, IN_OCTOBER))
     issued(ledger_path, *close(ledger_path, "2026-10"))
