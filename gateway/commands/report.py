@@ -1,8 +1,8 @@
 """`prefixgate report`: the bill of a period, its rows, and both in the forms that other systems read."""
 
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -118,6 +118,8 @@ def report(
             raise refused(f"--format {format_.value} needs --output FILE")
         named = Seller(account, seller, invoice_id=invoice)
         _write(format_, _Wanted(where, query, output, internal, named, document))
+    except BrokenPipeError:
+        raise  # who read it has seen enough, as `head` does: typer ends in silence
     except (BillingError, OSError) as error:
         raise refused(str(error)) from None
 
@@ -170,8 +172,11 @@ def _write_table(wanted: _Wanted) -> None:
 
 def _write_rows(format_: ReportFormat, wanted: _Wanted) -> None:
     columns = usage_columns(internal=wanted.internal)
-    with one_view(wanted.where) as connection:
-        rows = (row for _, row in usage_rows(connection, wanted.query, internal=wanted.internal))
+    with (
+        one_view(wanted.where) as connection,
+        closing(usage_rows(connection, wanted.query, internal=wanted.internal)) as found,
+    ):
+        rows = (row for _, row in found)
         if format_ is ReportFormat.ROWS_CSV:
             _write_text(wanted, csv_lines(columns, rows, NUMBERS))
         else:
@@ -198,8 +203,11 @@ def _write_focus(version: Version, wanted: _Wanted) -> None:
 
 
 def _write_text(wanted: _Wanted, pieces: Iterable[str]) -> None:
-    with _opened(wanted) as out:
+    """Writes and flushes; pieces that are read from the ledger end where they are cut off, before it is closed."""
+    reading = closing(pieces) if isinstance(pieces, Generator) else nullcontext()
+    with _opened(wanted) as out, reading:
         out.writelines(pieces)
+        out.flush()
 
 
 @contextmanager

@@ -1,9 +1,13 @@
 """`prefixgate report`: every form of it, from the command line."""
 
+import asyncio
 import csv
 import io
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -115,6 +119,17 @@ async def test_an_invoice_stands_in_focus(ledger: Path) -> None:
 )
 async def test_what_cannot_be_reported_is_told(ledger: Path, arguments: tuple[str, ...], why: str) -> None:
     assert why in run(ledger, *arguments, exit_code=2)[1]
+
+
+@pytest.mark.parametrize("form", ["rows-csv", "cloudevents", "lago"])
+async def test_a_reader_who_goes_away_ends_a_report_in_silence(ledger: Path, form: str) -> None:
+    asked = (*PERIOD, "--ledger", str(ledger), "--format", form)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as gone:
+        command = (sys.executable, "-m", "gateway", "report", *asked)
+        ended = await asyncio.to_thread(subprocess.run, command, stdout=gone, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (1, b"")
 
 
 def test_a_ledger_that_is_not_there_is_told(tmp_path: Path) -> None:
