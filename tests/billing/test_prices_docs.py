@@ -35,7 +35,7 @@ def test_the_price_book_of_the_page_is_read_as_it_stands() -> None:
     assert quote.price.id == "llama-2026-11~globex-winter"
     assert quote.price.input_pico == 510_000
     assert quote.bill_cached is BillCached.MIN_OF_REPORTED_AND_EXPECTED
-    own = book.quote("llama-3.3-70b", "acme", datetime(2026, 12, 1, tzinfo=UTC))
+    own = book.quote("llama-3.3-70b", "initech", datetime(2026, 12, 1, tzinfo=UTC))
     assert own.price is own.list_price
     assert own.price is not None
     assert own.price.currency == "EUR"
