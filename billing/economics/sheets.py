@@ -68,7 +68,7 @@ def endpoints_sheet(report: CostReport) -> Sheet:
         Column("busy_s", _SECONDS, "Busy, s"),
         Column("idle_s", _SECONDS, "Idle, s"),
         Column("unrated_s", _SECONDS, "No rate, s"),
-        Column("busy_share", _SHARE, "Busy"),
+        Column("busy_share", _SHARE, "Busy share"),
         Column("amount_cost", _AMOUNT, "Cost"),
         Column("amount_fresh", _AMOUNT, "Fresh input"),
         Column("amount_cached", _AMOUNT, "Cached input"),
@@ -78,8 +78,8 @@ def endpoints_sheet(report: CostReport) -> Sheet:
         Column("amount_idle", _AMOUNT, "Idle"),
         Column("calls", _COUNT, "Calls"),
         Column("calls_measured", _COUNT, "Measured"),
-        Column("calls_unmeasured", _COUNT, "Not measured"),
-        Column("calls_lost", _COUNT, "Failed"),
+        Column("calls_unmeasured", _COUNT, "Calls not measured"),
+        Column("calls_lost", _COUNT, "Calls failed"),
     )
     notes = ["Cost = fresh + cached + output + not measured + failed calls + idle. Busy: a call is open."]
     if report.account.kv_is_fixed:

@@ -110,7 +110,7 @@ def _add_quote(table: Table, model: str, quote: Quote, prompt_tokens: int | None
         table.add_row(escape(model), *("-",) * 8, "unpriced", "-", "-")
         return
     for price in {one.id: one for one in (quote.price, quote.list_price) if one is not None}.values():
-        whose = "list" if price is quote.list_price else quote.price.tenant or "discounted"
+        whose = price.tenant or ("list" if price is quote.list_price else "discounted")
         _add(table, price if prompt_tokens is None else price.for_prompt(prompt_tokens), whose)
 
 
