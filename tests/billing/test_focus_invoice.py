@@ -10,7 +10,9 @@ import pytest
 from focus_data_toolkit.model.validator import lint_focus_1_4_structure
 
 from billing import Correction, CorrectionKind, ReportInvalid, Usage, open_ledger
-from billing.invoicing import Document, Drafting, Party, credit_all, credit_part, money_text, plans_from
+from billing.invoicing import Document, Drafting, LineKind, Party, credit_all, credit_part, money_text, plans_from
+from billing.invoicing.amounts import TaxRule
+from billing.invoicing.minor_units import exact_text, pico_of
 from billing.prices.plans_file import parse_plans
 from billing.prices.pricing import Bucket, VolumeTier
 from billing.reports.csv_text import csv_lines
@@ -118,6 +120,30 @@ async def test_rows_of_credit_notes_add_up_to_what_is_given_back(where: Where) -
         rows = read(where, document.number)
         assert sum(Decimal(row["BilledCost"]) for row in rows) == total(document) < 0
         assert set(sums(rows)) <= {"Credit", "Tax", "Adjustment"}
+
+
+async def test_what_late_usage_was_charged_beyond_its_tokens_is_a_row_of_its_own(where: Where) -> None:
+    _, document = await two_invoices(where)
+    (entry,) = document.usage
+    dearer = replace(document, usage=(replace(entry, charged=exact_text(pico_of(entry.charged) + 7)),))
+    with one_view(where) as connection:
+        rows = list(invoice_lines(connection, dearer, Seller(), Unknown()))
+    assert "0.000000000007" in [row["BilledCost"] for row in rows if row["ChargeCategory"] == "Adjustment"]
+    assert sum(Decimal(row["BilledCost"]) for row in rows) == total(document)
+
+
+async def test_rounding_is_one_row_and_no_tax_is_none(where: Where) -> None:
+    seller = paying(SELLER, taxes={"standard": TaxRule("standard", "None", Decimal(0))})
+    await fill(where, opened("1"), settled("1", Usage(3_240, 0, 400)))
+    (draft,) = Drafting(book_at(where, LATER), seller).draft("acme", NOVEMBER)
+    invoice = book_at(where, LATER).issue(draft.id, seller).document
+    assert invoice.lines[-1].kind is LineKind.ROUNDING
+    note = book_at(where, LATER).credit(invoice.number, seller, lambda one, notes: credit_all(one, notes, "all"))
+    for document in (invoice, note.document):
+        rows = read(where, document.number)
+        assert [row["ChargeDescription"] for row in rows].count("Rounding to what can be paid") == 1
+        assert "Tax" not in sums(rows)
+        assert sum(Decimal(row["BilledCost"]) for row in rows) == total(document)
 
 
 async def test_a_number_that_is_none_or_that_of_two_sellers_is_told(where: Where) -> None:
