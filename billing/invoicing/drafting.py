@@ -97,6 +97,8 @@ class Drafting:
         numbers = sorted(self._billed_in(connection, tenant_id, period).values())
         if numbers and not with_lines:
             raise InvoiceInvalid(f"{', '.join(numbers)} bills {tenant_id} for a part of that period already")
+        if not with_lines and tenant_id not in self._seller.buyers:
+            raise InvoiceInvalid(f"{tenant_id!r} used nothing in that period, and is not among `buyers`")
         return with_lines or found[:1]
 
     def _unbilled(self, connection: Connection, tenant_id: str, period: Period) -> Sequence[Document]:

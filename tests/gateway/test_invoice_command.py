@@ -123,6 +123,7 @@ def test_an_issued_invoice_is_written_as_focus_whole_and_adds_up(office: Path) -
     ("arguments", "complaint"),
     [
         (("draft", "acme", "May"), "a period is a month"),
+        (("draft", "acmee", "2026-05"), "'acmee' used nothing in that period, and is not among `buyers`"),
         (("issue",), "name a draft"),
         (("issue", "draft-gone"), "there is no draft 'draft-gone'"),
         (("show", "PG/2026/009"), "there is no invoice 'PG/2026/009'"),

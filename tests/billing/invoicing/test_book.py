@@ -224,11 +224,17 @@ def test_credit_notes_that_race_do_not_give_back_more_than_was_charged(ledger_pa
     assert 0 <= sum(one.total_minor for one in found) < big.document.total_minor or net == 0
 
 
-def test_who_has_no_entry_among_the_buyers_gets_a_draft_and_no_invoice(empty: Where) -> None:
-    found = drafted(empty, tenant="stranger")
+def test_who_has_no_entry_among_the_buyers_gets_a_draft_and_no_invoice(ledger_path: Path) -> None:
+    write(ledger_path, book(), opened(tenant="stranger"), settled())
+    found = drafted(ledger_path, tenant="stranger")
     assert found.buyer.name == "stranger"
     with pytest.raises(InvoiceInvalid, match="`buyers` has no entry for 'stranger'"):
-        invoiced(empty, tenant="stranger")
+        invoiced(ledger_path, tenant="stranger")
+
+
+def test_who_used_nothing_and_is_no_buyer_gets_no_draft(empty: Where) -> None:
+    with pytest.raises(InvoiceInvalid, match="'stranger' used nothing in that period, and is not among `buyers`"):
+        drafted(empty, tenant="stranger")
 
 
 def test_a_period_that_has_not_ended_is_drafted_and_not_issued(empty: Where) -> None:
