@@ -157,7 +157,9 @@ def plans_sheet(report: CostReport) -> Sheet:
         rows.append((plan, len(of_plan), *_margin_row(whole)))
     unknown = sorted(tenant for tenant, plan in report.plans.items() if plan.beside_pico is None)
     notes = (
-        [f"Fees are not in the revenue of {', '.join(unknown)}: the period is no month of theirs."] if unknown else []
+        [f"Fees are not in the revenue of {', '.join(unknown)}: the period is no month in the plans' time zone."]
+        if unknown
+        else []
     )
     return Sheet("plans", "Margin by plan", columns, rows, notes)
 
