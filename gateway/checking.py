@@ -2,8 +2,9 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import yaml
@@ -15,7 +16,9 @@ from billing.invoicing import read_seller
 from billing.prices.plans_file import load_plans
 from gateway.app import authenticator_of, endpoint_of
 from gateway.config import Config, ConfigInvalid, admin_token, ledger_place, redis_access
+from gateway.currency_advice import Money, currency_advice
 from gateway.index_report import sizes_of, sum_of
+from gateway.keys_file import read_keys_file
 from gateway.model_texts import load_model_texts
 from gateway.proof import Proof, prove
 from prefix_index import DegradedReason, IndexUnavailable, SharedIndex, SharedIndexOptions, connect
@@ -76,6 +79,16 @@ def check_files(config: Config, environment: Mapping[str, str]) -> dict[str, Mod
     texts = load_model_texts(config)
     _check_ledger(config, environment)
     return texts
+
+
+def check_currencies(config: Config, now: datetime) -> Sequence[str]:
+    """What may be a slip in the currencies of prices, budgets and plans, whose files `check_files` has read."""
+    if config.prices_file is None:
+        return ()
+    book = PriceBook.load(config.prices_file)
+    plans = None if config.plans_file is None else load_plans(config.plans_file)
+    keys = None if config.keys_file is None else read_keys_file(config.keys_file)
+    return currency_advice(Money(book, keys, plans, config.quota.unpriced), now)
 
 
 def _check_ledger(config: Config, environment: Mapping[str, str]) -> None:

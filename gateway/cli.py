@@ -3,6 +3,7 @@
 import asyncio
 import importlib.metadata
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.app import STARTUP_ERRORS, endpoint_of
-from gateway.checking import ask_backends, check_files, check_index, effective_yaml
+from gateway.checking import ask_backends, check_currencies, check_files, check_index, effective_yaml
 from gateway.commands.cost import cost, jobs
 from gateway.commands.explain import explain
 from gateway.commands.index import index
@@ -151,8 +152,11 @@ def check(
     try:
         texts = check_files(settings, process_environment())
         findings, proofs = asyncio.run(ask_backends(settings, process_environment(), texts if proof else None))
+        slips = check_currencies(settings, datetime.now(UTC))
     except STARTUP_ERRORS as error:
         raise refused(str(error)) from None
+    for word in slips:
+        typer.echo(f"look at: {word}")
     table = Table("endpoint", "up", "engine", "models", "block", "capacity, tokens", "what would help")
     for one in findings:
         up = "yes" if one.healthy else "no"

@@ -20,6 +20,8 @@ from billing.prices.pricing import CachedRule, Price, Quote
 from billing.prices.public_apis import ApiPrice, api_prices
 from billing.prices.view import per_mtok, quote_view
 from gateway.admin_client import print_json
+from gateway.currency_advice import Money, currency_advice
+from gateway.keys_file import KeysFileInvalid, read_keys_file
 from gateway.terminal import ConfigFile, read_config, refused, wide_console
 
 prices = typer.Typer(help="The price book.", no_args_is_help=True)
@@ -34,21 +36,25 @@ _RATES = ("input", "cached", "write", "output")
 def check(
     prices: PriceFile = None,
     plans: Annotated[Path | None, typer.Option(help="Plans, YAML; default: plans_file.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="Keys file, for its budgets; default: keys_file.")] = None,
     config: ConfigFile = None,
 ) -> None:
     """Read a price book, and plans, as the gateway would; show them, and what may be a slip."""
     settings = read_config(config, {})
     book = _book(prices or settings.prices_file)
-    plans_file = plans or settings.plans_file
+    plans_file, keys_file = plans or settings.plans_file, keys or settings.keys_file
     try:
         found = None if plans_file is None else load_plans(plans_file)
-    except BillingError as error:
+        tenants = None if keys_file is None else read_keys_file(keys_file)
+    except (BillingError, KeysFileInvalid) as error:
         raise refused(str(error)) from None
     table = _table(f"per million tokens, {book.currency}")
     for price in book.prices:
         _add(table, price, price.tenant or "list")
     _print(table)
-    for word in advice(book, datetime.now(UTC)):
+    now = datetime.now(UTC)
+    money = Money(book, tenants, found, settings.quota.unpriced)
+    for word in (*advice(book, now), *currency_advice(money, now)):
         typer.echo(f"look at: {word}")
     typer.echo(f"usable, prices: {len(book.prices)}, discounts: {sum(len(one.discounts) for one in book.terms)}")
     if found is not None:
