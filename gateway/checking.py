@@ -11,6 +11,7 @@ import yaml
 
 from backends import EndpointSnapshot, PollSettings, Registry
 from billing import LedgerUnavailable, PriceBook, reading
+from billing.counting import counted
 from billing.economics import CostBook
 from billing.invoicing import read_seller
 from billing.prices.plans_file import load_plans
@@ -142,9 +143,11 @@ async def check_index(config: Config, environment: Mapping[str, str]) -> IndexFi
             raise
         broken = await index.check(READ_S)
     sums = sum_of(map(sizes_of, shards))
-    pool = f"pool {settings.pool}, {settings.shards} shard{'s' * (settings.shards > 1)}"
+    pool = f"pool {settings.pool}, {counted(settings.shards, 'shard')}"
     return IndexFinding(
-        f"{pool}: {sums.nodes:,} nodes of {sums.blocks:,} blocks, {sums.seats_used:,} claims of holders", broken
+        f"{pool}: {counted(sums.nodes, 'node')} of {counted(sums.blocks, 'block')}, "
+        f"{counted(sums.seats_used, 'claim')} of holders",
+        broken,
     )
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from billing.counting import counted
 from gateway.app import STARTUP_ERRORS, endpoint_of
 from gateway.checking import ask_backends, check_currencies, check_files, check_index, effective_yaml
 from gateway.commands.cost import cost, jobs
@@ -182,7 +183,7 @@ def _walk_index(settings: Config) -> None:
     typer.echo(f"index, {found.stored}")
     for word in found.broken[:_MOST_BROKEN_SHOWN]:
         typer.echo(f"broken: {word}")
-    typer.echo(f"{len(found.broken)} broken invariants" if found.broken else "sound: no broken invariant")
+    typer.echo(counted(len(found.broken), "broken invariant") if found.broken else "sound: no broken invariant")
     if found.broken:
         raise typer.Exit(1)
 

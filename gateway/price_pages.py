@@ -14,6 +14,7 @@ from fastapi import APIRouter, Body, HTTPException, Query
 from pydantic import BaseModel
 
 from billing import PeriodInvalid, PricesInvalid, parse_when
+from billing.counting import counted
 from billing.prices.live import LivePrices, Reloaded
 from billing.prices.public_apis import api_prices
 from billing.prices.view import Change, ChangeKind, book_view, quote_view
@@ -107,7 +108,7 @@ def log_reload(found: Reloaded) -> None:
     if found.problem is not None:
         LOGGER.warning("the price file was not taken, the prices from before hold: %s", found.problem)
         return
-    LOGGER.info("the price file was read: %d changes", len(found.changes))
+    LOGGER.info("the price file was read: %s", counted(len(found.changes), "change"))
     for one in found.changes:
         if one.had_begun and one.kind is ChangeKind.CHANGED:
             LOGGER.warning(

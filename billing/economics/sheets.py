@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from billing.counting import counted
 from billing.economics.account import EndpointAccount
 from billing.economics.discount import Worth, prefill_pico_per_token
 from billing.economics.fills import BEFORE
@@ -278,7 +279,7 @@ def fills_sheet(report: CostReport) -> Sheet:
     if any(use.filled_by == BEFORE for use in found.used):
         notes.append("(before): cached when the period's first request for it came.")
     if found.unsaid:
-        notes.append(f"Of {found.unsaid:,} prompts the engine did not say what was cached; they are left out.")
+        notes.append(f"Of {counted(found.unsaid, 'prompt')} the engine did not say what was cached: left out.")
     return Sheet("fills", "Who paid the first fill", columns, rows, notes)
 
 
@@ -309,7 +310,7 @@ def api_sheet(report: CostReport) -> Sheet:
         )
     notes = ["At the measured mix, with the API's own cached price. Even at more than 100 % busy: never at this batch."]
     if report.other_currency_prices:
-        notes.append(f"{report.other_currency_prices} prices are in another currency and left out.")
+        notes.append(f"In another currency and left out: {counted(report.other_currency_prices, 'price')}.")
     return Sheet("api", "API or own machines", columns, rows, notes)
 
 
@@ -363,12 +364,15 @@ def _margin_row(one: Margin, unborne_pico: int = 0) -> Iterable[Value]:
 def _notes(one: Margin) -> str:
     """What the figures do not hold, and what they hold otherwise, counted."""
     spent, earned = one.spent, one.earned
-    counts = (
+    uncounted = (
         (earned.unknown_amounts, "not in the revenue"),
         (earned.interrupted, "interrupted, of unknown cost"),
-        (spent.calls_without_rate, "calls at no known rate"),
-        (spent.unmeasured_calls, "calls not measured"),
     )
-    words = [f"{count:,} {what}" for count, what in counts if count]
+    counts = (
+        *((count, what, what) for count, what in uncounted),
+        (spent.calls_without_rate, "call at no known rate", "calls at no known rate"),
+        (spent.unmeasured_calls, "call not measured", "calls not measured"),
+    )
+    words = [counted(*one) for one in counts if one[0]]
     words += [f"more in {currency}" for currency in sorted(one.foreign_pico)]
     return ", ".join(words)

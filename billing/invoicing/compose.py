@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from billing.counting import counted
 from billing.invoicing.amounts import Item, check_sums, rows_and_taxes
 from billing.invoicing.documents import Document, DocumentKind, LineKind, Period, UsageEntry
 from billing.invoicing.ledger_usage import Correction, PeriodUsage
@@ -157,11 +158,13 @@ def _unknowns(facts: Facts) -> Iterable[str]:
     }
     for model, count in unpriced.items():
         if count:
-            yield f"Not in the amount, as their price or their tokens are unknown: {count:,} requests of {model}."
+            requests = counted(count, "request")
+            yield f"Not in the amount, as their price or their tokens are unknown: {requests} of {model}."
     if facts.is_late_lost:
         yield "Not in the amount: usage of an earlier period, settled after its invoice, whose rows are archived."
     if facts.usage.in_flight:
-        yield f"Not in the amount, as they had not ended: {facts.usage.in_flight:,} requests. A later invoice has them."
+        requests = counted(facts.usage.in_flight, "request")
+        yield f"Not in the amount, as they had not ended: {requests}. A later invoice has them."
 
 
 def dates_of(issued_at: datetime, seller: Seller) -> tuple[str, str, int]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping, select
 
+from billing.counting import counted
 from billing.money import joined_pico
 from billing.schema import corrections, requests, settlements
 from billing.types import Correction, CorrectionKind
@@ -51,7 +52,8 @@ class OwnMiss:
             key_id=self.key_id,
             model=self.model,
             kind=CorrectionKind.CREDIT,
-            reason=f"{self.tokens} tokens of the prompt were cached at another endpoint than the one it was sent to",
+            reason=f"{counted(self.tokens, 'token')} of the prompt had been cached at another endpoint "
+            "than the one it was sent to",
             currency=self.currency,
             full_pico=0,
             charged_pico=-self.pico,

@@ -7,6 +7,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from billing.counting import counted
 from billing.money import amount_text
 from billing.types import Verdict
 from billing.verification.reconciling import Span, SpanStatus
@@ -36,8 +37,8 @@ def verification_lines(found: Verification) -> Iterator[str]:
     if own.requests:
         worth = ", ".join(f"{amount_text(pico)} {currency}" for currency, pico in sorted(own.worth_pico.items()))
         yield (
-            f"our own routing missed {own.tokens:,} cached tokens in {own.requests:,} requests, worth "
-            f"{worth or 'nothing'}; {own.credited:,} are credited"
+            f"our own routing missed {counted(own.tokens, 'cached token')} in {counted(own.requests, 'request')}, "
+            f"worth {worth or 'nothing'}; credited: {own.credited:,}"
         )
     yield "sound: nothing speaks against the engines' reports" if found.is_sound else "not sound: see above"
 

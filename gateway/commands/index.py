@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from billing.counting import counted
 from gateway.admin_client import AsJson, Gateway, TokenFile, ask, asked, print_json
 from gateway.terminal import ConfigFile, refused, wide_console
 
@@ -57,7 +58,9 @@ def top(
         sizes = (row["weight_tokens"], row["tokens"], row["depth_tokens"], row["prompts"], row["fan_out"])
         _add(table, row["hash"], *map(_number, sizes), _age(row["last_use_s"]), _names(row))
     _print_tables(table)
-    typer.echo(f"{report['nodes_read']:,} nodes read" + (", not all: prompts are at least these" * report["is_cut"]))
+    typer.echo(
+        f"{counted(report['nodes_read'], 'node')} read" + (", not all: prompts are at least these" * report["is_cut"])
+    )
 
 
 @index.command()

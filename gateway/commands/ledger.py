@@ -8,6 +8,7 @@ import typer
 
 from billing import BillingError
 from billing.archive import archive_month, months_before, restore_month
+from billing.counting import counted
 from billing.invoicing.uninvoiced import must_be_invoiced
 from billing.maintenance import check, contents, rebuild_sums
 from billing.reports.reading import place_of
@@ -96,7 +97,9 @@ def archive(
             if not not_invoiced:
                 must_be_invoiced(where, one, is_configured=settings.invoicing_file is not None)
             done = archive_month(where, one, to, lambda: datetime.now(UTC))
-            typer.echo(f"{one}: {done.requests:,} requests in {done.file}, {done.deleted:,} removed from the ledger")
+            typer.echo(
+                f"{one}: {counted(done.requests, 'request')} in {done.file}, {done.deleted:,} removed from the ledger"
+            )
     except BillingError as error:
         raise refused(str(error)) from None
     if not months:
@@ -118,4 +121,4 @@ def restore(
         brought = restore_month(place or ledger_place(read_config(config, {})), month, from_)
     except BillingError as error:
         raise refused(str(error)) from None
-    typer.echo(f"{month}: {brought:,} requests are in the ledger again")
+    typer.echo(f"{month}: in the ledger again: {counted(brought, 'request')}")

@@ -11,6 +11,7 @@ from typing import Annotated, TextIO
 import typer
 
 from billing import BillingError, render_csv, render_json, render_table
+from billing.counting import counted
 from billing.errors import ReportInvalid
 from billing.invoicing import Document
 from billing.reports.columns import columns_of, kinds_of, lines_of
@@ -199,7 +200,9 @@ def _write_focus(version: Version, wanted: _Wanted) -> None:
             lines = invoice_lines(connection, document, wanted.seller, unknown)
         _write_text(wanted, csv_lines(columns, lines, DECIMALS))
     if unknown.requests:
-        typer.echo(f"prefixgate: {unknown.requests:,} requests have no known amount and are in no row", err=True)
+        typer.echo(
+            f"prefixgate: in no row, having no known amount: {counted(unknown.requests, 'request')}", err=True
+        )
 
 
 def _write_text(wanted: _Wanted, pieces: Iterable[str]) -> None:
@@ -239,4 +242,4 @@ def _file(wanted: _Wanted) -> Path:
 
 
 def _tell(written: int, wanted: _Wanted) -> None:
-    typer.echo(f"{written:,} rows in {wanted.output}", err=True)
+    typer.echo(f"{counted(written, 'row')} in {wanted.output}", err=True)

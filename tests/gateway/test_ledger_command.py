@@ -84,7 +84,7 @@ def test_a_month_that_is_not_invoiced_stays_until_it_is_or_is_moved_all_the_same
     too_late = CliRunner().invoke(cli, ["invoice", "draft", "acme", "2026-01", "-c", "c.yaml"])
     assert "`prefixgate ledger restore`" in too_late.output
     back = run("restore", "--month", "2026-01", "--from", tmp_path, "-c", "c.yaml")
-    assert "2026-01: 2 requests are in the ledger again" in back.output
+    assert "2026-01: in the ledger again: 2 requests" in back.output
     assert run("restore", "--month", "2026-01", "--from", tmp_path, "-c", "c.yaml").exit_code == 2
     assert CliRunner().invoke(cli, ["invoice", "close-period", "2026-01", "-c", "c.yaml"]).exit_code == 0
     assert run(*moving).exit_code == 0

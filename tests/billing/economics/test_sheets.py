@@ -106,8 +106,8 @@ def test_the_parts_of_an_endpoint_are_its_cost(report: CostReport) -> None:
 def test_what_is_unknown_is_a_dash_and_what_is_left_out_is_counted(report: CostReport) -> None:
     text = shown(cost_sheets(report))
     assert "1 not in the revenue" in text
-    assert "1 calls not measured" in text
-    assert "1 prices are in another currency" in text
+    assert "1 call not measured" in text
+    assert "In another currency and left out: 1 price." in text
     assert "not in the revenue of umbra" in text
     assert "(endpoints that nobody used)" in text
     assert "–" in text

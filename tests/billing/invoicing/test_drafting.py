@@ -134,7 +134,7 @@ def test_unknown_amounts_are_told_and_not_billed_as_nothing(ledger_path: Path) -
     write(ledger_path, book(price(model="other")), *asked("1"), opened("2"))
     found = drafted(ledger_path)
     assert (found.lines, found.total_minor) == ((), 0)
-    assert any("unknown: 1 requests of llama" in note for note in found.notes)
+    assert any("unknown: 1 request of llama" in note for note in found.notes)
     assert {(one.state, one.billed) for one in found.requests} == {("complete", False), ("in_flight", False)}
 
 
@@ -142,7 +142,7 @@ async def test_what_settles_after_the_invoice_is_in_the_next_one_with_its_period
     async with open_ledger(ledger_path, book()) as ledger:
         await put(ledger, *asked("1"), opened("late"))
         first = invoiced(ledger_path)
-        assert any("had not ended: 1 requests" in note for note in first.document.notes)
+        assert any("had not ended: 1 request." in note for note in first.document.notes)
         await put(ledger, settled("late", Usage(10**6, 0, 0), at=IN_DECEMBER), *asked("3", at=IN_DECEMBER))
         second = invoiced(ledger_path, DECEMBER, now=IN_JANUARY)
     (late,) = [line for line in second.document.lines if line.kind is LineKind.LATE]
