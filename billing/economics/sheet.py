@@ -59,9 +59,12 @@ def sheet_table(sheet: Sheet, currency: str) -> Table:
     """A rich table. Names are shown as they are: they may look like markup."""
     caption = "\n".join(sheet.notes) or None
     table = Table(title=f"{sheet.title}, {currency}", caption=caption, box=SIMPLE_HEAD, pad_edge=False)
-    places = _places(sheet)
+    places = [
+        _places([_whole(row[at]) for row in sheet.rows]) if column.kind is Kind.AMOUNT else 0
+        for at, column in enumerate(sheet.columns)
+    ]
     lines = [
-        [_shown(column.kind, cell, places) for column, cell in zip(sheet.columns, row, strict=True)]
+        [_shown(column.kind, cell, so_many) for column, cell, so_many in zip(sheet.columns, row, places, strict=True)]
         for row in sheet.rows
     ]
     for at, column in enumerate(sheet.columns):
@@ -127,11 +130,10 @@ def _shown(kind: Kind, value: Value, places: int) -> str:
             return str(value)
 
 
-def _places(sheet: Sheet) -> int:
-    """Decimal places of the amounts: the smaller the largest of them, the more."""
-    amounts = [at for at, column in enumerate(sheet.columns) if column.kind is Kind.AMOUNT]
-    largest = max((abs(_whole(row[at])) for row in sheet.rows for at in amounts), default=0)
-    return 6 if largest < PICO else 4 if largest < 1000 * PICO else 2
+def _places(amounts: Iterable[int]) -> int:
+    """Decimal places of a column: as many as the smallest of its amounts needs, whatever the others are."""
+    smallest = min((abs(pico) for pico in amounts if pico), default=0)
+    return 6 if smallest < PICO else 4 if smallest < 1000 * PICO else 2
 
 
 def _whole(value: Value) -> int:

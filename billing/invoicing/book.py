@@ -135,6 +135,24 @@ class InvoiceBook:
             self._drop_outdated(connection, document)
             return issued
 
+    def must_be_issuable(self, draft_ids: Sequence[str], seller: Seller) -> None:
+        """Raises `InvoiceInvalid` where one of several drafts cannot be issued, with what is wrong with each."""
+        wrong = []
+        with self.reading() as connection:
+            found = {one.id: one.document for one in self.drafts(connection, seller.party.id)}
+            for draft_id in draft_ids:
+                if draft_id not in found:
+                    wrong.append(f"there is no draft {draft_id!r}")
+                    continue
+                document = found[draft_id]
+                try:
+                    self._may_be_issued(document, seller)
+                    self._must_be_free(connection, document)
+                except InvoiceInvalid as error:
+                    wrong.append(f"{draft_id} of {document.tenant_id}: {error}")
+        if wrong:
+            raise InvoiceInvalid("; ".join([*wrong, "nothing was issued"]))
+
     def credit(
         self, number: str, seller: Seller, note_of: Callable[[Document, Sequence[Document]], Document]
     ) -> Issued:

@@ -15,6 +15,7 @@ minimum.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -124,11 +125,18 @@ class Plans:
             begins, ends = max(one.valid_from, start), end if one.valid_to is None else min(one.valid_to, end)
             if one.tenant == tenant and begins < ends:
                 if not is_month(start, end, self.timezone):
-                    text = f"{start.isoformat()}/{end.isoformat()}"
-                    raise PeriodInvalid(text, f"plan {one.plan_id} is by the month, in {self.timezone}")
+                    raise self._no_month(one, start, end)
                 share = Fraction(to_us(ends) - to_us(begins), to_us(end) - to_us(start))
                 return self.plans[one.plan_id].part(share)
         return None
+
+    def _no_month(self, one: Assignment, start: datetime, end: datetime) -> PeriodInvalid:
+        first, after = (_local_text(at, self.timezone) for at in (start, end))
+        return PeriodInvalid(
+            f"{first} to {after}",
+            f"tenant {one.tenant} has plan {one.plan_id}, which is by the month in {self.timezone}: bill the whole "
+            f"month, {first[:7]}, with a seller whose `timezone` is that of the plans",
+        )
 
     def tenants_of(self, start: datetime, end: datetime) -> frozenset[str]:
         """Who has a plan at some time in [start, end), used or not."""
@@ -196,6 +204,12 @@ def begins_month(when: datetime, timezone: str) -> bool:
     except OverflowError:
         return False
     return to_us(when) == to_us(datetime(local.year, local.month, 1, tzinfo=ZoneInfo(timezone)))
+
+
+def _local_text(when: datetime, timezone: str) -> str:
+    with suppress(OverflowError):  # a time that is none there is shown as it was given
+        when = when.astimezone(ZoneInfo(timezone))
+    return f"{when:%Y-%m-%d %H:%M}"
 
 
 def _pooled(pool: Pool | None, sums: Sequence[MonthSum], left: list[Heaps]) -> list[StatementLine]:

@@ -98,17 +98,19 @@ def issue(
     invoicing: SellerFile = None,
     config: ConfigFile = None,
 ) -> None:
-    """Give drafts their numbers and dates. From then on they do not change."""
+    """Give drafts their numbers and dates. From then on they do not change. All are looked at before the first."""
     with _office(ledger, invoicing, config) as office:
         chosen = list(draft or ())
         if every is not None:
             period = _period(every, office)
             with office.book.reading() as connection:
                 drafts = office.book.drafts(connection, office.seller.party.id)
-            chosen += [one.id for one in drafts if _same(one.document.period, period)]
+            chosen += [one.id for one in drafts if _same(one.document.period, period) and one.id not in chosen]
         if not chosen:
             raise InvoiceInvalid("name a draft, or a period that has drafts with --all; `list` shows them")
         _ready(out, office.seller)
+        if len(chosen) > 1:
+            office.book.must_be_issuable(chosen, office.seller)
         for draft_id in chosen:
             issued = office.book.issue(draft_id, office.seller)
             _say(f"{issued.document.number}: {_words(issued.document)}")

@@ -200,9 +200,7 @@ def _write_focus(version: Version, wanted: _Wanted) -> None:
             lines = invoice_lines(connection, document, wanted.seller, unknown)
         _write_text(wanted, csv_lines(columns, lines, DECIMALS))
     if unknown.requests:
-        typer.echo(
-            f"prefixgate: in no row, having no known amount: {counted(unknown.requests, 'request')}", err=True
-        )
+        typer.echo(f"prefixgate: in no row, having no known amount: {counted(unknown.requests, 'request')}", err=True)
 
 
 def _write_text(wanted: _Wanted, pieces: Iterable[str]) -> None:

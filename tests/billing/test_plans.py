@@ -213,8 +213,10 @@ def test_a_month_with_half_a_plan_costs_half_in_the_tenants_favour() -> None:
 
 
 def test_a_plan_is_by_the_calendar_month_of_its_time_zone() -> None:
-    with pytest.raises(PeriodInvalid, match="by the month, in Asia/Tokyo"):
+    with pytest.raises(PeriodInvalid, match=r"acme has plan team, .* by the month in Asia/Tokyo: bill .* 2026-11"):
         parse_plans(FILE).plan_of("acme", NOVEMBER.replace(day=20), DECEMBER)
+    with pytest.raises(PeriodInvalid, match="bill the whole month"):
+        parse_plans(FILE).plan_of("acme", NOVEMBER, datetime.max.replace(tzinfo=UTC))
     assert is_month(NOVEMBER, DECEMBER, "UTC")
     assert not is_month(NOVEMBER, DECEMBER, "Asia/Tokyo")
     assert not is_month(NOVEMBER, datetime(2027, 1, 1, tzinfo=UTC), "UTC")

@@ -162,6 +162,16 @@ def test_what_cannot_be_printed_gets_no_number(office: Path, out: str) -> None:
     assert draft_id in run(office, "list").output
 
 
+def test_where_one_of_several_drafts_cannot_be_issued_none_is(office: Path) -> None:
+    (office / "seller.yaml").write_text(SELLER.replace(", zeta: {name: Zeta}", ""), "utf-8")
+    assert run(office, "close-period", "2026-05").exit_code == 0
+    result = run(office, "issue", "draft-gone", "--all", "2026-05")
+    assert result.exit_code == 2
+    for words in ("there is no draft 'draft-gone'", " of zeta: ", "buyer", "nothing was issued"):
+        assert words in result.output
+    assert "PG/" not in run(office, "list").output
+
+
 def test_a_letter_without_a_font_is_told(office: Path) -> None:
     (office / "seller.yaml").write_text(SELLER.replace("髙島屋", "한국"), "utf-8")
     assert "no font has 국한" in run(office, "draft", "acme", "2026-05", "--out", str(office)).output

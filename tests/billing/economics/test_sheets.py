@@ -148,6 +148,13 @@ def test_amounts_have_the_places_that_they_need(largest: int, text: str) -> None
     assert shown([sheet]).split()[-1] == text
 
 
+def test_a_price_of_a_part_of_a_cent_keeps_its_places_beside_a_large_cost() -> None:
+    columns = [Column("amount_price", Kind.AMOUNT, "Price"), Column("amount_cost", Kind.AMOUNT, "Cost")]
+    sheet = Sheet("s", "S", columns, [[PICO // 3000, 2000 * PICO], [5000 * PICO, 3000 * PICO], [0, None]])
+    words = shown([sheet]).split()[-6:]
+    assert words == ["0.000333", "2,000.00", "5,000.000000", "3,000.00", "0.000000", "–"]
+
+
 def test_a_rate_is_per_million_tokens_and_a_count_has_its_thousands(report: CostReport) -> None:
     columns = [Column("per_mtok", Kind.PER_MTOK, "R"), Column("n", Kind.COUNT, "N"), Column("s", Kind.SHARE, "S")]
     sheet = Sheet("s", "S", columns, [[Fraction(10**6, 3), 1234, 0.5]])
