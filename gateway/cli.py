@@ -29,7 +29,8 @@ from gateway.config import Config, process_environment
 from gateway.proof import Proof, Verdict, summary
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.telemetry import set_up_logging
-from gateway.terminal import ConfigFile, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, read_config, refused
+from gateway.terminal_tables import wide_console
 from prefix_index import IndexUnavailable
 
 _MOST_BROKEN_SHOWN = 100

@@ -1,18 +1,12 @@
-"""What all commands share: the configuration they read, options that name a ledger and a period, how they refuse,
-and tables that do not break words."""
+"""What all commands share: the configuration they read, options that name a ledger and a period, how they refuse."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from gateway.config import Config, ConfigInvalid, load_config, process_environment
-
-_TABLE_COLUMNS = 140
-_UNBOUNDED_COLUMNS = 10_000
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", envvar="PREFIXGATE_CONFIG", help="YAML file; see docs/config.md.")
@@ -41,12 +35,3 @@ def refused(why: str, exit_code: int = 2) -> typer.Exit:
     """Says why a command does not do what it was asked, and is raised to end it."""
     typer.echo(f"prefixgate: {why}", err=True)
     return typer.Exit(exit_code)
-
-
-def wide_console(*tables: Table, file: TextIO | None = None) -> Console:
-    """A console for tables of many columns: in a pipe or a narrow window lines may be long, but words stay whole."""
-    console = Console(file=file)
-    unbounded = console.options.update(width=_UNBOUNDED_COLUMNS)
-    words = [console.measure(table, options=unbounded).minimum for table in tables]
-    console.width = max(console.width, _TABLE_COLUMNS, *words)
-    return console

@@ -33,9 +33,26 @@ from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
 from gateway.config import ledger_place
 from gateway.cost_terms import assumptions
-from gateway.terminal import ConfigFile, From, Month, TimeZone, To, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, From, Month, TimeZone, To, read_config, refused
+from gateway.terminal_tables import show_tables
 
 DEFAULT_SHEET = "tenants"
+_SPARE = (
+    *("Token tax, busy", "Token tax, loaded", "Gross, busy", "Margin, busy", "No rate, s", "Calls not measured"),
+    *("Calls failed", "Measured", "First call", "To the last, s", "GPUs", "Cost, busy", "Gross, loaded", "Calls"),
+    *("Not measured", "Failed calls", "Busy, s", "Idle, s", "Own, busy", "Even at busy", "Avoided, loaded"),
+    *(
+        "Per hour",
+        "API, per million",
+        "Own, per million",
+        "Prices of",
+        "Prefill avoided, s",
+        "Output",
+        "Requests",
+        "Cached input",
+    ),
+)
+"""Headings of all sheets that a narrow terminal does without, the first to go first."""
 
 
 class CostFormat(StrEnum):
@@ -179,10 +196,7 @@ def _only(sheets: Sequence[Sheet], names: Sequence[str] | None) -> Sheet:
 
 def _print(sheets: Iterable[Sheet], currency: str, then: Callable[[Console], None]) -> None:
     shown = tables(sheets, currency)
-    console = wide_console(*shown)
-    for table in shown:
-        console.print(table)
-    then(console)
+    then(show_tables(*shown, spare=_SPARE, whole="--format csv"))
 
 
 def say_total(console: Console, found: CostReport) -> None:

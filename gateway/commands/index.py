@@ -13,7 +13,8 @@ from rich.table import Table
 
 from billing.counting import counted
 from gateway.admin_client import AsJson, Gateway, TokenFile, ask, asked, print_json
-from gateway.terminal import ConfigFile, refused, wide_console
+from gateway.terminal import ConfigFile, refused
+from gateway.terminal_tables import wide_console
 
 _MOST_NAMES = 4
 _PLACES = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -40,7 +40,8 @@ from billing.prices.plans import Plans
 from billing.prices.plans_file import load_plans
 from billing.when import from_us, to_us
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, LedgerPlace, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, LedgerPlace, read_config, refused
+from gateway.terminal_tables import show_tables
 
 invoice = typer.Typer(help="Invoices out of the ledger: draft, issue, credit, list, show.", no_args_is_help=True)
 
@@ -160,7 +161,7 @@ def list_(
         for draft in office.book.drafts(connection, seller_id, tenant):
             kind = "draft, period closed" if draft.frozen else "draft"
             table.add_row(*map(escape, _row(draft.document, draft.id, kind)))
-        wide_console(table).print(table)
+        show_tables(table, spare=("to invoice", "issued", "to, exclusive"))
         for closed in office.book.closings(connection, seller_id):
             _say(f"closed: {closed.start_text} to {closed.end_text} ({closed.timezone})")
 

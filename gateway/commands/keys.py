@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,11 +15,14 @@ from billing import PeriodInvalid, parse_when
 from gateway.config import is_name
 from gateway.edge.auth import new_key
 from gateway.keys_edit import KeyWish, MadeKey, create_key, revoke_key, rotate_key
-from gateway.keys_file import KeyEntry, KeysFileInvalid, TenantEntry, read_keys_file
-from gateway.terminal import ConfigFile, read_config, refused, wide_console
+from gateway.keys_file import BudgetEntry, KeyEntry, KeysFileInvalid, TenantEntry, read_keys_file
+from gateway.terminal import ConfigFile, read_config, refused
+from gateway.terminal_tables import show_tables
 
 keys = typer.Typer(help="API keys.", no_args_is_help=True)
 
+_SPARE: Final = ("begins with", "created", "name", "scopes", "limits", "budgets", "ends")
+"""Headings that a narrow terminal does without, the first to go first."""
 _SPAN: Final = re.compile(r"(\d{1,5})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _BUDGET: Final = re.compile(r"([0-9.]+)/(day|month)(?:@([A-Za-z0-9_+/-]+))?")
@@ -96,8 +98,7 @@ def list_(
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(escape(str(value)) for value in row.values()))
-    console = wide_console(table) if rows else Console()
-    console.print(table)
+    show_tables(table, spare=_SPARE, whole="--json")
 
 
 @keys.command("revoke")
@@ -183,7 +184,7 @@ def _row(tenant: TenantEntry, key: KeyEntry, now: datetime) -> dict[str, str]:
         "ends": "" if key.expires_at is None else _text(key.expires_at),
         "scopes": "; ".join(f"{name}: {names}" for name, names in scopes.items()),
         "limits": ", ".join(f"{name} {value}" for name, value in limits.items()),
-        "budgets": ", ".join(f"{one.amount}/{one.per}@{one.time_zone}" for one in key.budgets or ()),
+        "budgets": ", ".join(map(_budget_text, key.budgets or ())),
         "name": key.name or "",
     }
 
@@ -224,6 +225,10 @@ def _budget(text: str) -> dict[str, object]:
 def _tag(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     return name.strip(), value.strip()
+
+
+def _budget_text(one: BudgetEntry) -> str:
+    return " ".join(filter(None, (f"{one.amount}/{one.per}@{one.time_zone}", one.currency)))
 
 
 def _text(when: datetime) -> str:

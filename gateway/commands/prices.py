@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, cast
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -22,13 +21,15 @@ from billing.prices.view import per_mtok, quote_view
 from gateway.admin_client import print_json
 from gateway.currency_advice import Money, currency_advice
 from gateway.keys_file import KeysFileInvalid, read_keys_file
-from gateway.terminal import ConfigFile, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, read_config, refused
+from gateway.terminal_tables import show_tables
 
 prices = typer.Typer(help="The price book.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PriceFile = Annotated[Path | None, typer.Option("--prices", help="Price book, YAML; default: prices_file.")]
 
+_SPARE = ("by volume", "source", "cached counts", "as of", "price id", "prompt", "write", "to")
 _RATES = ("input", "cached", "write", "output")
 
 
@@ -51,7 +52,7 @@ def check(
     table = _table(f"per million tokens, {book.currency}")
     for price in book.prices:
         _add(table, price, price.tenant or "list")
-    _print(table)
+    _print(table, "a pipe")
     now = datetime.now(UTC)
     money = Money(book, tenants, found, settings.quota.unpriced)
     for word in (*advice(book, now), *currency_advice(money, now)):
@@ -90,7 +91,7 @@ def show(
     table = _table(f"per million tokens, at {when.isoformat()}" + (f", for {tenant}" if tenant else ""))
     for name, quote in quotes.items():
         _add_quote(table, name, quote, prompt_tokens)
-    _print(table)
+    _print(table, "--json")
 
 
 def _book(path: Path | None) -> PriceBook:
@@ -166,9 +167,8 @@ def _show_apis(found: Iterable[ApiPrice], as_json: bool) -> None:
                 one.source,
             )
             table.add_row(*map(escape, cells))
-    _print(table)
+    _print(table, "--json")
 
 
-def _print(table: Table) -> None:
-    console: Console = wide_console(table)
-    console.print(table)
+def _print(table: Table, whole: str) -> None:
+    show_tables(table, spare=_SPARE, whole=whole)

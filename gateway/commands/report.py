@@ -29,7 +29,8 @@ from billing.reports.text import render_misses
 from billing.reports.zones import asked_period
 from billing.when import from_us, zone_named
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
+from gateway.terminal_tables import show_tables
 
 
 class ReportFormat(StrEnum):
@@ -48,6 +49,7 @@ class ReportFormat(StrEnum):
 
 
 _FOCUS = (ReportFormat.FOCUS_1_2, ReportFormat.FOCUS_1_4)
+_SPARE = ("Written", "Saved", "Share", "Output", "At full price", "Requests")
 _BINARY = (ReportFormat.PARQUET, ReportFormat.ROWS_PARQUET)
 
 
@@ -165,9 +167,7 @@ def _write_table(wanted: _Wanted) -> None:
     found = report_of(wanted.where, wanted.query)
     tables = [table for table in (render_table(found), render_misses(found)) if table is not None]
     with _opened(wanted) as out:
-        console = wide_console(*tables, file=out)
-        for table in tables:
-            console.print(table)
+        console = show_tables(*tables, spare=_SPARE, whole="--format csv", file=out)
         console.print(f"ledger: {place_of(wanted.where)}", markup=False, highlight=False)
 
 

@@ -16,7 +16,8 @@ import typer
 from gateway.admin_client import print_json
 from gateway.config import ledger_place
 from gateway.telemetry import LOGGER
-from gateway.terminal import ConfigFile, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, read_config, refused
+from gateway.terminal_tables import wide_console
 
 _WIDEST = 10_000
 _SEEN_EVERY_S = 0.2

@@ -11,7 +11,10 @@ from billing.verification.report import verify as verified
 from billing.verification.text import render_verification, render_verification_json, verification_lines
 from billing.when import zone_named
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused, wide_console
+from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
+from gateway.terminal_tables import show_tables
+
+_SPARE = ("Not compared", "Unreported", "Across borders", "Hits counted", "Hits reported", "Spans", "Counted")
 
 
 class VerificationFormat(StrEnum):
@@ -45,9 +48,7 @@ def verify(
         typer.echo(render_verification_json(found))
     else:
         tables = render_verification(found)
-        console = wide_console(*tables)
-        for table in tables:
-            console.print(table)
+        console = show_tables(*tables, spare=_SPARE, whole="--format json")
         for line in verification_lines(found):
             console.print(line, markup=False, highlight=False)
     if not found.is_sound:
