@@ -196,7 +196,7 @@ def _only(sheets: Sequence[Sheet], names: Sequence[str] | None) -> Sheet:
 
 def _print(sheets: Iterable[Sheet], currency: str, then: Callable[[Console], None]) -> None:
     shown = tables(sheets, currency)
-    then(show_tables(*shown, spare=_SPARE, whole="--format csv"))
+    then(show_tables(*shown, spare=_SPARE, whole="--format json"))
 
 
 def say_total(console: Console, found: CostReport) -> None:
