@@ -39,8 +39,9 @@ A decode has one coefficient, the time between tokens: the median of the last 33
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import chain
 from typing import Final
 
@@ -65,6 +66,7 @@ REFIT_EVERY: Final = 24
 _EARLY_REFITS: Final = (4, 8, 12, 16, 32, 40)
 _MOST_IDLE_S: Final = 4 * MEMORY_S
 _MOST_ROUNDS: Final = 4
+_POOL_ROUNDS: Final = 4
 _MOST_OUTLIERS: Final = 0.12
 """Where more samples than this are far off, they are no outliers: the fit is wrong about prompts of a kind."""
 _SCATTER_SAMPLES: Final = 32
@@ -115,12 +117,12 @@ class PerfFit:
         "_gate",
         "_kept",
         "_latest",
-        "_phi",
+        "phi",
         "_prior",
         "_recent",
-        "_scales",
+        "scales",
         "_start",
-        "_sums",
+        "sums",
         "clamped",
         "model",
         "samples",
@@ -130,7 +132,7 @@ class PerfFit:
         self._prior = prior
         token_s = 1 / prior.prefill_tokens_per_s
         # Where the prior says 0 there is no scale; these are small ones.
-        self._scales: Triple = (prior.base_s or token_s, token_s, prior.quad_s_per_token2 or token_s / 1e6)
+        self.scales: Triple = (prior.base_s or token_s, token_s, prior.quad_s_per_token2 or token_s / 1e6)
         self.samples = 0
         """Prefills that were measured."""
         self.clamped = 0
@@ -139,16 +141,16 @@ class PerfFit:
         """The speed as fitted: finite, positive and within bounds, whatever was measured."""
         self._decodes: deque[float] = deque(maxlen=_DECODE_SAMPLES)
         self._gate = _GATE_AT_START
-        self._phi: Triple = (1.0, 1.0, 1.0)
+        self.phi: Triple = (1.0, 1.0, 1.0)
         self._at_s = self._forgotten = 0.0
-        self._aged = self._phi
+        self._aged = self.phi
         typical = self._features(1, TYPICAL_TOKENS, TYPICAL_TOKENS**2)
         self._start = _Known(typical, sum(typical), PRIOR_WEIGHT, 0.0, is_long=True)
         self._kept: dict[int, deque[_Known]] = {}
         self._latest: tuple[deque[_Known], deque[_Known]] = (deque(maxlen=_JUMP_SAMPLES), deque(maxlen=_JUMP_SAMPLES))
         """Of the prompts that are mostly base, and of the others."""
         self._recent: deque[_Known] = deque(maxlen=_SCATTER_SAMPLES)
-        self._sums: Sums = NO_SUMS
+        self.sums: Sums = NO_SUMS
         self._refit()
 
     def prefill(self, sample: PrefillSample, now_s: float) -> bool:
@@ -156,7 +158,7 @@ class PerfFit:
         if not _is_possible(sample):
             return False
         features = self._features(sample.prompts, sample.tokens, sample.pairs)
-        is_long = 2 * self._phi[0] * features[0] < _seconds(self._phi, features)
+        is_long = 2 * self.phi[0] * features[0] < _seconds(self.phi, features)
         known = _Known(features, sample.seconds, sample.weight, self._forget(now_s), is_long)
         self.samples += 1
         self._keep(known, int(sample.tokens / sample.prompts).bit_length())
@@ -190,7 +192,7 @@ class PerfFit:
 
     def _features(self, prompts: float, tokens: float, pairs: float) -> Triple:
         """Seconds of each term by the prior."""
-        base_s, token_s, pair_s = self._scales
+        base_s, token_s, pair_s = self.scales
         return prompts * base_s, tokens * token_s, pairs * pair_s
 
     def _all(self) -> Iterator["_Known"]:
@@ -203,13 +205,13 @@ class PerfFit:
             kept = self._kept[size] = deque()
         kept.append(known)
         if self.samples > MOST_KEPT:
-            self._sums = plus(self._sums, max(self._kept.values(), key=len).popleft().sums, -1.0)
+            self.sums = plus(self.sums, max(self._kept.values(), key=len).popleft().sums, -1.0)
         self._add(known, 1.0)
 
     def _add(self, known: "_Known", part: float) -> None:
         """Add a sample to the sums, `part` of its weight."""
         x, y, z = known.features
-        p0, p1, p2 = self._phi
+        p0, p1, p2 = self.phi
         predicted_s = p0 * x + p1 * y + p2 * z
         known.error = error = math.log(known.seconds / predicted_s)
         gate = known.gate = self._gate if part > _YOUNG else min(self._gate, known.gate)
@@ -218,7 +220,7 @@ class PerfFit:
         by /= predicted_s
         x_by, y_by = x * by, y * by
         known.sums = (x_by * x, x_by * y, x_by * z, y_by * y, y_by * z, z * by * z, x * b_by, y * b_by, z * b_by)
-        self._sums = plus(self._sums, known.sums, 1.0)
+        self.sums = plus(self.sums, known.sums, 1.0)
 
     def _forget(self, now_s: float) -> float:
         """How much has been forgotten since the start, as a logarithm."""
@@ -244,11 +246,11 @@ class PerfFit:
         hits = self._latest[0]
         if not hits:
             return
-        more_s = sum(_seconds(self._phi, hit.features) - _seconds(self._aged, hit.features) for hit in hits)
+        more_s = sum(_seconds(self.phi, hit.features) - _seconds(self._aged, hit.features) for hit in hits)
         grown = more_s / sum(hit.features[0] for hit in hits)
-        self._aged = self._phi
+        self._aged = self.phi
         for known, part in everything:
-            now_s = _seconds(self._phi, known.features)
+            now_s = _seconds(self.phi, known.features)
             known.seconds *= now_s / max(now_s - (1 - part) * grown * known.features[0], now_s / 4)
 
     def _refit(self) -> None:
@@ -256,7 +258,7 @@ class PerfFit:
         everything = [(known, self._part(known)) for known in self._all()]
         self._age(everything)
         for _ in range(_MOST_ROUNDS):
-            self._sums = NO_SUMS
+            self.sums = NO_SUMS
             for known, part in everything:
                 self._add(known, part)
             self._solve()
@@ -280,31 +282,35 @@ class PerfFit:
         if ordered[1] < JUMP and ordered[-2] > -JUMP:
             return False
         middle = _within(ordered[_JUMP_SAMPLES // 2], _JUMPS)
-        before, is_base = self._phi, latest is self._latest[0]
-        self._phi = logarithmic_step(before, [known.features for known in latest], middle, base=is_base)
+        before, is_base = self.phi, latest is self._latest[0]
+        self.phi = logarithmic_step(before, [known.features for known in latest], middle, base=is_base)
         news = {id(known) for known in chain(*self._latest) if known.error * middle > middle * middle / 2}
         moved = []
         for known in self._all():
             if id(known) not in news:
-                slower = _seconds(self._phi, known.features) / _seconds(before, known.features)
+                slower = _seconds(self.phi, known.features) / _seconds(before, known.features)
                 known.seconds *= slower
                 if abs(math.log(slower)) > JUMP / 2 and not (is_base and known.is_long):
                     moved.append(known)
         self._limit(moved, _KEPT_WEIGHT)
         latest.clear()
-        self._aged = self._phi
+        self._aged = self.phi
         return True
 
     def _solve(self) -> None:
+        """The φ of least squares for what this fit knows."""
+        self.phi = self.solved(self.phi, self.sums)
+
+    def solved(self, phi: Triple, sums: Sums) -> Triple:
         """The φ of least squares, each drawn weakly to the prior's, and none less than a quarter of what it was."""
-        prior, phi, sums = self._prior, self._phi, self._sums
+        prior = self._prior
         draw0, to0 = drawn(phi[0], prior.base_s > 0)
         draw1, to1 = drawn(phi[1], True)
         draw2, to2 = drawn(phi[2], prior.quad_s_per_token2 > 0)
         drawn_sums = plus(sums, (draw0, 0.0, 0.0, draw1, 0.0, draw2, to0, to1, to2), 1.0)
         phi = minimum(drawn_sums, (phi[0] / 4, phi[1] / 4, phi[2] / 4))
-        by_base_s, by_token_s, by_pair_s = self._scales
-        self._phi = (
+        by_base_s, by_token_s, by_pair_s = self.scales
+        return (
             _within(phi[0] * by_base_s, _BASE_S) / by_base_s,
             _within(phi[1] * by_token_s, _TOKEN_S) / by_token_s,
             _within(phi[2] * by_pair_s, _PAIR_S) / by_pair_s,
@@ -315,7 +321,7 @@ class PerfFit:
         told, prior = self.model, self._prior
         long_s = sample.tokens / told.prefill_tokens_per_s + sample.pairs * told.quad_s_per_token2
         step = math.exp(_STEADY_STEP + _LONG_STEP * (long_s / (long_s + sample.prompts * told.base_s)) ** 3)
-        phi, (by_base_s, by_token_s, by_pair_s) = self._phi, self._scales
+        phi, (by_base_s, by_token_s, by_pair_s) = self.phi, self.scales
         token_s, pair_s = 1 / told.prefill_tokens_per_s, told.quad_s_per_token2 or by_pair_s
         token_s = _within(phi[1] * by_token_s, (token_s / step, token_s * step))
         pair_s = _within(phi[2] * by_pair_s, (pair_s / step, pair_s * step))
@@ -327,6 +333,27 @@ class PerfFit:
             itl_s_per_request=prior.itl_s_per_request,
             itl_s_per_context_token=prior.itl_s_per_context_token,
         )
+
+
+def fit_of_all(fits: Sequence[PerfFit]) -> PerfModel:
+    """The speed that the samples of all these fits, which have one prior, say together. O(fits).
+
+    The square that each fit makes least is a sum over its samples, so the sum of theirs is that of all samples.
+    """
+    first = fits[0]
+    if len(fits) == 1:
+        return first.model
+    sums, phi = reduce(partial(plus, by=1.0), (fit.sums for fit in fits)), first.phi
+    for _ in range(_POOL_ROUNDS):
+        phi = first.solved(phi, sums)
+    by_base_s, by_token_s, by_pair_s = first.scales
+    return replace(
+        first.model,
+        base_s=phi[0] * by_base_s,
+        prefill_tokens_per_s=1 / (phi[1] * by_token_s),
+        quad_s_per_token2=phi[2] * by_pair_s,
+        itl_s=_median([fit.model.itl_s for fit in fits]),
+    )
 
 
 @dataclass(slots=True)

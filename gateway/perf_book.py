@@ -23,9 +23,7 @@ tokens of a prompt that failed: they make one sample too slow, which is what the
 none for two minutes, its fit is doubted: it is taken to be as fast as the others are against their priors, and its next
 request says whether that is true.
 
-*Who is like the others.* Two machines of one kind do not differ by what their fits differ by; but the one that looks a
-hundredth faster would get the queue. So decisions take an endpoint for the middle one of its kind (those with its
-prior) while what it takes for the usual prompt is within `ALIKE` of that. The gauges show its own fit.
+*Who is like the others.* Decisions take an endpoint for its kind (`perf_kinds`). The gauges show its own fit.
 """
 
 import math
@@ -38,6 +36,7 @@ from typing import Final
 from backends import EndpointId, PerfModel
 from backends.perf_fit import PerfFit, PrefillSample
 from billing import Usage
+from gateway.perf_kinds import are_alike, is_known, kinds_of
 from gateway.scheduling import Decision
 from gateway.telemetry import SpeedMetrics
 
@@ -45,15 +44,10 @@ MOVED: Final = 0.01
 """A fit that moved by less is not told to the decisions."""
 SUMMED_PROMPTS: Final = 8
 _SUM_WEIGHT: Final = 4.0
-_LEAST_SAMPLES: Final = 5
-"""With fewer the fit is mostly its prior."""
 _LEAST_OUTPUT_TOKENS: Final = 4
 _MOST_UNSEEN: Final = 64
 DOUBTED_AFTER_S: Final = 120.0
 _LOOK_EVERY_S: Final = 10.0
-ALIKE: Final = 0.15
-"""Seconds for the usual prompt that differ by less are no difference: fits of equal engines under unequal loads differ
-by a tenth (decodes beside a prefill), GPUs of two generations by half."""
 _USUAL_REQUESTS: Final = 256
 
 
@@ -156,6 +150,8 @@ class _Line:
         self.told = prior
         self.taken_for = prior
         """What decisions go by."""
+        self.kind: PerfModel | None = None
+        """What others like it are, once some are known."""
         self.waiting = 0
         self.waiting_tokens = 0
         self.computed_s = -math.inf
@@ -201,7 +197,6 @@ class PerfBook:
         self._clock = clock
         self._changed = changed
         self._next_look_s = -math.inf
-        self._kinds: dict[PerfModel, PerfModel] = {}
         self._tells = 0
         self._requests = 0
         self._usual_tokens = self._usual_prompt_tokens = 0.0
@@ -212,9 +207,8 @@ class PerfBook:
         others of its kind, where they are known. O(endpoints)."""
         self._lines[endpoint_id] = line = self._begin(endpoint_id)
         self._look_at_kinds()
-        kind = self._kinds.get(line.prior)
-        if kind is not None:
-            line.fit, line.told, line.taken_for = PerfFit(kind), kind, kind
+        if line.kind is not None:
+            line.fit, line.told, line.taken_for = PerfFit(line.kind), line.kind, line.kind
             self._show(line)
         self._changed(endpoint_id, line.taken_for)
 
@@ -259,7 +253,7 @@ class PerfBook:
         """Seconds of computing what was reported as uncached, by the fit; None where that is unknown, or the fit is
         hardly more than its prior."""
         fit, prompt_tokens, cached_tokens = self._lines[endpoint_id].fit, usage.prompt_tokens, usage.cached_tokens
-        if fit.samples < _LEAST_SAMPLES or prompt_tokens is None or cached_tokens is None:
+        if not is_known(fit) or prompt_tokens is None or cached_tokens is None:
             return None
         return fit.model.prefill_s(max(prompt_tokens - cached_tokens, 0), prompt_tokens)
 
@@ -286,23 +280,22 @@ class PerfBook:
         self._take_for(line)
 
     def _look_at_kinds(self) -> None:
-        """What an average endpoint of each kind is like: the one in the middle, by its seconds for the usual prompt."""
-        kinds: dict[PerfModel, list[tuple[float, str]]] = {}
+        """What endpoints of each kind are like. O(endpoints log endpoints) for each kind."""
+        by_prior: dict[PerfModel, dict[int, _Line]] = {}
         for line in self._lines.values():
-            if line.fit.samples >= _LEAST_SAMPLES:
-                kinds.setdefault(line.prior, []).append((line.told.prefill_s(*self._usual), line.endpoint_id))
-        self._kinds = {prior: self._lines[median_low(known)[1]].told for prior, known in kinds.items()}
+            by_prior.setdefault(line.prior, {})[id(line.fit)] = line
+        for lines in by_prior.values():
+            for fits, kind in kinds_of([line.fit for line in lines.values()], self._usual):
+                for fit in fits:
+                    lines[id(fit)].kind = kind
         for line in self._lines.values():
             self._take_for(line)
 
     def _take_for(self, line: _Line) -> None:
         """Decide what decisions take an endpoint for, and tell them where that is another speed than before."""
-        kind, usual = self._kinds.get(line.prior), self._usual
-        taken_for = line.told
-        if kind is not None and line.fit.samples >= _LEAST_SAMPLES:
-            own_s, kind_s = taken_for.prefill_s(*usual), kind.prefill_s(*usual)
-            if abs(own_s - kind_s) < ALIKE * kind_s:
-                taken_for = replace(kind, itl_s=taken_for.itl_s)
+        taken_for, kind = line.told, line.kind
+        if kind is not None and (not is_known(line.fit) or are_alike(taken_for, kind, self._usual)):
+            taken_for = replace(kind, itl_s=taken_for.itl_s)
         if _moved(line.taken_for, taken_for):
             line.taken_for = taken_for
             self._changed(line.endpoint_id, taken_for)
@@ -321,7 +314,7 @@ class PerfBook:
         self._next_look_s = now_s + _LOOK_EVERY_S
         tokens = max(decision.prompt_tokens, 1)
         known = [self._lines[candidate.endpoint_id] for candidate in decision.candidates]
-        busy = [line for line in known if line.fit.samples >= _LEAST_SAMPLES and not _is_idle(line, now_s)]
+        busy = [line for line in known if is_known(line.fit) and not _is_idle(line, now_s)]
         idle = [line for line in known if _is_idle(line, now_s) and line.endpoint_id != decision.endpoint_id]
         if not busy or not idle:
             return
