@@ -34,6 +34,13 @@ def plus(some: Sums, more: Sums, by: float) -> Sums:
     )
 
 
+def scaled(sums: Sums, by: Triple) -> Sums:
+    """The same square where each feature is `by` times as large, and its coefficient as much smaller."""
+    x, y, z = by
+    xx, xy, xz, yy, yz, zz, b0, b1, b2 = sums
+    return (xx * x * x, xy * x * y, xz * x * z, yy * y * y, yz * y * z, zz * z * z, b0 * x, b1 * y, b2 * z)
+
+
 def drawn(phi: float, to_one: bool) -> tuple[float, float]:
     """What draws a coefficient to 1, its prior: a square (weight, weight · target) that slopes at `phi` as
     `DRAW_WEIGHT` · (ln φ)² / 2 does. By a plain square one that is really twenty times its prior would be drawn as by

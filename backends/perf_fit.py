@@ -41,11 +41,10 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
 from itertools import chain
 from typing import Final
 
-from backends.least_squares import NO_SUMS, Sums, Triple, drawn, logarithmic_step, minimum, plus
+from backends.least_squares import NO_SUMS, Sums, Triple, drawn, logarithmic_step, minimum, plus, scaled
 from backends.perf import PerfModel
 
 MEMORY_SAMPLES: Final = 120.0
@@ -117,15 +116,15 @@ class PerfFit:
         "_gate",
         "_kept",
         "_latest",
-        "phi",
         "_prior",
         "_recent",
-        "scales",
         "_start",
-        "sums",
         "clamped",
         "model",
+        "phi",
         "samples",
+        "scales",
+        "sums",
     )
 
     def __init__(self, prior: PerfModel) -> None:
@@ -133,6 +132,7 @@ class PerfFit:
         token_s = 1 / prior.prefill_tokens_per_s
         # Where the prior says 0 there is no scale; these are small ones.
         self.scales: Triple = (prior.base_s or token_s, token_s, prior.quad_s_per_token2 or token_s / 1e6)
+        """What each coefficient is told in."""
         self.samples = 0
         """Prefills that were measured."""
         self.clamped = 0
@@ -142,6 +142,7 @@ class PerfFit:
         self._decodes: deque[float] = deque(maxlen=_DECODE_SAMPLES)
         self._gate = _GATE_AT_START
         self.phi: Triple = (1.0, 1.0, 1.0)
+        """The coefficients."""
         self._at_s = self._forgotten = 0.0
         self._aged = self.phi
         typical = self._features(1, TYPICAL_TOKENS, TYPICAL_TOKENS**2)
@@ -151,6 +152,7 @@ class PerfFit:
         """Of the prompts that are mostly base, and of the others."""
         self._recent: deque[_Known] = deque(maxlen=_SCATTER_SAMPLES)
         self.sums: Sums = NO_SUMS
+        """The square that they make least."""
         self._refit()
 
     def prefill(self, sample: PrefillSample, now_s: float) -> bool:
@@ -336,17 +338,20 @@ class PerfFit:
 
 
 def fit_of_all(fits: Sequence[PerfFit]) -> PerfModel:
-    """The speed that the samples of all these fits, which have one prior, say together. O(fits).
+    """The speed that the samples of all these fits say together; the prior is the first one's. O(fits).
 
     The square that each fit makes least is a sum over its samples, so the sum of theirs is that of all samples.
     """
     first = fits[0]
     if len(fits) == 1:
         return first.model
-    sums, phi = reduce(partial(plus, by=1.0), (fit.sums for fit in fits)), first.phi
+    by_base_s, by_token_s, by_pair_s = first.scales
+    sums, phi = NO_SUMS, first.phi
+    for fit in fits:
+        base_s, token_s, pair_s = fit.scales
+        sums = plus(sums, scaled(fit.sums, (by_base_s / base_s, by_token_s / token_s, by_pair_s / pair_s)), 1.0)
     for _ in range(_POOL_ROUNDS):
         phi = first.solved(phi, sums)
-    by_base_s, by_token_s, by_pair_s = first.scales
     return replace(
         first.model,
         base_s=phi[0] * by_base_s,

@@ -4,14 +4,14 @@ import math
 import random
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.perf import PerfModel
-from backends.perf_fit import REFIT_EVERY, PerfFit, PrefillSample
+from backends.perf_fit import REFIT_EVERY, PerfFit, PrefillSample, fit_of_all
 
 PRIOR = PerfModel(base_s=0.01, prefill_tokens_per_s=8000.0)
 TRUTHS = {
@@ -324,3 +324,27 @@ def test_an_update_costs_the_event_loop_no_more_however_long_the_endpoint_has_se
     late = calls_of(lambda: endpoint.serve(10 * REFIT_EVERY))
     assert 0 < early < 200 * 10 * REFIT_EVERY, "92 calls a sample, most of them of the refits"
     assert late <= 1.5 * early
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_fits_of_one_kind_say_together_what_each_says_roughly(name: str) -> None:
+    truth, rng = TRUTHS[name], random.Random(5)
+    fits = [PerfFit(PRIOR) for _ in range(7)] + [PerfFit(replace(truth, base_s=2 * truth.base_s))]
+    for at in range(400):
+        uncached, tokens = mixed(rng)
+        seconds = truth.prefill_s(uncached, tokens) * rng.lognormvariate(0, 0.3)
+        fits[at % len(fits)].prefill(PrefillSample(seconds, uncached, uncached * tokens), 0.3 * at)
+    together = fit_of_all(fits)
+    for tokens in (100, 1000, 8000):
+        error, errors = (
+            [abs(math.log(speed.prefill_s(tokens, tokens) / truth.prefill_s(tokens, tokens))) for speed in speeds]
+            for speeds in ([together], [fit.model for fit in fits])
+        )
+        assert error[0] < 0.15
+        assert error[0] <= sum(errors) / len(errors) + 0.02
+
+
+def test_one_fit_is_its_own_kind() -> None:
+    fit = PerfFit(PRIOR)
+    fit.prefill(PrefillSample(0.5, 1000, 1000**2), 0.0)
+    assert fit_of_all([fit]) is fit.model
