@@ -295,7 +295,7 @@ class PerfBook:
         """Decide what decisions take an endpoint for, and tell them where that is another speed than before."""
         taken_for, kind = line.told, line.kind
         if kind is not None and (not is_known(line.fit) or are_alike(taken_for, kind, self._usual)):
-            taken_for = replace(kind, itl_s=taken_for.itl_s)
+            taken_for = kind
         if _moved(line.taken_for, taken_for):
             line.taken_for = taken_for
             self._changed(line.endpoint_id, taken_for)

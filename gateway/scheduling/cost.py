@@ -6,7 +6,7 @@
     prefill          = base + work; work = u / rate + quad * u * n      u = n - cached, n = prompt tokens
     delays           = work * behind                                    what those who come behind wait for ours
     displacement     = work * wanted again                              what it pushes out, computed once more
-    decode pressure  = itl * k / (1 - k) * expected output / 50         k = share of the KV cache in use
+    decode pressure  = itl * k / (1 - k) * expected output / 500        k = share of the KV cache in use
     crowding         = recent uncached tokens / 16 * (1 / rate + quad * n)    what evicts the prefixes of others
 
 One unit, so that nothing is weighed by a taste: a thousand cached tokens are worth exactly the seconds their
@@ -30,11 +30,12 @@ from gateway.scheduling.types import Candidate, Demand, Terms
 
 _FULLEST = 0.98
 """KV use is taken as at most this: the barrier stays finite and comparable when every endpoint is full."""
-PRESSURE = 1 / 50
-"""How much slower an answer is written where k / (1 - k) is 1, half of the cache in use; at 0.98 it takes twice as
-long. Five times as much drives requests from the prefixes that would have kept the cache small: in llm-d's ladder with
-answers of 1,000 tokens 4 points of hits are lost and a quarter of the TTFT; nothing at all is as good there, and is
-blind to a cache that overflows."""
+PRESSURE = 1 / 500
+"""How much slower an answer is written where k / (1 - k) is 1, half of the cache in use; at 0.98 a tenth. A wall for
+who is full where others are not, and no more: k is a second old. Ten times as much moves requests after the noise of it:
+in llm-d's ladder with answers of 1,000 tokens a tenth of the TTFT is lost and a point of hits, and with equal prompts of
+20,000 tokens in an overfull fleet half of the TTFT. Nothing at all is as good there, and is blind to a cache that
+overflows: code generation with large contexts takes a third longer."""
 CROWDING = 1 / 16
 """Share of the recent work that an endpoint is dearer by. Over traces of chat and coding agents 1/40 to 1/10 reach the
 same hits: below, the largest share of the work grows; above, prefixes are left for evenness (at 1/8 half a point)."""

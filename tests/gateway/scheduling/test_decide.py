@@ -36,7 +36,7 @@ def test_the_terms_are_the_seconds_of_the_formula() -> None:
     )
     assert terms.wait_s == pytest.approx(0.5)
     assert terms.prefill_s == pytest.approx(0.01 + 0.6 + 1e-6 * 600 * 1000)
-    assert terms.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100 / 50)
+    assert terms.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100 / 500)
     assert terms.delays_s == pytest.approx(1.2 * 2.5)
     assert terms.displacement_s == pytest.approx(1.2 * 0.5)
     assert terms.crowding_s == pytest.approx(2000 / 16 * (1 / 1000 + 1e-6 * 1000))

@@ -65,7 +65,7 @@ def test_where_nothing_is_known_the_decision_is_held_against_itself() -> None:
 def test_terms_that_nothing_was_learned_of_stay_as_decided() -> None:
     full = candidate("full", kv_use=0.5)
     found = hindsight(decision(full, COLD), Evidence(reported_cached_tokens=0, ttft_s=1.1))
-    assert found.actual.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100 / 50)
+    assert found.actual.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100 / 500)
     assert found.regret_s == pytest.approx(0.04)
 
 
