@@ -33,8 +33,8 @@ _FULLEST = 0.98
 PRESSURE = 1 / 500
 """How much slower an answer is written where k / (1 - k) is 1, half of the cache in use; at 0.98 a tenth. A wall for
 who is full where others are not, and no more: k is a second old, and ten times as much moves requests after its noise.
-In llm-d's ladder with answers of 1,000 tokens that costs a tenth of the TTFT and a point of hits, and with equal prompts
-of 20,000 tokens in an overfull fleet half of the TTFT. Nothing at all is as good there, and is blind to a cache that
+In llm-d's ladder with answers of 1,000 tokens that costs a tenth of the TTFT and a point of hits, with equal prompts of
+20,000 tokens in an overfull fleet half of the TTFT. Nothing at all is as good there, and is blind to a cache that
 overflows: code generation with large contexts takes a third longer."""
 CROWDING = 1 / 16
 """Share of the recent work that an endpoint is dearer by. Over traces of chat and coding agents 1/40 to 1/10 reach the

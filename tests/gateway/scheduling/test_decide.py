@@ -40,7 +40,7 @@ def test_the_terms_are_the_seconds_of_the_formula() -> None:
     assert terms.delays_s == pytest.approx(1.2 * 2.5)
     assert terms.displacement_s == pytest.approx(1.2 * 0.5)
     assert terms.crowding_s == pytest.approx(2000 / 16 * (1 / 1000 + 1e-6 * 1000))
-    assert terms.cost_s == pytest.approx(0.5 + 1.21 + 0.04 + 3.0 + 0.6 + 0.25)
+    assert terms.cost_s == pytest.approx(0.5 + 1.21 + 0.004 + 3.0 + 0.6 + 0.25)
 
 
 def test_a_prompt_goes_where_its_prefix_is() -> None:
@@ -57,8 +57,11 @@ def test_thirty_percent_of_a_long_prompt_outweighs_ninety_of_a_short_one() -> No
     assert choose(candidate("a", cached=180, queued=1000), candidate("b"), prompt_tokens=200) == "b"
 
 
-def test_a_full_kv_cache_pushes_requests_away_however_much_it_holds() -> None:
-    assert choose(candidate("full", cached=900, kv_use=1.0), candidate("free", kv_use=0.1)) == "free"
+def test_a_full_kv_cache_pushes_requests_away_but_not_from_all_that_they_need() -> None:
+    full = candidate("full", cached=100, kv_use=1.0)
+    assert choose(full, candidate("free", kv_use=0.1)) == "free"
+    assert choose(full, candidate("full too", kv_use=0.99)) == "full"
+    assert choose(candidate("full", cached=900, kv_use=1.0), candidate("free", kv_use=0.1)) == "full"
 
 
 def test_the_fuller_the_fleet_the_more_a_prefix_is_worth() -> None:

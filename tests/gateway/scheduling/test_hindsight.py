@@ -66,7 +66,7 @@ def test_terms_that_nothing_was_learned_of_stay_as_decided() -> None:
     full = candidate("full", kv_use=0.5)
     found = hindsight(decision(full, COLD), Evidence(reported_cached_tokens=0, ttft_s=1.1))
     assert found.actual.decode_pressure_s == pytest.approx(0.02 * 1.0 * 100 / 500)
-    assert found.regret_s == pytest.approx(0.04)
+    assert found.regret_s == pytest.approx(0.004)
 
 
 def test_who_had_no_choice_regrets_nothing() -> None:
