@@ -64,12 +64,24 @@ class _Sum:
 class Prefill:
     """A prompt on its way at an endpoint. Told of its first token, or of its end, it is in nobody's way any more."""
 
-    __slots__ = ("_alone", "_others", "_sent_s", "_tokens", "_waits", "line", "seconds", "unseen")
+    __slots__ = (
+        "_alone",
+        "_expected",
+        "_learned",
+        "_others",
+        "_sent_s",
+        "_tokens",
+        "_waits",
+        "line",
+        "seconds",
+        "unseen",
+    )
 
-    def __init__(self, line: "_Line", sent_s: float, queue_tokens: int, others_tokens: float) -> None:
+    def __init__(self, line: "_Line", sent_s: float, decision: Decision, others_tokens: float) -> None:
         self.line = line
         self._sent_s = sent_s
-        self._tokens = queue_tokens
+        self._tokens = decision.queue_tokens
+        self._expected = decision.work_tokens, decision.prompt_tokens
         self._others = _Sum(tokens=others_tokens)
         self._alone = line.waiting == 0 and not others_tokens
         self._waits = True
@@ -77,11 +89,14 @@ class Prefill:
         """Where it is known that nobody will see its first token."""
         self.seconds: float | None = None
         """What its computing took, once it is known."""
+        self._learned = False
         line.waiting += 1
-        line.waiting_tokens += queue_tokens
+        line.waiting_tokens += self._tokens
 
     def first_token(self, now_s: float) -> None:
-        """Its first token is here; what follows changes nothing."""
+        """Its first token is here; what follows changes nothing. Of an endpoint that is hardly known it is learned at
+        once, from what was expected to be computed: an answer may take minutes more, and the slower it is, the longer
+        would the endpoint be taken for a usual one."""
         if not self._waits:
             return
         self.end()
@@ -96,6 +111,10 @@ class Prefill:
                 self._others.prompts += 1
         line.unseen.clear()
         self._alone = self._alone and not line.waiting and not self._others.prompts and began_s == self._sent_s
+        if not is_known(line.fit) and self._expected[0] > 0:
+            self._learned = True
+            if self._learn(*self._expected, now_s):
+                line.tell(line)
 
     def answered_whole(self, now_s: float) -> None:
         """Its answer is here, but was no stream: its first token came some time before."""
@@ -112,10 +131,13 @@ class Prefill:
 
     def settled(self, prompt_tokens: int, cached_tokens: int, now_s: float) -> bool:
         """Learn from it, once its tokens are known as the engine reports them; whether the fit is another one now."""
-        seconds, tokens, others = self.seconds, prompt_tokens - cached_tokens, self._others
+        learned, self._learned = self._learned, True
+        return not learned and self._learn(prompt_tokens - cached_tokens, prompt_tokens, now_s)
+
+    def _learn(self, tokens: int, prompt_tokens: int, now_s: float) -> bool:
+        seconds, others = self.seconds, self._others
         if seconds is None or tokens <= 0:
             return False
-        self.seconds = None
         line, pairs = self.line, tokens * prompt_tokens
         if self._alone:
             return line.learn(PrefillSample(seconds, tokens, pairs), now_s, "alone")
@@ -143,9 +165,10 @@ class _Unseen:
 class _Line:
     """One endpoint in one generation: its fit, and what waits there, of ours."""
 
-    def __init__(self, endpoint_id: str, prior: PerfModel, now_s: float, metrics: SpeedMetrics) -> None:
+    def __init__(self, endpoint_id: str, prior: PerfModel, now_s: float, book: "PerfBook") -> None:
         self.endpoint_id = endpoint_id
         self.prior = prior
+        self.tell = book.tell
         self.fit = PerfFit(prior)
         self.told = prior
         self.taken_for = prior
@@ -158,7 +181,7 @@ class _Line:
         self.learned_s = now_s
         self.unseen: deque[_Unseen] = deque(maxlen=_MOST_UNSEEN)
         self.summed = _Sum()
-        self._samples = metrics.samples
+        self._samples = book.metrics.samples
 
     def learn(self, sample: PrefillSample, now_s: float, kind: str) -> bool:
         """A sample of this kind; whether it could be one."""
@@ -193,7 +216,7 @@ class PerfBook:
         changed: Callable[[str, PerfModel], None],
     ) -> None:
         self._priors: dict[str, PerfModel] = dict(priors.items())
-        self._metrics = metrics
+        self.metrics = metrics
         self._clock = clock
         self._changed = changed
         self._next_look_s = -math.inf
@@ -229,7 +252,7 @@ class PerfBook:
         if not line.waiting:
             while line.unseen and line.unseen[0].until_s <= now_s:
                 line.unseen.popleft()
-        prefill = Prefill(line, now_s, decision.queue_tokens, others_tokens)
+        prefill = Prefill(line, now_s, decision, others_tokens)
         if not streams:
             prefill.end()
             until_s = now_s + ahead_s + line.told.prefill_s(tokens, decision.prompt_tokens)
@@ -246,8 +269,8 @@ class PerfBook:
         moved = decode_s is not None and usage.output_tokens is not None and line.decode(usage.output_tokens, decode_s)
         if usage.prompt_tokens is not None and usage.cached_tokens is not None:
             moved |= prefill.settled(usage.prompt_tokens, usage.cached_tokens, now_s)
-        if moved and self._lines[line.endpoint_id] is line:
-            self._tell(line)
+        if moved:
+            self.tell(line)
 
     def prefill_s(self, endpoint_id: str, usage: Usage) -> float | None:
         """Seconds of computing what was reported as uncached, by the fit; None where that is unknown, or the fit is
@@ -258,7 +281,7 @@ class PerfBook:
         return fit.model.prefill_s(max(prompt_tokens - cached_tokens, 0), prompt_tokens)
 
     def _begin(self, endpoint_id: str) -> _Line:
-        line = _Line(endpoint_id, self._priors[endpoint_id], self._clock(), self._metrics)
+        line = _Line(endpoint_id, self._priors[endpoint_id], self._clock(), self)
         self._show(line)
         return line
 
@@ -267,10 +290,10 @@ class PerfBook:
         """Uncached tokens and tokens of a prompt, on average."""
         return self._usual_tokens, int(self._usual_prompt_tokens)
 
-    def _tell(self, line: _Line) -> None:
+    def tell(self, line: _Line) -> None:
         """Tell of a fit that has moved; now and then, of what all say. O(endpoints), once in that many calls."""
         model = line.fit.model
-        if not _moved(line.told, model):
+        if self._lines[line.endpoint_id] is not line or not _moved(line.told, model):
             return
         line.told = model
         self._show(line)
@@ -301,7 +324,7 @@ class PerfBook:
             self._changed(line.endpoint_id, taken_for)
 
     def _show(self, line: _Line) -> None:
-        metrics, endpoint_id, speed = self._metrics, line.endpoint_id, line.told
+        metrics, endpoint_id, speed = self.metrics, line.endpoint_id, line.told
         metrics.base_s(endpoint_id).set(speed.base_s)
         metrics.prefill_tokens_per_s(endpoint_id).set(speed.prefill_tokens_per_s)
         metrics.quad_s(endpoint_id).set(speed.quad_s_per_token2)

@@ -13,6 +13,7 @@ from backends import EndpointId, PerfModel
 from backends.reference.embedded import RunningEngine
 from billing import Usage
 from gateway.perf_book import DOUBTED_AFTER_S, SUMMED_PROMPTS, PerfBook, Prefill
+from gateway.perf_kinds import LEAST_SAMPLES
 from gateway.scheduling import Candidate, Decision, Demand
 from gateway.telemetry import Telemetry
 from gateway.types import Reason
@@ -200,11 +201,38 @@ def test_our_own_queue_is_not_taken_for_that_of_others() -> None:
 @pytest.mark.parametrize(("cached", "tokens"), [(None, 100), (100, 100), (200, 100)])
 def test_what_was_not_reported_or_cannot_be_is_not_learned_from(cached: int | None, tokens: int) -> None:
     book = Book()
+    for _ in range(20):
+        book.serve(1000, 0.5)
+    book.told.clear()
     prefill = book.send(tokens)
     book.now_s += 9.0
     prefill.first_token(book.now_s)
     book.settle(prefill, tokens, cached)
     assert not book.told
+
+
+def test_an_endpoint_of_which_little_is_known_is_learned_of_before_its_answers_end() -> None:
+    book = Book(names=("a", "b"))
+    for _ in range(LEAST_SAMPLES):
+        for name, seconds in (("a", 0.2), ("b", 2.0)):
+            prefill = book.send(1000, to=name)
+            book.now_s += seconds
+            prefill.first_token(book.now_s)
+            if name == "a":
+                book.settle(prefill, 1000)
+    for _ in range(20):
+        book.serve(1000, 0.2, to="a")
+    assert book.book.speed_of("b").prefill_s(1000, 1000) > 1.0
+
+
+def test_what_was_learned_early_is_not_learned_again() -> None:
+    book = Book()
+    prefill = book.send(1000)
+    book.now_s += 0.5
+    prefill.first_token(book.now_s)
+    for _ in range(3):
+        book.settle(prefill, 1000)
+    assert book.samples("alone") == 1
 
 
 def test_a_prompt_that_failed_is_in_nobodys_way() -> None:
