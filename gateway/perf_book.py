@@ -217,6 +217,7 @@ class PerfBook:
     ) -> None:
         self._priors: dict[str, PerfModel] = dict(priors.items())
         self.metrics = metrics
+        """Where speeds are shown and samples counted."""
         self._clock = clock
         self._changed = changed
         self._next_look_s = -math.inf
@@ -263,7 +264,8 @@ class PerfBook:
     def settled(self, prefill: Prefill, usage: Usage, decode_s: float | None) -> None:
         """An answer has ended: its engine has reported `usage`, and it took so long from its first token to its last.
 
-        What the engine has not said, or nobody has seen, is not learned from.
+        What the engine has not said, or nobody has seen, is not learned from, but for the first few prompts of an
+        endpoint, which are learned from as expected.
         """
         line, now_s = prefill.line, self._clock()
         moved = decode_s is not None and usage.output_tokens is not None and line.decode(usage.output_tokens, decode_s)

@@ -33,9 +33,9 @@ _FULLEST = 0.98
 PRESSURE = 1 / 500
 """How much slower an answer is written where k / (1 - k) is 1, half of the cache in use; at 0.98 a tenth. A wall for
 who is full where others are not, and no more: k is a second old, and ten times as much moves requests after its noise.
-In llm-d's ladder with answers of 1,000 tokens that costs a tenth of the TTFT and a point of hits, with equal prompts of
-20,000 tokens in an overfull fleet half of the TTFT. Nothing at all is as good there, and is blind to a cache that
-overflows: code generation with large contexts takes a third longer."""
+In llm-d's ladder with answers of 1,000 tokens that makes the TTFT a tenth longer and loses a point of hits, with equal
+prompts of 20,000 tokens in an overfull fleet 45 % longer. Nothing at all is as good there, and is blind to a cache
+that overflows: code generation with large contexts waits three tenths longer."""
 CROWDING = 1 / 16
 """Share of the recent work that an endpoint is dearer by. Over traces of chat and coding agents 1/40 to 1/10 reach the
 same hits: below, the largest share of the work grows; above, prefixes are left for evenness (at 1/8 half a point)."""
