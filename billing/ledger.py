@@ -5,7 +5,8 @@
     (crash) --> interrupted  at the next start: what was used is unknown, not zero
 
 A future that `open` or `settle` gave resolves once its row survives `kill -9` (and a power loss with `sync="disk"`).
-Neither call waits for anything. One process owns the file; the lock dies with it.
+Neither call waits for anything. One process owns the file; the lock dies with it. Where others share it, they ask that
+one: `ledger_client`, `ledger_service`.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from billing.database import Sync
 from billing.databases import database_at
@@ -22,7 +24,7 @@ from billing.spool import Spool
 from billing.spooled_store import SpooledStore, SpoolState
 from billing.store import LedgerStore
 from billing.types import Correction, EngineSample, OpenedRequest, Settlement
-from billing.writer import Writer
+from billing.writer import Record, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,33 @@ class LedgerOptions:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerFigures:
+    """Counts since the start: settlements that were ignored, because their request had one; requests that others left
+    open and that were closed here. `spool` waits on the local disk for the ledger; None where nothing would."""
+
+    settled_twice: int = 0
+    interrupted: int = 0
+    spool: SpoolState | None = None
+
+
+class Writing(Protocol):
+    """Where records go: the writer of this process, or the process that owns the ledger."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether records can be made durable, as far as is known."""
+
+    def put(self, record: Record) -> asyncio.Future[None]:
+        """Queue a record. The future ends when it is durable, or fails with `LedgerUnavailable`. No I/O."""
+
+
 class Ledger:
     """An open ledger. Every method is called on the event loop on which it was opened."""
 
-    def __init__(self, store: LedgerStore, writer: Writer, spooled: SpooledStore | None = None) -> None:
-        self._store = store
-        self._writer = writer
-        self._spooled = spooled
+    def __init__(self, writing: Writing, figures: Callable[[], LedgerFigures]) -> None:
+        self._writer = writing
+        self._figures = figures
 
     @property
     def healthy(self) -> bool:
@@ -56,17 +78,21 @@ class Ledger:
     @property
     def settled_twice(self) -> int:
         """Settlements that were ignored, because their request had one."""
-        return self._store.settled_twice
+        return self._figures().settled_twice
 
     @property
     def interrupted(self) -> int:
         """Requests that earlier owners had left open and that were closed at the start."""
-        return self._store.interrupted
+        return self._figures().interrupted
 
     @property
     def spool(self) -> SpoolState | None:
         """What waits on the local disk for the ledger; None where nothing would."""
-        return None if self._spooled is None else self._spooled.state
+        return self._figures().spool
+
+    def put(self, record: Record) -> asyncio.Future[None]:
+        """Write down any record, as the method of its kind does."""
+        return self._writer.put(record)
 
     def open(self, request: OpenedRequest) -> asyncio.Future[None]:
         """Write down that a request is about to be sent. The future fails with `LedgerUnavailable`."""
@@ -106,6 +132,10 @@ async def open_ledger(
     writer = Writer(spooled or store, most_waiting=options.most_waiting)
     try:
         await writer.start()
-        yield Ledger(store, writer, spooled)
+        yield Ledger(writer, lambda: _figures(store, spooled))
     finally:
         await writer.close()
+
+
+def _figures(store: LedgerStore, spooled: SpooledStore | None) -> LedgerFigures:
+    return LedgerFigures(store.settled_twice, store.interrupted, None if spooled is None else spooled.state)

@@ -174,7 +174,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How a request ended. Carries no money: the ledger prices it by the time at which the request was opened."""
+    """How a request ended. Carries no money: the ledger prices it by the time at which the request was opened.
+
+    `duration_s` is None where nobody saw the end.
+    """
 
     request_id: str
     settled_at: datetime
@@ -187,7 +190,7 @@ class Settlement:
     flags: frozenset[UsageFlag]
     expected_cached_tokens: int | None
     ttft_s: float | None
-    duration_s: float
+    duration_s: float | None
     attempts: tuple[Attempt, ...]
     prefill_s: float | None = None
     decode_s: float | None = None

@@ -1,0 +1,165 @@
+"""A ledger that one process owns and others write into: here both ends of the line are in one process."""
+
+import asyncio
+import socket
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from billing import Ledger, LedgerUnavailable, PriceBook, RowRefused, open_ledger
+from billing import ledger_client as client_module
+from billing.ledger_client import ledger_of_owner
+from billing.ledger_frames import MOST_FRAME_BYTES, FrameInvalid, FrameReader, State, encode, framed
+from billing.ledger_service import LedgerService
+from billing.types import Correction, CorrectionKind, EngineSample, KeptChain
+from tests.billing.samples import NOON, attempt, opened, price, settled
+
+
+@asynccontextmanager
+async def owned(path: Path) -> AsyncIterator[Ledger]:
+    async with open_ledger(path, PriceBook("USD", (price(),))) as ledger:
+        yield ledger
+
+
+@asynccontextmanager
+async def worker_of(service: LedgerService) -> AsyncIterator[Ledger]:
+    """A worker's ledger; at the end the worker is gone, and the owner has looked after what it left."""
+    ours, theirs = socket.socketpair()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(service.serve(ours))
+        async with ledger_of_owner(theirs) as ledger:
+            yield ledger
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as file:
+        return file.execute(query).fetchall()
+
+
+async def test_rows_of_two_workers_are_durable_once_they_are_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    async with owned(path) as owner:
+        service = LedgerService(owner)
+        async with worker_of(service) as one, worker_of(service) as other:
+            assert one.healthy
+            assert other.healthy
+            await asyncio.gather(one.open(opened("a")), other.open(opened("b")))
+            await asyncio.gather(one.settle(settled("a", attempts=(attempt("a"),))), other.settle(settled("b")))
+            assert rows(path, "SELECT request_id, state, charged_pico FROM settlements ORDER BY 1") == [
+                ("a", "complete", 1237500000),
+                ("b", "complete", 1237500000),
+            ]
+
+
+async def test_every_kind_of_record_arrives_as_it_was_put(tmp_path: Path) -> None:
+    chain, sample = KeptChain(256, bytes(range(16))), EngineSample("gpu-a", NOON, 3, 10, None)
+    given_back = Correction("c1", NOON, "a", "acme", None, None, CorrectionKind.CREDIT, "a gift", "USD", -5, -5)
+    request = replace(opened("a"), chain=chain, job_id="run 7", tags={"team": "東京"})
+
+    async def written(ledger: Ledger) -> None:
+        records = (ledger.open(request), ledger.settle(settled("a", usage_json=b'{"a": 1}', attempts=(attempt("a"),))))
+        await asyncio.gather(*records, ledger.correct(given_back), ledger.sample(sample))
+
+    async with owned(tmp_path / "direct.db") as ledger:
+        await written(ledger)
+    async with owned(tmp_path / "shared.db") as owner, worker_of(LedgerService(owner)) as ledger:
+        await written(ledger)
+    for table in ("requests", "chains", "settlements", "attempts", "corrections", "engine_samples"):
+        direct, shared = (rows(tmp_path / f"{name}.db", f"SELECT * FROM {table}") for name in ("direct", "shared"))
+        owners = {
+            row[0] for name in ("direct", "shared") for row in rows(tmp_path / f"{name}.db", "SELECT * FROM owners")
+        }
+        assert len(direct) == 1
+        assert [[value for value in row if value not in owners] for row in direct] == [
+            [value for value in row if value not in owners] for row in shared
+        ]
+
+
+async def test_what_a_worker_leaves_open_is_interrupted_and_what_another_has_open_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    async with owned(path) as owner:
+        service = LedgerService(owner)
+        async with worker_of(service) as survivor:
+            await survivor.open(opened("lives"))
+            async with worker_of(service) as ledger:
+                await asyncio.gather(ledger.open(opened("left")), ledger.open(opened("ended")))
+                await ledger.settle(settled("ended"))
+            found = rows(path, "SELECT request_id, state, charged_pico, duration_s FROM settlements ORDER BY 1")
+            assert [row[:2] for row in found] == [("ended", "complete"), ("left", "interrupted")]
+            assert found[1][2:] == (None, None)
+            async with worker_of(service) as successor:
+                assert successor.interrupted == 1
+            await survivor.settle(settled("lives"))
+    async with owned(path) as again:
+        assert again.interrupted == 0
+
+
+async def test_an_owner_that_is_gone_fails_what_waits_and_what_comes() -> None:
+    ours, theirs = socket.socketpair()
+    ours.sendall(framed(encode(State(healthy=True, settled_twice=0, interrupted=0, spool=None))))
+    async with ledger_of_owner(theirs) as ledger:
+        assert ledger.healthy
+        waits = ledger.open(opened())
+        ours.close()
+        with pytest.raises(LedgerUnavailable, match="is gone"):
+            await waits
+        assert not healthy(ledger)
+        with pytest.raises(LedgerUnavailable, match="is gone"):
+            await ledger.settle(settled())
+
+
+def healthy(ledger: Ledger) -> bool:
+    """Asked through a function, since a type checker takes a property for a constant."""
+    return ledger.healthy
+
+
+async def test_an_owner_that_says_nothing_is_not_healthy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async with owned(tmp_path / "ledger.db") as owner, worker_of(LedgerService(owner)) as ledger:
+        assert ledger.healthy
+        monkeypatch.setattr(client_module, "SILENT_S", -1.0)
+        assert not healthy(ledger)
+
+
+async def test_a_row_that_is_no_text_or_was_never_opened_is_refused_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    async with owned(path) as owner, worker_of(LedgerService(owner)) as ledger:
+        no_text = replace(opened("broken"), model="\ud800")
+        outcomes = await asyncio.gather(
+            ledger.open(opened("good")), ledger.open(no_text), ledger.settle(settled("never")), return_exceptions=True
+        )
+        assert outcomes[0] is None
+        assert [type(one) for one in outcomes[1:]] == [RowRefused, RowRefused]
+        assert str(outcomes[2]) == "usage ledger unavailable: row of request never refused: it was never opened"
+        assert ledger.healthy
+
+
+async def test_rows_beyond_those_that_may_wait_fail_at_once(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    async with owned(tmp_path / "ledger.db") as owner, asyncio.TaskGroup() as group:
+        group.create_task(LedgerService(owner).serve(ours))
+        async with ledger_of_owner(theirs, most_waiting=2) as ledger:
+            futures = [ledger.open(opened(f"{number}")) for number in range(3)]
+            assert not ledger.healthy
+            with pytest.raises(LedgerUnavailable, match="2 rows wait already"):
+                await futures[2]
+            await asyncio.gather(*futures[:2])
+            assert healthy(ledger)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 30))
+def test_frames_are_read_however_they_arrive(payloads: list[bytes], step: int) -> None:
+    stream = b"".join(map(framed, payloads))
+    reader = FrameReader()
+    pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
+    assert [payload for piece in pieces for payload in reader.feed(piece)] == payloads
+
+
+def test_a_length_that_no_frame_has_is_refused() -> None:
+    with pytest.raises(FrameInvalid):
+        list(FrameReader().feed((MOST_FRAME_BYTES + 1).to_bytes(4, "little")))
