@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger chaos crash
+.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger bench-relay chaos crash
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ bench-routing-full: $(VENV)/installed ## every policy, five seeds, 90 minutes: b
 
 bench-limits: $(VENV)/installed ## what limits and budgets add to a request, half a minute: bench/results/limits.json
 	$(BIN)/python -m bench.limits
+
+bench-relay: $(VENV)/installed ## chunks a second of one core, and how late they come of 100 to 2,000 open streams, with other routers beside, 10 minutes
+	$(BIN)/python -m bench.relay $(RELAY_ARGS)
 
 bench-routing-live: $(VENV)/installed ## policies on two real engines, 6 minutes: bench/results/routing_live.json
 	$(BIN)/python bench/routing_live.py
