@@ -33,6 +33,7 @@ from gateway.config import (
     Backend,
     Config,
     ConfigInvalid,
+    Limits,
     Scheduling,
     admin_token,
     backend_key,
@@ -99,6 +100,13 @@ class Gateway:
         self._environment = environment
         self._edge: Edge | None = None
         self.telemetry = Telemetry()
+        self.draining = False
+        """Set by the server that is told to stop."""
+
+    @property
+    def limits(self) -> Limits:
+        """What the server that runs this is to keep to."""
+        return self._config.limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""
@@ -244,7 +252,10 @@ class Gateway:
                 authenticator=authenticator,
                 labeller=Labeller(salt_secret(config)),
                 pages=StatusPages(
-                    StatusParts(fleet, planner, index, ledger, parity, feeds, telemetry, prices, limits, watch)
+                    StatusParts(
+                        *(fleet, planner, index, ledger, parity, feeds, telemetry, prices, limits, watch),
+                        draining=lambda: self.draining,
+                    )
                 ),
                 telemetry=telemetry,
                 clocks=clocks,

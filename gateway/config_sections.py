@@ -239,8 +239,23 @@ class Limits(Section):
         600.0, description="Longest wait for the first bytes of an answer, prefill included, seconds."
     )
     idle_s: PositiveFloat = Field(120.0, description="Longest silence inside an answer, seconds.")
-    drain_s: PositiveFloat = Field(30.0, description="How long a stopping gateway waits for open answers, seconds.")
     connections_per_endpoint: PositiveInt = Field(1024, description="Most connections to one endpoint.")
+    connections: PositiveInt = Field(16384, description="Most connections of clients; more are answered 503.")
+    header_s: PositiveFloat = Field(10.0, description="Longest time for the head of a request to arrive, seconds.")
+    body_idle_s: PositiveFloat = Field(
+        30.0, description="In so many seconds a body must be whole, or 500 bytes for each of them have come."
+    )
+    write_idle_s: PositiveFloat = Field(
+        60.0, description="A client that has read nothing of its answer for so long is cut, seconds."
+    )
+    keep_alive_s: PositiveFloat = Field(75.0, description="How long an idle connection of a client is kept, seconds.")
+    drain_s: PositiveFloat = Field(30.0, description="How long a stopping gateway waits for open answers, seconds.")
+    drain_notice_s: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="How long it still takes new connections before, while /ready says 503, seconds."
+    )
+    close_idle_s: Annotated[float, Field(ge=0)] = Field(
+        2.0, description="How long it keeps idle connections open, for requests that are on their way, seconds."
+    )
 
 
 class Quota(Section):

@@ -8,13 +8,17 @@
     |- NotFound              404   no such path
     |- MethodNotAllowed      405
     |- ModelNotFound         404   no backend serves the model
+    |- RequestTimeout        408   the client sent its request too slowly
     |- BodyTooLarge          413
+    |- UriTooLong            414
+    |- HeadTooLarge          431   too many header fields, or too long ones
     |- RateLimited           429   a limit of the tenant or the key; try again
     |- BudgetSpent           429   the period's money is spent
     |- Internal              500   a fault of the gateway itself
     |- UpstreamFailed        502   the endpoint broke off or answered nonsense
     |- Unavailable           503   no endpoint, or the ledger is down; try again
-    |  `- LimitsUnavailable        limits cannot be checked
+    |  |- LimitsUnavailable        limits cannot be checked
+    |  `- Overloaded               too much is under way; try again
     `- UpstreamTimeout       504   the endpoint stayed silent
 
 Bodies have the shape of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
@@ -115,6 +119,30 @@ class BodyTooLarge(GatewayError):
     kind = "invalid_request_error"
 
 
+class RequestTimeout(GatewayError):
+    """The request did not arrive in time: `limits.header_s`, `limits.body_idle_s`."""
+
+    status = 408
+    code = "request_timeout"
+    kind = "invalid_request_error"
+
+
+class UriTooLong(GatewayError):
+    """The path and query of the request are longer than the gateway reads."""
+
+    status = 414
+    code = "uri_too_long"
+    kind = "invalid_request_error"
+
+
+class HeadTooLarge(GatewayError):
+    """The request has more header fields, or longer ones, than the gateway reads."""
+
+    status = 431
+    code = "head_too_large"
+    kind = "invalid_request_error"
+
+
 class RateLimited(GatewayError):
     """A limit of the tenant or the key is reached; `kind` says which: requests, tokens, concurrent_requests, budget."""
 
@@ -153,6 +181,12 @@ class LimitsUnavailable(Unavailable):
     """Limits cannot be checked, and `quota.limits_down` is `deny`."""
 
     code = "limits_unavailable"
+
+
+class Overloaded(Unavailable):
+    """More is under way than the gateway takes on: requests, bytes of their bodies, or connections."""
+
+    code = "overloaded"
 
 
 class UpstreamFailed(GatewayError):

@@ -71,6 +71,8 @@ class StatusParts:
     prices: LivePrices
     limits: Limits
     keys_watch: KeysWatch
+    draining: Callable[[], bool]
+    """Whether the gateway was told to stop."""
 
 
 class StatusPages:
@@ -87,6 +89,7 @@ class StatusPages:
         self._prices = parts.prices
         self._limits = parts.limits
         self._keys_watch = parts.keys_watch
+        self._draining = parts.draining
         self._pages = {
             "/health": Page(self._health),
             "/ready": Page(self._ready),
@@ -172,8 +175,10 @@ class StatusPages:
 
     async def _ready(self) -> Answer:
         takers = [endpoint.id for endpoint in self._fleet.snapshot() if endpoint.healthy and not endpoint.draining]
-        ready = bool(takers) and self._ledger.healthy
-        return _json(200 if ready else 503, {"ready": ready, "endpoints": takers, "ledger": self._ledger.healthy})
+        draining, ledger = self._draining(), self._ledger.healthy
+        ready = bool(takers) and ledger and not draining
+        answer = {"ready": ready, "endpoints": takers, "ledger": ledger, "draining": draining}
+        return _json(200 if ready else 503, answer)
 
     async def _models(self, name: str, *, anthropic: bool) -> Answer:
         models = self._fleet.models()

@@ -1,7 +1,7 @@
 """The client's side of one answer: start, write, end, over ASGI."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final, Protocol
 
 from gateway.types import Headers
 
@@ -10,6 +10,16 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+EXTENSION: Final = "prefixgate"
+"""Where our own server says in a scope's `extensions` what it knows beyond ASGI: a `ServedRequest`."""
+
+
+class ServedRequest(Protocol):
+    """A request to our own server."""
+
+    def on_leave(self, callback: Callable[[], object] | None) -> None:
+        """Call this when the client leaves before its answer is complete; at once where it has left. None: nothing."""
 
 
 class ClientStream:

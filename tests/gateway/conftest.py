@@ -120,6 +120,7 @@ def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
                 "ledger.path": tmp_path / f"ledger-{number}.db",
                 "poll_interval_s": 0.2,
                 "limits.drain_s": 2,
+                "limits.close_idle_s": 0,
             }
             given = {name.replace("__", "."): value for name, value in flags.items()}
             return stack.enter_context(running_gateway(load_config(None, {}, {**defaults, **given})))
