@@ -1,0 +1,226 @@
+"""One request on a connection, and its answer: the application's side, which speaks ASGI.
+
+    connection --put, end, leave--> Call --receive--> application
+               <--write, answered--      <--send-----
+
+The head of an answer waits for the first bytes of its body and leaves with them, in one write. `receive` wakes the
+application when the body is whole or `WAKE_BYTES` of it are there, and not for every piece.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from gateway.errors import GatewayError, Internal
+from gateway.serving.answer_bytes import AnswerMalformed, Framing, answer_head, chunk_parts
+from gateway.serving.body import BodyPieces
+from gateway.serving.reader import RequestHead
+from gateway.telemetry import LOGGER
+from gateway.wire import Message, Scope
+
+if TYPE_CHECKING:
+    from gateway.serving.connection import Connection
+
+WAKE_BYTES: Final = 64 * 1024
+"""Of a body: at so many bytes that nobody took the connection is not read any more."""
+DISCARDED_BYTES: Final = 256 * 1024
+"""The rest of a body that nobody wants is read to keep the connection, if it is no longer than this."""
+
+
+class Call:
+    """A request that is being served. `gone` once the client has left, `complete` once the answer is."""
+
+    __slots__ = (
+        "_connection",
+        "_failure",
+        "_framing",
+        "_head",
+        "_left_bytes",
+        "_news",
+        "_on_leave",
+        "_pieces",
+        "_request",
+        "_taken",
+        "complete",
+        "gone",
+        "keep_alive",
+        "more_body",
+        "received_bytes",
+        "started",
+        "task",
+        "waits_for_continue",
+    )
+
+    def __init__(self, connection: "Connection", head: RequestHead) -> None:
+        self._connection = connection
+        self._request = head
+        self.keep_alive = head.keep_alive
+        self.waits_for_continue = head.expects_continue
+        self.task: asyncio.Task[None] | None = None
+        self.more_body = True
+        self.received_bytes = 0
+        self.gone = False
+        self.started = False
+        self.complete = False
+        self._pieces = BodyPieces()
+        self._taken = False
+        self._news: asyncio.Event | None = None
+        self._failure: GatewayError | None = None
+        self._on_leave: Callable[[], object] | None = None
+        self._head = b""
+        self._framing = Framing.NONE
+        self._left_bytes = 0
+
+    async def serve(self, scope: Scope) -> None:
+        """Run the application. A failure before the answer has begun is an answer, a later one cuts it."""
+        connection = self._connection
+        try:
+            await connection.all.app(scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            pass  # the server stops, or the client left: nobody waits for more
+        except GatewayError as error:
+            self.fail(error)
+        except Exception:  # noqa: BLE001 - the edge of every application: a fault must not stay unanswered
+            LOGGER.exception("an application failed")
+            self.fail(Internal("the gateway failed to handle this request; its log has the details"))
+        finally:
+            connection.all.calls.discard(self)
+            self._on_leave = None
+            if not self.complete and not self.gone:
+                self._cut()
+
+    async def receive(self) -> Message:
+        """The next part of the body, and after the last one the news that the client left or has its answer.
+
+        Raises the `GatewayError` of a body that cannot be read, or came too slowly.
+        """
+        while True:
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            if self.gone or self.complete:
+                return {"type": "http.disconnect"}
+            if not self._taken and (not self.more_body or self._pieces.waiting_bytes >= WAKE_BYTES):
+                piece = self._pieces.take()
+                more = self.more_body or self._pieces.waiting_bytes > 0
+                self._taken = not more
+                return {"type": "http.request", "body": piece, "more_body": more}
+            self._news = self._news or asyncio.Event()
+            self._news.clear()
+            if self.more_body:
+                self._connection.wants_body(self)
+            await self._news.wait()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the application waits for more of the body."""
+        return self.more_body and self._news is not None and not self._news.is_set()
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer; waits while the client reads slowly. Raises for what is no proper answer."""
+        connection = self._connection
+        if connection.write_paused and not self.gone:
+            await connection.writable()
+        if self.gone:
+            return
+        if message["type"] == "http.response.start":
+            self._start(message["status"], message.get("headers", ()))
+        else:
+            self._send_piece(message.get("body", b""), more=message.get("more_body", False))
+
+    def on_leave(self, callback: Callable[[], object] | None) -> None:
+        """Call this when the client leaves before its answer is complete; at once where it has left. None: nothing."""
+        self._on_leave = callback
+        if self.gone and callback is not None:
+            callback()
+
+    def put(self, piece: bytes) -> None:
+        """A part of the body came."""
+        self.received_bytes += len(piece)
+        if self.complete:
+            return
+        self._pieces.put(piece)
+        if self._pieces.waiting_bytes >= WAKE_BYTES:
+            if self.is_waiting:
+                self._wake()
+            else:
+                self._connection.pause_reading()
+
+    def end(self) -> None:
+        """The body is whole."""
+        self.more_body = False
+        self._wake()
+
+    def break_off(self, failure: GatewayError) -> None:
+        """The rest of the body will not come: the application is told why, if it still wants it."""
+        self._failure = failure
+        self.keep_alive = False
+        self._wake()
+
+    def leave(self) -> None:
+        """The client left."""
+        if self.gone or self.complete:
+            return
+        self.gone = True
+        self._pieces.clear()
+        self._wake()
+        if self._on_leave is not None:
+            self._on_leave()
+
+    def fail(self, error: GatewayError) -> None:
+        """Answer with an error, where no answer has begun."""
+        if not self.started and not self.gone:
+            status, fields, body = self._connection.all.error_answer(error, self._request.target.decode("latin-1"))
+            self._start(status, fields)
+            self._send_piece(body, more=False)
+
+    def _start(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
+        if self.started:
+            raise AnswerMalformed("the answer has begun already")
+        connection, request = self._connection, self._request
+        closes = not self.keep_alive or self._leaves_body() or connection.closes_after
+        is_head, http_1_0 = request.method == "HEAD", request.version == "1.0"
+        head = answer_head(status, fields, connection.all.date, is_head=is_head, http_1_0=http_1_0, closes=closes)
+        self.started = True
+        self._head, self._framing, self._left_bytes, closes = head
+        self.keep_alive = not closes
+
+    def _leaves_body(self) -> bool:
+        """Whether so much of the body is still to come, and unwanted, that the connection must end."""
+        if not self.more_body:
+            return False
+        length_bytes = self._request.content_length
+        if self.waits_for_continue or length_bytes is None:
+            return True
+        return length_bytes - self.received_bytes > DISCARDED_BYTES
+
+    def _send_piece(self, body: bytes, *, more: bool) -> None:
+        if self.complete or not self.started:
+            raise AnswerMalformed("a part of an answer that has ended, or not begun")
+        parts: tuple[bytes, ...] = (body,)
+        if self._framing is Framing.CHUNKED:
+            parts = chunk_parts(body, more=more)
+        elif self._framing is Framing.NONE:
+            parts = ()
+        elif self._framing is Framing.LENGTH:
+            self._left_bytes -= len(body)
+            if self._left_bytes < 0 or (self._left_bytes and not more):
+                raise AnswerMalformed("the body of the answer is not as long as its head says")
+        head, self._head = self._head, b""
+        self._connection.write((head, *parts) if head else parts)
+        if not more:
+            self.complete = True
+            self._pieces.clear()
+            self._wake()
+            self._connection.answered(self)
+
+    def _cut(self) -> None:
+        """End the connection in the middle of the answer: a client that sees its head does not ask once more."""
+        head, self._head = self._head, b""
+        if head:
+            self._connection.write((head,))
+        self._connection.cut()
+
+    def _wake(self) -> None:
+        if self._news is not None:
+            self._news.set()

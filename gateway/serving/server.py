@@ -1,0 +1,154 @@
+"""The gateway under uvicorn: its loop, signals and lifespan, our connections, an address that is told once it is real.
+
+SIGTERM --> /ready 503, answers say `connection: close` --> after limits.drain_notice_s nothing more is accepted
+        --> after limits.close_idle_s idle connections are closed --> open answers have limits.drain_s --> cut
+"""
+
+import asyncio
+import gc
+import json
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import uvicorn
+
+from gateway.app import Gateway
+from gateway.config import Config
+from gateway.serving.connection import Connection
+from gateway.serving.connections import Connections
+from gateway.telemetry import LOGGER, JsonLines
+
+_LOGGING: Final[dict[str, Any]] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": JsonLines}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "loggers": {"uvicorn": {"handlers": ["stderr"], "propagate": False}},
+}
+"""uvicorn's lines, such as why it could not bind, in the form of ours."""
+_TICK_S: Final = 0.05
+_UNWINDING_S: Final = 2.0
+"""How long answers that were cut may take to be settled."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn with our connections. `url` says where it listens once it does (the port may have been 0)."""
+
+    url: str | None = None
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        assert isinstance(config.app, Gateway), "made by server_config"
+        self._app = config.app
+        self._limits = config.app.limits
+        self.connections = Connections(config.app, self._limits, time.time)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Bind, or take these sockets, start, and learn the address."""
+        loop = asyncio.get_running_loop()
+        # uvicorn makes a protocol by calling this with what its own one needs.
+        self.config.http_protocol_class = lambda **_: Connection(self.connections, loop)  # type: ignore[assignment]
+        await super().startup(sockets)
+        if self.started:
+            self.url = _url_of(sockets or [sock for server in self.servers for sock in server.sockets])
+
+    async def on_tick(self, counter: int) -> bool:
+        """Each tenth of a second: the date, what is overdue, and whether to stop, which a part of the gateway that
+        failed in the background is a reason for: uvicorn would serve on."""
+        ends = await super().on_tick(counter)
+        if counter % 10 == 0:
+            self.connections.date = b"".join(b"%b: %b\r\n" % field for field in self.server_state.default_headers)
+        self.connections.sweep(asyncio.get_running_loop().time())
+        return ends or self.failed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, then end the lifespan. A second Ctrl-C ends it at once."""
+        connections, limits = self.connections, self._limits
+        connections.closing = self._app.draining = True
+        if not self.failed:
+            await self._until(lambda: False, limits.drain_notice_s)
+        for server in self.servers:
+            server.close()
+        for sock in sockets or ():
+            sock.close()
+        connections.close_idle(asyncio.get_running_loop().time() + limits.close_idle_s)
+        if not await self._until(lambda: not connections.open and not connections.calls, limits.drain_s):
+            fields = {"answers": len(connections.calls), "connections": len(connections.open)}
+            LOGGER.warning("answers were cut, since the gateway stops", extra={"fields": fields})
+        connections.cut()
+        await self._until(lambda: not connections.calls, _UNWINDING_S)
+        if not self.force_exit:
+            await self.lifespan.shutdown()
+
+    async def _until(self, done: Callable[[], bool], within_s: float) -> bool:
+        """Wait, looking after what is overdue. False where it was not done in time."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + within_s
+        while not done() and not self.force_exit:
+            if loop.time() >= until_s:
+                return False
+            await asyncio.sleep(min(_TICK_S, within_s))
+            self.connections.sweep(loop.time())
+        return True
+
+    @property
+    def failed(self) -> bool:
+        """Whether the lifespan of the gateway ended by an exception."""
+        return bool(getattr(self.lifespan, "error_occurred", False))
+
+
+class AnnouncingServer(Server):
+    """Prints its address as one line of JSON on standard output, for whoever started it."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then announce. What is there by then stays for good: the collector need not go through all of it
+        again and again, which is a tenth of what a request costs."""
+        await super().startup(sockets)
+        if self.url is not None:
+            gc.collect()
+            gc.freeze()
+            print(json.dumps({"url": self.url}), file=sys.stdout, flush=True)  # noqa: T201 - the product of the command
+
+
+def run_until_stopped(server: Server) -> bool:
+    """Serve until SIGTERM or Ctrl-C, which end it in an orderly way and are no failure.
+
+    False where it never started, or a part of it broke.
+
+    uvicorn raises the signal again once it has stopped, for whoever had a handler before: ours does nothing.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server.run()
+    return server.started and not server.failed
+
+
+def server_config(settings: Config, environment: Mapping[str, str]) -> uvicorn.Config:
+    """How uvicorn is to run the gateway."""
+    return uvicorn.Config(
+        Gateway(settings, environment),
+        host=settings.listen.host,
+        port=settings.listen.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=_LOGGING,
+        log_level="warning",
+        proxy_headers=False,
+        server_header=False,
+    )
+
+
+def _url_of(sockets: Sequence[socket.socket]) -> str | None:
+    """The address of the first listener that has one."""
+    for sock in sockets:
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            host, port = sock.getsockname()[:2]
+            return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return None
