@@ -31,26 +31,38 @@ SET_BY_US = frozenset({b"host", b"content-length", b"accept-encoding", b"expect"
 
 _NOT_FORWARDED = HOP_BY_HOP | CREDENTIALS | SET_BY_US
 _NOT_RETURNED = HOP_BY_HOP | {b"set-cookie"}
+_NAMES_NOTHING = frozenset({b"", b"close", b"keep-alive"})
+"""What nearly every `Connection` field says: no further field is meant by it."""
 
 
-def request_headers(headers: Iterable[tuple[bytes, bytes]], api_key: str | None) -> Headers:
-    """Fields to send to an endpoint, without Host and Content-Length, which belong to the connection.
+def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Fields of a client's request to pass to an endpoint, to which come `own_headers`. O(total bytes)."""
+    return tuple(_without([(name.lower(), value) for name, value in headers], _NOT_FORWARDED))
 
-    The endpoint's own key is added as a bearer token, and `Accept-Encoding: identity`. O(total bytes).
+
+def own_headers(api_key: str | None) -> Headers:
+    """Fields that we add for an endpoint: its own key as a bearer token, and `Accept-Encoding: identity`.
+
+    Host and Content-Length belong to the connection and are in neither.
     """
-    passed = list(_without(headers, _NOT_FORWARDED))
-    passed.append((b"accept-encoding", b"identity"))
-    if api_key is not None:
-        passed.append((b"authorization", b"Bearer " + api_key.encode()))
-    return tuple(passed)
+    negotiated = (b"accept-encoding", b"identity")
+    return (negotiated,) if api_key is None else (negotiated, (b"authorization", b"Bearer " + api_key.encode()))
 
 
-def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Fields of an endpoint's answer to pass to the client; Content-Length stays, the body is not changed here."""
-    return tuple(_without(headers, _NOT_RETURNED))
+def response_headers(fields: list[tuple[bytes, bytes]]) -> Headers:
+    """Fields of an endpoint's answer to pass to the client, where the names in `fields` are in lower case.
+
+    Content-Length stays: the body is not changed here.
+    """
+    return tuple(_without(fields, _NOT_RETURNED))
 
 
-def _without(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> Iterable[tuple[bytes, bytes]]:
-    fields = [(name.lower(), value) for name, value in headers]
-    named = {token.strip().lower() for name, value in fields if name == b"connection" for token in value.split(b",")}
-    return (item for item in fields if item[0] not in dropped and item[0] not in named)
+def _without(fields: list[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
+    kept = [field for field in fields if field[0] not in dropped]
+    if len(kept) == len(fields):
+        return kept
+    said = [value.lower() for name, value in fields if name == b"connection"]
+    if _NAMES_NOTHING.issuperset(said):
+        return kept
+    named = {token.strip() for value in said for token in value.split(b",")}
+    return [field for field in kept if field[0] not in named]

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from backends.client import READ_BUFFER_BYTES, UpstreamClient
+from backends.client import UpstreamClient
+from backends.connection import READ_BUFFER_BYTES
 from backends.errors import (
     UpstreamProtocolError,
 )

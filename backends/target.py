@@ -1,0 +1,76 @@
+"""Where an endpoint is, as a client needs to know it, and how a request to it begins.
+
+    https://[::1]:8443/base        POST /base/v1/x?y HTTP/1.1      line: method, base path and the path as received
+    `-tls   `-host,port `-base     host: [::1]:8443                `own`: the same for every request, made once
+                                   accept-encoding: identity       /
+                                   authorization: Bearer key      /
+                                   x-client-field: bytes           what `backends.headers` lets pass, bytes unchanged
+                                   content-length: 17
+
+Nothing of a request can end a line or the head: a path or field with CR, LF or NUL is refused before anything is sent.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from backends.errors import InvalidEndpoint
+from backends.headers import own_headers, request_headers
+from backends.types import EndpointConfig, UpstreamRequest
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_NOT_IN_A_LINE: Final = re.compile("[\x00-\x20\x7f]")
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+"""Methods whose lack of a body is said: a server may otherwise wait for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An endpoint's address and what every request to it has in common.
+
+    `host` is a name or an IP address without brackets, `own` the lines of the head that we add, Host first.
+    """
+
+    host: str
+    port: int
+    tls: bool
+    base_path: str
+    own: tuple[bytes, ...]
+
+
+def target_of(endpoint: EndpointConfig) -> Target:
+    """The target that an endpoint's URL names. Raises `InvalidEndpoint` where its host cannot be a name."""
+    parts = urlsplit(endpoint.url)
+    assert parts.hostname is not None, "EndpointConfig checks it"
+    try:
+        host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise InvalidEndpoint(endpoint.id, "the URL's host is no name that can be looked up") from None
+    port = _DEFAULT_PORTS[parts.scheme] if parts.port is None else parts.port
+    named = f"[{host.partition('%')[0]}]" if ":" in host else host
+    if port != _DEFAULT_PORTS[parts.scheme]:
+        named = f"{named}:{port}"
+    own = (b"host: " + named.encode(), *(b": ".join(field) for field in own_headers(endpoint.api_key)))
+    return Target(host, port, parts.scheme == "https", parts.path, own)
+
+
+def request_head(target: Target, request: UpstreamRequest) -> bytes:
+    """The head of a request, with the empty line that ends it. O(its bytes).
+
+    Raises `ValueError` where a path or field would end its line.
+    """
+    if _NOT_IN_A_LINE.search(request.path) is not None:
+        raise ValueError("a path with a space or control character cannot be sent")
+    lines = [
+        f"{request.method} {target.base_path}{request.path} HTTP/1.1".encode("latin-1"),
+        *target.own,
+        *[b": ".join(field) for field in request_headers(request.headers)],
+    ]
+    if request.body or request.method in _WITH_BODY:
+        lines.append(b"content-length: %d" % len(request.body))
+    head = b"\r\n".join(lines)
+    ends = len(lines) - 1
+    if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
+        raise ValueError("a header field with CR, LF or NUL cannot be sent")
+    return head + b"\r\n\r\n"
