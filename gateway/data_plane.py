@@ -142,8 +142,11 @@ class Edge:
             request = read_request(arrival, body)
         labels = parts.labeller.labels(arrival.headers, arrival.tenant, request.user)
         request = replace(request, user=None, labels=labels)
-        with parts.telemetry.in_flight.track_inprogress():
+        parts.telemetry.in_flight.inc()
+        try:
             await _until_client_leaves(receive, parts.pipeline.serve(request, client))
+        finally:
+            parts.telemetry.in_flight.dec()
 
     def _tenant(self, headers: Headers, path: str) -> Tenant:
         """Who asks, with a key that is for this path. Raises `Unauthorized` or `Forbidden`."""

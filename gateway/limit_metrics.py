@@ -1,8 +1,8 @@
 """Metrics of limits, budgets and keys."""
 
-from functools import lru_cache
+from prometheus_client import CollectorRegistry, Gauge
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from gateway.metrics import counters, histograms
 
 _ASKING_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
 
@@ -11,24 +11,25 @@ class LimitMetrics:
     """Labels are our own enumerations, never tenants or keys: the ledger has those."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        refused = Counter(
+        self.refused = counters(
+            registry,
             "prefixgate_limit_refusals",
             "Requests refused by a limit: requests, tokens, concurrent, budget, budget_held, unpriced, unavailable.",
             ["kind"],
-            registry=registry,
         )
-        self.refused = lru_cache(maxsize=16)(refused.labels)
-        self.asking_s = Histogram(
+        self.asking_s = histograms(
+            registry,
             "prefixgate_limit_seconds",
             "Time that requests under limits waited to be let in or refused.",
-            buckets=_ASKING_BUCKETS_S,
-            registry=registry,
-        )
-        self.unpriced = Counter(
+            (),
+            _ASKING_BUCKETS_S,
+        )()
+        self.unpriced = counters(
+            registry,
             "prefixgate_limit_unpriced",
             "Requests under a budget that were let in without a price, so that nothing was held for them.",
-            registry=registry,
-        )
+            (),
+        )()
         self.stand_in = Gauge(
             "prefixgate_limit_stand_in_answers",
             "Requests since the start that were decided without Redis, although there is one.",
@@ -42,10 +43,9 @@ class LimitMetrics:
             "Settlements since the start that Redis never got; the ledger has them.",
             registry=registry,
         )
-        reloads = Counter(
+        self.keys_reloads = counters(
+            registry,
             "prefixgate_keys_reloads",
             "Changed keys files by what became of them: taken, invalid.",
             ["outcome"],
-            registry=registry,
         )
-        self.keys_reloads = lru_cache(maxsize=4)(reloads.labels)

@@ -1,20 +1,19 @@
 """What the gateway says about itself: metrics and one log line a request.
 
 Labels are bounded: routes, endpoints, reasons, shapes and outcomes come from our own enumerations or the
-configuration, models from the engines, never from a client. Children are looked up once and kept, since a labelled
-look-up costs three times an increment.
+configuration, models from the engines, never from a client. What is counted while serving is of `metrics.py`, which is
+cheaper; what a scrape fills in is the library's.
 """
 
 import logging
 import sys
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Final, TextIO
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from gateway.limit_metrics import LimitMetrics
+from gateway.metrics import counters, gauges, histograms
 from gateway.verification_metrics import VerificationMetrics
 
 LOGGER: Final = logging.getLogger("prefixgate")
@@ -31,123 +30,122 @@ class Telemetry:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "prefixgate_requests",
-            "Client requests by route and how they ended.",
-            ["route", "state"],
-            registry=registry,
+        self.requests = counters(
+            registry, "prefixgate_requests", "Client requests by route and how they ended.", ["route", "state"]
         )
-        self._decisions = Counter(
+        self.decisions = counters(
+            registry,
             "prefixgate_decisions",
             "Routing decisions by chosen endpoint and reason; the reasons sum to the decisions.",
             ["endpoint", "reason"],
-            registry=registry,
         )
-        self.observed_decisions = _counter(
+        self.observed_decisions = counters(
             registry,
             "prefixgate_observed_decisions",
             "Decisions while another policy is watched, by what that one would have chosen: same, other.",
             ["outcome"],
         )
-        self._reasons = Counter(
+        self.reasons = counters(
+            registry,
             "prefixgate_reasons",
             "Client requests by why they had, or had not, a prefix to go by; they sum to the client requests.",
             ["reason"],
-            registry=registry,
         )
-        self._prompts = Counter(
+        self.prompts = counters(
+            registry,
             "prefixgate_prompts",
             "Prompts by where their token ids came from: local, engine, bytes, none.",
             ["source"],
-            registry=registry,
         )
-        self._token_comparisons = Counter(
+        self.token_comparisons = counters(
+            registry,
             "prefixgate_token_comparisons",
             "The gateway's count of a prompt's tokens against the engine's, by model, shape and outcome.",
             ["model", "shape", "outcome"],
-            registry=registry,
         )
-        self._token_parity_ratio = Gauge(
+        self.token_parity_ratio = gauges(
+            registry,
             "prefixgate_token_parity_ratio",
             "Share of the last 256 comparisons of this model and shape in which both counted the same.",
             ["model", "shape"],
-            registry=registry,
         )
-        self._next_turns = Counter(
+        self.next_turns = counters(
+            registry,
             "prefixgate_next_turns",
             "Complete answers by what the index learned from them for the next turn.",
             ["outcome"],
-            registry=registry,
         )
-        self.receipts = _counter(
+        self.receipts = counters(
             registry,
             "prefixgate_receipts",
             "Attempts by what they said of the cache: agreed, less, more, unreported, inexact, not_computed.",
             ["endpoint", "mode", "outcome"],
         )
-        self.expected_vs_reported = _counter(
+        self.expected_vs_reported = counters(
             registry,
             "prefixgate_expected_vs_reported",
             "Tokens of answers whose cached tokens were expected and reported, and by how many these differ.",
             ["endpoint", "mode", "kind"],
         )
-        self.inferred_restarts = _counter(
+        self.inferred_restarts = counters(
             registry,
             "prefixgate_inferred_restarts",
             "Caches taken for emptied, since too much was missing at once.",
             ["endpoint"],
         )
-        self.attempts_failed = _counter(
+        self.attempts_failed = counters(
             registry,
             "prefixgate_attempts_failed",
             "Attempts that failed before the first byte, by endpoint.",
             ["endpoint"],
         )
-        self._tokens = Counter(
+        self.tokens = counters(
+            registry,
             "prefixgate_tokens",
             "Tokens by endpoint and kind: prompt, cached (as reported), cached_expected, output.",
             ["endpoint", "kind"],
-            registry=registry,
         )
-        self.unreported = _counter(
+        self.unreported = counters(
             registry,
             "prefixgate_cached_unreported",
             "Answers whose engine did not say how many prompt tokens were cached.",
             ["endpoint"],
         )
-        self.token_count_mismatch = _counter(
+        self.token_count_mismatch = counters(
             registry,
             "prefixgate_token_count_mismatch",
             "Answers whose prompt token count differs from the gateway's own.",
             ["endpoint"],
         )
-        self.ttft_s = _histogram(
+        self.ttft_s = histograms(
             registry,
             "prefixgate_time_to_first_token_seconds",
             "From the request's arrival to the first bytes of the answer.",
             ["endpoint"],
             _TTFT_BUCKETS_S,
         )
-        self.overhead_s = Histogram(
+        self.overhead_s = histograms(
+            registry,
             "prefixgate_decision_seconds",
             "From the request's arrival to its dispatch: parsing, tokens, index and decision.",
-            buckets=_OVERHEAD_BUCKETS_S,
-            registry=registry,
-        )
-        self.decision_regret_s = Histogram(
+            (),
+            _OVERHEAD_BUCKETS_S,
+        )()
+        self.decision_regret_s = histograms(
+            registry,
             "prefixgate_decision_regret_seconds",
             "Cost of the chosen endpoint in hindsight less the least of all, of requests whose prompt was computed.",
-            buckets=_REGRET_BUCKETS_S,
-            registry=registry,
-        )
-        self.ttft_prediction_error_s = _histogram(
+            (),
+            _REGRET_BUCKETS_S,
+        )()
+        self.ttft_prediction_error_s = histograms(
             registry,
             "prefixgate_ttft_prediction_error_seconds",
             "Time from dispatch to first token: what was predicted against what it was, by whether that was too long.",
             ["kind"],
             _PREDICTION_BUCKETS_S,
         )
-        self.in_flight = Gauge("prefixgate_in_flight_requests", "Requests being served.", registry=registry)
+        self.in_flight = gauges(registry, "prefixgate_in_flight_requests", "Requests being served.", ())()
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.endpoint_healthy = Gauge(
@@ -188,14 +186,6 @@ class Telemetry:
             ["endpoint", "rank"],
             registry=registry,
         )
-        self.requests = lru_cache(maxsize=256)(self._requests.labels)
-        self.decisions = lru_cache(maxsize=8192)(self._decisions.labels)
-        self.reasons = lru_cache(maxsize=64)(self._reasons.labels)
-        self.prompts = lru_cache(maxsize=16)(self._prompts.labels)
-        self.token_comparisons = lru_cache(maxsize=8192)(self._token_comparisons.labels)
-        self.token_parity_ratio = lru_cache(maxsize=4096)(self._token_parity_ratio.labels)
-        self.next_turns = lru_cache(maxsize=32)(self._next_turns.labels)
-        self.tokens = lru_cache(maxsize=8192)(self._tokens.labels)
 
     def names(self) -> frozenset[str]:
         """The names of all metrics, as they stand in the exposition."""
@@ -210,19 +200,21 @@ class CopyMetrics:
     """Copies of hot prefixes that were made on purpose, and whether they paid."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._made = Counter(
+        self._made = counters(
+            registry,
             "prefixgate_prefix_copies",
             "Requests that were sent where their hot prefix was not, so that one more endpoint has it.",
-            registry=registry,
-        )
-        self._cost_s = Counter(
-            "prefixgate_prefix_copy_cost_seconds", "What these copies cost, as thought.", registry=registry
-        )
-        self._saved_s = Counter(
+            (),
+        )()
+        self._cost_s = counters(
+            registry, "prefixgate_prefix_copy_cost_seconds", "What these copies cost, as thought.", ()
+        )()
+        self._saved_s = counters(
+            registry,
             "prefixgate_prefix_copy_saved_seconds",
             "What later requests cost less at the copies than at the holders that there were without, as thought.",
-            registry=registry,
-        )
+            (),
+        )()
 
     def note(self, cost_s: float, saved_s: float) -> None:
         """A decision made a copy at this cost, or saved so much at one; 0: not so."""
@@ -237,13 +229,13 @@ class PrewarmMetrics:
     """The gateway's own requests, to endpoints that came back empty."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.requests = _counter(
+        self.requests = counters(
             registry,
             "prefixgate_prewarm_requests",
             "Prompts for an endpoint that came back empty, by what became of them: computed, held, refused, failed.",
             ["endpoint", "outcome"],
         )
-        self.tokens = _counter(
+        self.tokens = counters(
             registry, "prefixgate_prewarm_tokens", "Prompt tokens that were computed for that.", ["endpoint"]
         )
 
@@ -252,47 +244,30 @@ class SpeedMetrics:
     """The fitted speed of each endpoint, by its name."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.base_s = _gauge(
+        self.base_s = gauges(
             registry, "prefixgate_perf_base_seconds", "Fixed seconds of a prefill, as fitted.", ["endpoint"]
         )
-        self.prefill_tokens_per_s = _gauge(
+        self.prefill_tokens_per_s = gauges(
             registry,
             "prefixgate_perf_prefill_tokens_per_second",
             "Prefill rate without attention's part, as fitted.",
             ["endpoint"],
         )
-        self.quad_s = _gauge(
+        self.quad_s = gauges(
             registry,
             "prefixgate_perf_quadratic_seconds",
             "Seconds of a prefill for each pair of an uncached and a prompt token, as fitted.",
             ["endpoint"],
         )
-        self.itl_s = _gauge(
+        self.itl_s = gauges(
             registry, "prefixgate_perf_itl_seconds", "Seconds between tokens of an answer, as fitted.", ["endpoint"]
         )
-        self.samples = _counter(
+        self.samples = counters(
             registry,
             "prefixgate_perf_samples",
             "Measurements of an endpoint's speed: alone, summed, clamped, refused, decode.",
             ["endpoint", "kind"],
         )
-
-
-def _counter(registry: CollectorRegistry, name: str, what: str, labels: list[str]) -> Callable[..., Counter]:
-    """The look-up of a counter's children, each of them kept."""
-    return lru_cache(maxsize=8192)(Counter(name, what, labels, registry=registry).labels)
-
-
-def _gauge(registry: CollectorRegistry, name: str, what: str, labels: list[str]) -> Callable[..., Gauge]:
-    """The same of a gauge's."""
-    return lru_cache(maxsize=8192)(Gauge(name, what, labels, registry=registry).labels)
-
-
-def _histogram(
-    registry: CollectorRegistry, name: str, what: str, labels: list[str], buckets: tuple[float, ...]
-) -> Callable[..., Histogram]:
-    """The same of a histogram's."""
-    return lru_cache(maxsize=8192)(Histogram(name, what, labels, registry=registry, buckets=buckets).labels)
 
 
 class JsonLines(logging.Formatter):
