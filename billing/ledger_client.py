@@ -13,6 +13,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 from billing.durable import id_of
 from billing.errors import LedgerUnavailable, RowRefused
@@ -117,8 +118,7 @@ class LedgerClient(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""

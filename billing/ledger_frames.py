@@ -17,6 +17,7 @@ from billing.spooled_store import SpoolState
 from billing.types import Correction, EngineSample, OpenedRequest, Settlement
 
 _HEAD = Struct("<I")
+HEAD_BYTES = _HEAD.size
 MOST_FRAME_BYTES = 1 << 28
 
 
@@ -80,6 +81,14 @@ def framed(payload: bytes) -> bytes:
     return _HEAD.pack(len(payload)) + payload
 
 
+def length_of(head: bytes | bytearray) -> int:
+    """Bytes of the payload behind the first `HEAD_BYTES` of a frame. Raises `FrameInvalid`."""
+    (length,) = _HEAD.unpack(head)
+    if length > MOST_FRAME_BYTES:
+        raise FrameInvalid(f"a frame of {length} bytes")
+    return int(length)
+
+
 class FrameReader:
     """Cuts a stream into the payloads of its frames, however it arrives. O(bytes)."""
 
@@ -92,14 +101,12 @@ class FrameReader:
         rest += data
         at = 0
         try:
-            while len(rest) - at >= _HEAD.size:
-                (length,) = _HEAD.unpack_from(rest, at)
-                if length > MOST_FRAME_BYTES:
-                    raise FrameInvalid(f"a frame of {length} bytes")
-                end = at + _HEAD.size + length
+            while len(rest) - at >= HEAD_BYTES:
+                begin = at + HEAD_BYTES
+                end = begin + length_of(rest[at:begin])
                 if len(rest) < end:
                     return
-                payload, at = bytes(rest[at + _HEAD.size : end]), end
+                payload, at = bytes(rest[begin:end]), end
                 yield payload
         finally:
             del rest[:at]

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import cast
 
 from billing.errors import LedgerUnavailable, RowRefused
 from billing.ledger import Ledger
@@ -102,8 +103,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
 
     def connection_lost(self, _: Exception | None) -> None:
         if not self.lost.done():

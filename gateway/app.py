@@ -71,6 +71,7 @@ from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, chooser_of, observing
 from gateway.settling import Settler, SettlerParts
 from gateway.status import StatusPages, StatusParts, TenantPage
+from gateway.team.member import Team
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.verifying import Verifying
 from gateway.wire import Receive, Scope, Send
@@ -95,9 +96,11 @@ Work = Callable[[], Coroutine[object, object, None]]
 class Gateway:
     """The ASGI application: HTTP goes to the edge, the lifespan starts and stops the rest."""
 
-    def __init__(self, config: Config, environment: Mapping[str, str]) -> None:
+    def __init__(self, config: Config, environment: Mapping[str, str], team: Team | None = None) -> None:
+        """`team` is of a gateway of several workers, of which this is one."""
         self._config = config
         self._environment = environment
+        self._team = team
         self._edge: Edge | None = None
         self.telemetry = Telemetry()
         self.draining = False
@@ -133,6 +136,8 @@ class Gateway:
     async def running(self) -> AsyncIterator[None]:
         """Build everything, run it, and take it down again in order. Raises `ConfigInvalid` for what cannot work."""
         async with AsyncExitStack() as stack:
+            if self._team is not None:
+                await stack.enter_async_context(self._team.joined())
             parts = await self._build(stack)
             _say_what_runs(self._config)
             async with asyncio.TaskGroup() as group:
@@ -150,13 +155,13 @@ class Gateway:
 
     async def _build(self, stack: AsyncExitStack) -> "_Background":
         """All objects; what they hold open ends with `stack`."""
-        config, clocks, telemetry = self._config, Clocks(), self.telemetry
+        config, clocks, telemetry, team = self._config, Clocks(), self.telemetry, self._team
         authenticator = authenticator_of(config)
         endpoints = [endpoint_of(backend, self._environment) for backend in config.backends]
         prices = LivePrices(config.prices_file, clocks.wall)
         local = load_model_texts(config)
-        ledger = await stack.enter_async_context(ledger_of(config, self._environment, prices, telemetry.registry))
-        redis = await redis_of(config, self._environment, stack)
+        ledger = await stack.enter_async_context(ledger_of(config, self._environment, prices, telemetry.registry, team))
+        redis = await redis_of(config, self._environment, stack, team)
         replica = f"{os.getpid()}-{secrets.token_hex(4)}"
         quotas = quotas_of(config, redis, prices, replica)
         limits = limits_of(config, quotas, prices, telemetry, clocks)

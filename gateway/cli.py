@@ -31,6 +31,7 @@ from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.telemetry import set_up_logging
 from gateway.terminal import ConfigFile, read_config, refused
 from gateway.terminal_tables import wide_console
+from gateway.workers.supervisor import supervise
 from prefix_index import IndexUnavailable
 
 _MOST_BROKEN_SHOWN = 100
@@ -87,6 +88,10 @@ def serve(
     prices: Annotated[Path | None, typer.Option(help="Price book, YAML.")] = None,
     keys_file: Annotated[Path | None, typer.Option("--keys", help="Tenants and their keys, YAML.")] = None,
     policy: Annotated[str | None, typer.Option(help="prefix, round_robin, least_requests or random.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that serve, as one gateway.")] = None,
+    supervised: Annotated[
+        bool | None, typer.Option("--supervised", help="A supervisor for one worker too, so that SIGHUP reloads.")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
 ) -> None:
     """Run the gateway.
@@ -104,14 +109,19 @@ def serve(
             "prices_file": prices,
             "keys_file": keys_file,
             "scheduling.policy": policy,
+            "workers": workers,
+            "supervised": supervised,
             "log_level": log_level,
         },
     )
     _need_backends(settings)
     _need_usable(settings)
     set_up_logging(settings.log_level)
-    server = AnnouncingServer(server_config(settings, process_environment()))
-    if not run_until_stopped(server):
+    if settings.workers > 1 or settings.supervised:
+        served = supervise(settings, process_environment())
+    else:
+        served = run_until_stopped(AnnouncingServer(server_config(settings, process_environment())))
+    if not served:
         raise typer.Exit(3)
 
 

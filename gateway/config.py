@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -74,6 +74,10 @@ class Config(Section):
     """The effective configuration."""
 
     listen: Listen = Field(Listen(), description="Where the gateway listens.")
+    workers: Annotated[int, Field(ge=1, le=256)] = Field(1, description="Processes that serve, as one gateway.")
+    supervised: bool = Field(
+        False, description="Run a supervisor for one worker too, so that SIGHUP takes over a changed configuration."
+    )
     backends: tuple[Backend, ...] = Field((), description="The model servers.")
     models: dict[str, Model] = Field(default_factory=dict, description="Tokenizers by served model name.")
     keys_file: Path | None = Field(None, description="Tenants and their API keys; without it everyone may call.")
@@ -107,6 +111,12 @@ class Config(Section):
         doubles = sorted({name for name in names if names.count(name) > 1})
         if doubles:
             raise ValueError(f"two backends are called {', '.join(doubles)}: give them ids")
+        return self
+
+    @model_validator(mode="after")
+    def _workers_share_an_index(self) -> "Config":
+        if self.workers > 1 and self.index.redis_url is None and not self.index.embedded:
+            raise ValueError("several workers share the index: set index.redis_url, or let index.embedded be true")
         return self
 
     @model_validator(mode="after")

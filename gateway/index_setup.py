@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from gateway.config import Config, redis_access
+from gateway.team.member import Team
 from gateway.telemetry import LOGGER
 from prefix_index import (
     DegradedReason,
@@ -18,19 +19,31 @@ from prefix_index import (
 _MS = 1000
 
 
-async def redis_of(config: Config, environment: Mapping[str, str], stack: AsyncExitStack) -> RedisClient | None:
-    """A client of the configured server, else of a private Valkey; None where there is neither."""
+async def redis_of(
+    config: Config, environment: Mapping[str, str], stack: AsyncExitStack, team: Team | None = None
+) -> RedisClient | None:
+    """A client of the configured server, else of the private Valkey that workers share, else of one of our own; None
+    where there is none of them."""
     settings = config.index
     if settings.redis_url is not None:
         return await stack.enter_async_context(connect(settings.redis_url, redis_access(settings, environment)))
-    if not settings.embedded:
-        return None
     try:
-        server = await stack.enter_async_context(EmbeddedServer(directory=settings.dir))
+        url = await private_redis_url(config, stack) if team is None else team.redis_url
     except EmbeddedServerFailed as error:
         LOGGER.warning("no private Valkey, so the prefix index lives in this process alone: %s", error)
         return None
-    return await stack.enter_async_context(connect(server.url))
+    return None if url is None else await stack.enter_async_context(connect(url))
+
+
+async def private_redis_url(config: Config, stack: AsyncExitStack) -> str | None:
+    """The address of a private Valkey, which ends with `stack`; None where another is configured, or none wanted.
+
+    Raises `EmbeddedServerFailed`.
+    """
+    settings = config.index
+    if settings.redis_url is not None or not settings.embedded:
+        return None
+    return (await stack.enter_async_context(EmbeddedServer(directory=settings.dir))).url
 
 
 def index_of(config: Config, redis: RedisClient | None, replica: str) -> SharedIndex:

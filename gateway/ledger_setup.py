@@ -1,24 +1,40 @@
 """The ledger as the configuration describes it, and its metrics."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from billing import Ledger, LedgerOptions, open_ledger
+from billing.ledger_client import ledger_of_owner
 from billing.prices.book import Prices
 from gateway.config import Config, ledger_place
+from gateway.team.member import Team
 
 
 @asynccontextmanager
 async def ledger_of(
-    config: Config, environment: Mapping[str, str], prices: Prices, registry: CollectorRegistry
+    config: Config,
+    environment: Mapping[str, str],
+    prices: Prices,
+    registry: CollectorRegistry,
+    team: Team | None = None,
 ) -> AsyncIterator[Ledger]:
-    """The configured ledger, open while inside, with its metrics. Raises `LedgerUnavailable`, `ConfigInvalid`."""
-    place = ledger_place(config, environment)
-    async with open_ledger(place, prices, sync=config.ledger.sync, options=ledger_options(config)) as ledger:
+    """The configured ledger, open while inside, with its metrics; a team's is its supervisor's.
+
+    Raises `LedgerUnavailable`, `ConfigInvalid`.
+    """
+    async with (
+        owned_ledger(config, environment, prices) if team is None else ledger_of_owner(team.ledger_line) as ledger
+    ):
         measure(ledger, registry)
         yield ledger
+
+
+def owned_ledger(config: Config, environment: Mapping[str, str], prices: Prices) -> AbstractAsyncContextManager[Ledger]:
+    """The configured ledger, this process being its owner. Raises `ConfigInvalid`; its entry `LedgerUnavailable`."""
+    place = ledger_place(config, environment)
+    return open_ledger(place, prices, sync=config.ledger.sync, options=ledger_options(config))
 
 
 def ledger_options(config: Config) -> LedgerOptions:

@@ -114,23 +114,24 @@ class AnnouncingServer(Server):
             print(json.dumps({"url": self.url}), file=sys.stdout, flush=True)  # noqa: T201 - the product of the command
 
 
-def run_until_stopped(server: Server) -> bool:
-    """Serve until SIGTERM or Ctrl-C, which end it in an orderly way and are no failure.
+def run_until_stopped(server: Server, sockets: list[socket.socket] | None = None) -> bool:
+    """Serve, at the configured address or from `sockets`, until SIGTERM or Ctrl-C.
 
+    These end it in an orderly way and are no failure.
     False where it never started, or a part of it broke.
 
     uvicorn raises the signal again once it has stopped, for whoever had a handler before: ours does nothing.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    server.run()
+    server.run(sockets)
     return server.started and not server.failed
 
 
-def server_config(settings: Config, environment: Mapping[str, str]) -> uvicorn.Config:
-    """How uvicorn is to run the gateway."""
+def server_config(settings: Config, environment: Mapping[str, str], app: Gateway | None = None) -> uvicorn.Config:
+    """How uvicorn is to run the gateway, or `app`, one worker of it."""
     return uvicorn.Config(
-        Gateway(settings, environment),
+        app or Gateway(settings, environment),
         host=settings.listen.host,
         port=settings.listen.port,
         loop="uvloop",

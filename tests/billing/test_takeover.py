@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import count
 
@@ -18,6 +18,7 @@ from billing.postgres import postgres_url as with_driver
 from billing.rollup_sql import differences
 from billing.store import LedgerStore
 from billing.takeover import Takeover, lock_key
+from billing.writer import Record
 from tests.billing.conftest import Rows
 from tests.billing.samples import book, opened, settled
 
@@ -205,16 +206,15 @@ async def test_a_commit_whose_answer_was_lost_is_not_written_twice(
 ) -> None:
     async with open_ledger(postgres_url, book(), options=SLOW) as ledger:
         await ledger.open(opened("before"))
-        store = ledger._store
-        committed = store._transaction
+        committed = LedgerStore._transaction
 
-        def lost(records: object) -> object:
+        def lost(store: LedgerStore, records: Sequence[Record]) -> object:
             monkeypatch.undo()
-            committed(records)  # type: ignore[arg-type]
+            committed(store, records)
             end_sessions(postgres_url)
             return store._connected().exec_driver_sql("SELECT 1")  # raises: the session is gone
 
-        monkeypatch.setattr(store, "_transaction", lost)
+        monkeypatch.setattr(LedgerStore, "_transaction", lost)
         await asyncio.gather(ledger.open(opened("1")), ledger.settle(settled("before")))
     assert [row["request_id"] for row in rows("requests")] == ["1", "before"]
     assert [row["request_id"] for row in rows("settlements")] == ["before"]

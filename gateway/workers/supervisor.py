@@ -1,0 +1,142 @@
+"""The supervisor: what workers share is its, and it keeps them. See `gateway/workers/__init__.py` for the picture.
+
+start    ledger, private Valkey, sockets --> a worker in each slot --> all ready --> its address is announced
+SIGTERM  no more connections --> workers finish what they have begun --> ledger, Valkey --> end
+         a second time: workers are killed
+"""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from itertools import count
+
+import uvloop
+
+from billing.ledger_service import LedgerService
+from billing.prices.live import LivePrices
+from gateway.app import STARTUP_ERRORS
+from gateway.config import Config
+from gateway.exchange import Clocks
+from gateway.index_setup import private_redis_url
+from gateway.ledger_setup import owned_ledger
+from gateway.price_pages import watch_prices
+from gateway.team.messages import Crew, Question, Reply, Terms
+from gateway.telemetry import LOGGER
+from gateway.workers.child import Child, Keeper
+from gateway.workers.listening import listen, url_of
+from gateway.workers.slot import Slot, first_of
+
+PATIENCE_S = 3.0
+"""How long a worker may take to answer another one's question: less than that one waits."""
+BEYOND_DRAIN_S = 30.0
+"""What a worker may take beyond the limits of its drain: what was cut is counted and settled."""
+
+
+def supervise(config: Config, environment: Mapping[str, str]) -> bool:
+    """Serve with workers until SIGTERM or Ctrl-C. False where it never started, or a part of it broke."""
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(Supervisor(config, environment).run())
+    except STARTUP_ERRORS as error:
+        LOGGER.error("the gateway did not start: %s", error)
+        return False
+
+
+class Supervisor:
+    """One per gateway of several workers."""
+
+    def __init__(self, config: Config, environment: Mapping[str, str]) -> None:
+        self._config = config
+        self._environment = environment
+        self._numbers = count(1)
+        self._redis_url: str | None = None
+        self._listening: Sequence[Sequence[socket.socket]] = ()
+        self._slots: list[Slot] = []
+        self._children: set[Child] = set()
+        self._stop = asyncio.Event()
+        self._kill = asyncio.Event()
+
+    async def run(self) -> bool:
+        """Until it is told to stop. Raises what is in `STARTUP_ERRORS`."""
+        config = self._config
+        self._heed_signals()
+        async with AsyncExitStack() as stack:
+            self._listening = listen(config.listen.host, config.listen.port, config.workers)
+            stack.callback(self._close_sockets)
+            self._redis_url = await private_redis_url(config, stack)
+            prices = LivePrices(config.prices_file, Clocks().wall)
+            ledger = await stack.enter_async_context(owned_ledger(config, self._environment, prices))
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(watch_prices(prices, config.poll_interval_s))
+                keeper = Keeper(LedgerService(ledger), self._answer, self._tell_crew)
+                self._slots = [Slot(number, self._starter(number, keeper, group)) for number in range(config.workers)]
+                served = await self._serve(group)
+                watching.cancel()
+        return served
+
+    async def _serve(self, group: asyncio.TaskGroup) -> bool:
+        """Start all workers, keep them until told to stop, and until they have."""
+        stopping = group.create_task(self._stop_when_told())
+        begun = await asyncio.gather(*(slot.begin() for slot in self._slots))
+        told = self._stop.is_set()
+        if all(begun) and not told:
+            print(json.dumps({"url": url_of(self._listening[0])}), file=sys.stdout, flush=True)  # noqa: T201 - the product
+            await asyncio.gather(*(slot.keep() for slot in self._slots))
+        self._stop.set()
+        await asyncio.gather(*(child.gone.wait() for child in self._children))
+        stopping.cancel()
+        statuses = [slot.child.status if slot.child is not None else None for slot in self._slots]
+        LOGGER.info("stopped", extra={"fields": {"workers": statuses}})
+        return all(begun) or told
+
+    async def _stop_when_told(self) -> None:
+        """Have workers finish; end those that take too long, or all once told again."""
+        await self._stop.wait()
+        self._close_sockets()
+        for slot in self._slots:
+            slot.stop()
+        limits = self._config.limits
+        drain_s = limits.drain_notice_s + limits.close_idle_s + limits.drain_s
+        await first_of(self._kill, timeout_s=drain_s + BEYOND_DRAIN_S)
+        for child in self._children:
+            child.kill()
+
+    def _starter(self, number: int, keeper: Keeper, group: asyncio.TaskGroup) -> Callable[[], Child]:
+        def start() -> Child:
+            config = self._config.model_dump_json().encode()
+            terms = Terms(config, number, next(self._numbers), self._redis_url)
+            child = Child(terms, self._listening[number], keeper)
+            self._children.add(child)
+            group.create_task(child.run()).add_done_callback(lambda _: self._children.discard(child))
+            return child
+
+        return start
+
+    def _heed_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
+
+    def _interrupted(self) -> None:
+        if self._stop.is_set():
+            self._kill.set()
+        self._stop.set()
+
+    def _close_sockets(self) -> None:
+        for sockets in self._listening:
+            for one in sockets:
+                one.close()
+
+    def _tell_crew(self) -> None:
+        crew = Crew(sum(slot.is_alive for slot in self._slots), len(self._slots))
+        for child in self._children:
+            child.tell(crew)
+
+    async def _answer(self, asker: Child, question: Question) -> Sequence[Reply]:
+        others = [child for child in self._children if child is not asker and child.is_ready.is_set()]
+        answers = await asyncio.gather(*(child.line.ask(question, PATIENCE_S) for child in others))
+        return [reply for replies in answers for reply in replies]
