@@ -31,6 +31,20 @@ def event_ends(data: bytes | bytearray, start: int = 0) -> Iterator[int]:
         yield start
 
 
+def end_of_last_event(data: bytes | bytearray, start: int = 0) -> int:
+    """Where the last event that is whole ends, searched as `event_ends` does; 0 where none is.
+
+    Of more line ends than two in a row all belong to it where they are `\\n`, else the first two.
+    """
+    if data.find(b"\r", start) < 0:
+        at = data.rfind(b"\n\n", start)
+        return at + 2 if at >= 0 else 0
+    end = 0
+    for found in _BLANK_LINE.finditer(data, start):
+        end = found.end()
+    return end
+
+
 def split_events(events: bytes) -> Iterator[bytes]:
     """The events, each with its blank line; a last one that has none comes as it is. Joined they are `events`."""
     start = 0

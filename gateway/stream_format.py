@@ -57,6 +57,10 @@ class StreamFormat(Protocol):
         """An event without any of these is content."""
 
     @property
+    def null_marks(self) -> tuple[bytes, ...]:
+        """Marks as some engines put them on every event: as good as none."""
+
+    @property
     def token_marks(self) -> tuple[bytes, ...]:
         """Any of these shows that the engine has sampled a token, and so has computed the prompt."""
 
@@ -175,6 +179,7 @@ class ChatFormat:
     """Chat completions and completions."""
 
     marks = (b'"usage"', b"[DONE]", b'"error"')
+    null_marks = (b'"usage":null', b'"usage": null', b'"error":null', b'"error": null')
     token_marks = (b'"delta"', b'"text"')
     largest_event_bytes = 64 * KiB
 
@@ -242,6 +247,7 @@ class MessagesFormat:
     """
 
     marks = (b'"usage"', b"message_stop", b'"error"')
+    null_marks = ()
     token_marks = (b"content_block", b"message_delta")
     largest_event_bytes = 64 * KiB
 
@@ -307,6 +313,7 @@ class ResponsesFormat:
     """OpenAI's responses: one event holds the usage, the whole answer once more, and the end."""
 
     marks = (b'"response"', b'"error"', b"response.completed", b"response.incomplete", b"response.failed")
+    null_marks = ()
     token_marks = (b"response.output_item", b".delta", b"response.completed", b"response.incomplete")
     """Not `response.created` and `response.in_progress`, which come before the prompt is computed."""
     largest_event_bytes = 4 * MiB
