@@ -226,6 +226,8 @@ class UpstreamResponse:
                 return FirstByteTimeout(self._endpoint_id, self._deadlines.first_byte_s)
             case Failure.GARBLED:
                 return UpstreamProtocolError(self._endpoint_id)
+            case Failure.DISTRUSTED:
+                return DialFailed(self._endpoint_id, DialReason.TLS)
             case _:
                 return DialFailed(self._endpoint_id, DialReason.RESET)
 

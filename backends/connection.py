@@ -5,7 +5,7 @@
        |                    |                      |                        or closed, where it cannot be reused
        | closed, surplus    | died, garbled,       |
        v bytes, expired     v silent too long      v  Failure
-      closed             Failure: STALE if it was kept and no byte came, else LOST, GARBLED, SILENT
+      closed             Failure: STALE if it was kept and no byte came, else LOST, DISTRUSTED, GARBLED, SILENT
 
 Invariants:
 - The owner is told exactly once of every answer's end that leaves the connection usable (`give_back`), and exactly
@@ -22,6 +22,7 @@ there was, looks at the number when it fires and is armed anew if that has moved
 """
 
 import asyncio
+import ssl
 from enum import Enum, auto
 from typing import Final, Protocol, cast
 
@@ -48,6 +49,8 @@ class Failure(Enum):
     STALE = auto()
     """The connection had been kept, and was closed before any byte of an answer: the request may be sent once more."""
     LOST = auto()
+    DISTRUSTED = auto()
+    """TLS broke off before any byte of an answer: a server of TLS 1.3 refuses our certificate, or its lack."""
     GARBLED = auto()
     SILENT = auto()
 
@@ -81,9 +84,6 @@ class Owner(Protocol):
 
     def vacate(self) -> None:
         """Its place is free."""
-
-    def has_opened(self, connection: "Connection") -> None:
-        """The socket is connected, TLS included."""
 
     def has_closed(self, connection: "Connection") -> None:
         """The socket is closed."""
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         """Send a request; `answer` is told what comes. `bodiless`: the head of the answer is all of it."""
         transport = self._transport
         if transport is None or self.is_closed:
-            answer.failed(Failure.STALE if self.is_used else Failure.LOST)
+            answer.failed(Failure.LOST)
             return
         self._answer = answer
         self._answered = False
@@ -178,7 +178,6 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
         self._transport = cast(asyncio.Transport, transport)  # those of uvloop are not derived from it
-        self._owner.has_opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
@@ -258,6 +257,8 @@ class Connection(asyncio.Protocol):
 
     def _lost(self, error: Exception | None) -> None:
         """The other side has closed. A stale connection keeps its place, for the one that is made in its stead."""
+        if self.is_closed:
+            return
         answer = self._answer
         if answer is None:
             self.abort()
@@ -269,7 +270,8 @@ class Connection(asyncio.Protocol):
             self.abort()
             answer.completed()
         else:
-            self._fail(Failure.LOST)
+            distrusted = isinstance(error, ssl.SSLError) and not self._answered
+            self._fail(Failure.DISTRUSTED if distrusted else Failure.LOST)
 
     def _close(self) -> None:
         if self.is_closed:

@@ -8,7 +8,7 @@ names. Credentials of a client are for the gateway and never reach an engine. Co
 compressed stream cannot be metered as it passes. `Expect` is answered by our own server.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from backends.types import Headers
 
@@ -35,18 +35,25 @@ _NAMES_NOTHING = frozenset({b"", b"close", b"keep-alive"})
 """What nearly every `Connection` field says: no further field is meant by it."""
 
 
-def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Fields of a client's request to pass to an endpoint, to which come `own_headers`. O(total bytes)."""
-    return tuple(_without([(name.lower(), value) for name, value in headers], _NOT_FORWARDED))
+def request_lines(headers: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+    """Fields of a client's request to pass to an endpoint, as lines without their ends. O(total bytes)."""
+    lines: list[bytes] = []
+    for name, value in headers:
+        lower = name.lower()
+        if lower not in _NOT_FORWARDED:
+            lines.append(lower + b": " + value)
+        elif lower == b"connection" and value.lower() not in _NAMES_NOTHING:
+            return _lines_unnamed(headers)
+    return lines
 
 
-def own_headers(api_key: str | None) -> Headers:
-    """Fields that we add for an endpoint: its own key as a bearer token, and `Accept-Encoding: identity`.
+def own_lines(api_key: str | None) -> list[bytes]:
+    """Fields that we add for an endpoint, as lines: `Accept-Encoding: identity`, its own key as a bearer token.
 
     Host and Content-Length belong to the connection and are in neither.
     """
-    negotiated = (b"accept-encoding", b"identity")
-    return (negotiated,) if api_key is None else (negotiated, (b"authorization", b"Bearer " + api_key.encode()))
+    negotiated = b"accept-encoding: identity"
+    return [negotiated] if api_key is None else [negotiated, b"authorization: Bearer " + api_key.encode()]
 
 
 def response_headers(fields: list[tuple[bytes, bytes]]) -> Headers:
@@ -54,15 +61,24 @@ def response_headers(fields: list[tuple[bytes, bytes]]) -> Headers:
 
     Content-Length stays: the body is not changed here.
     """
-    return tuple(_without(fields, _NOT_RETURNED))
+    return _without(fields, _NOT_RETURNED)
 
 
-def _without(fields: list[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
+def _without(fields: list[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> Headers:
     kept = [field for field in fields if field[0] not in dropped]
-    if len(kept) == len(fields):
-        return kept
-    said = [value.lower() for name, value in fields if name == b"connection"]
-    if _NAMES_NOTHING.issuperset(said):
-        return kept
-    named = {token.strip() for value in said for token in value.split(b",")}
-    return [field for field in kept if field[0] not in named]
+    if len(kept) != len(fields):
+        for name, value in fields:
+            if name == b"connection" and value.lower() not in _NAMES_NOTHING:
+                named = _named(fields)
+                return tuple([field for field in kept if field[0] not in named])
+    return tuple(kept)
+
+
+def _named(fields: list[tuple[bytes, bytes]]) -> set[bytes]:
+    """What the `Connection` fields say: names of fields, among others."""
+    return {token.strip().lower() for name, value in fields if name == b"connection" for token in value.split(b",")}
+
+
+def _lines_unnamed(headers: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+    fields = [(name.lower(), value) for name, value in headers]
+    return [b": ".join(field) for field in _without(fields, _NOT_FORWARDED)]

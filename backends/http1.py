@@ -120,7 +120,7 @@ class AnswerParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser, for trailers too."""
-        self._fields.append((name.lower(), value.rstrip(b" \t")))
+        self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Called by the parser."""
@@ -166,7 +166,7 @@ _TELLS_END: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 def _is_chunked(fields: list[tuple[bytes, bytes]]) -> bool:
-    codings = [value.lower() for name, value in fields if name == b"transfer-encoding"]
+    codings = [value.strip().lower() for name, value in fields if name == b"transfer-encoding"]
     if codings and codings != [b"chunked"]:
         raise _Refused
     return bool(codings)

@@ -19,6 +19,7 @@ import socket
 import ssl
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from backends.connection import Connection
@@ -87,10 +88,11 @@ class Pool:
         """Abort every connection, and wait until their sockets are closed."""
         for connection in tuple(self._open):
             connection.abort()
-        async with asyncio.timeout(_CLOSING_S):
-            while self._open:
-                self._emptied.clear()
-                await self._emptied.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING_S):
+                while self._open:
+                    self._emptied.clear()
+                    await self._emptied.wait()
 
     def give_back(self, connection: Connection) -> None:
         """Called by a connection that can take the next request."""
@@ -105,10 +107,6 @@ class Pool:
         """Called by a connection that is closing, for its place."""
         if not self._hand_over(None):
             self._places -= 1
-
-    def has_opened(self, connection: Connection) -> None:
-        """Called by a connection when it is made."""
-        self._open.add(connection)
 
     def has_closed(self, connection: Connection) -> None:
         """Called by a connection when its socket has closed."""
@@ -168,6 +166,8 @@ class Pool:
             self.vacate()
             raise
         connection.has_place = True
+        if not connection.is_closed:
+            self._open.add(connection)
         return connection
 
     def _made(self) -> Connection:

@@ -1,26 +1,25 @@
 """Where an endpoint is, as a client needs to know it, and how a request to it begins.
 
-    https://[::1]:8443/base        POST /base/v1/x?y HTTP/1.1      line: method, base path and the path as received
-    `-tls   `-host,port `-base     host: [::1]:8443                `own`: the same for every request, made once
-                                   accept-encoding: identity       /
-                                   authorization: Bearer key      /
+    https://[::1]:8443/base        POST /base/v1/x?y               method, base path, and the path as received
+    `-tls   `-host,port `-base     HTTP/1.1                        `own`: the same for every request, made once
+                                   host: [::1]:8443                |
+                                   accept-encoding: identity       |
+                                   authorization: Bearer key       |
                                    x-client-field: bytes           what `backends.headers` lets pass, bytes unchanged
                                    content-length: 17
 
 Nothing of a request can end a line or the head: a path or field with CR, LF or NUL is refused before anything is sent.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from backends.errors import InvalidEndpoint
-from backends.headers import own_headers, request_headers
+from backends.headers import own_lines, request_lines
 from backends.types import EndpointConfig, UpstreamRequest
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_NOT_IN_A_LINE: Final = re.compile("[\x00-\x20\x7f]")
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 """Methods whose lack of a body is said: a server may otherwise wait for one."""
 
@@ -29,14 +28,16 @@ _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 class Target:
     """An endpoint's address and what every request to it has in common.
 
-    `host` is a name or an IP address without brackets, `own` the lines of the head that we add, Host first.
+    `host` is a name or an IP address without brackets; `own` the rest of the request line and the lines that we add,
+    with `own_ends` line ends in it.
     """
 
     host: str
     port: int
     tls: bool
     base_path: str
-    own: tuple[bytes, ...]
+    own: bytes
+    own_ends: int
 
 
 def target_of(endpoint: EndpointConfig) -> Target:
@@ -51,8 +52,8 @@ def target_of(endpoint: EndpointConfig) -> Target:
     named = f"[{host.partition('%')[0]}]" if ":" in host else host
     if port != _DEFAULT_PORTS[parts.scheme]:
         named = f"{named}:{port}"
-    own = (b"host: " + named.encode(), *(b": ".join(field) for field in own_headers(endpoint.api_key)))
-    return Target(host, port, parts.scheme == "https", parts.path, own)
+    own = [b"HTTP/1.1", b"host: " + named.encode(), *own_lines(endpoint.api_key)]
+    return Target(host, port, parts.scheme == "https", parts.path, b"\r\n".join(own), len(own) - 1)
 
 
 def request_head(target: Target, request: UpstreamRequest) -> bytes:
@@ -60,17 +61,14 @@ def request_head(target: Target, request: UpstreamRequest) -> bytes:
 
     Raises `ValueError` where a path or field would end its line.
     """
-    if _NOT_IN_A_LINE.search(request.path) is not None:
-        raise ValueError("a path with a space or control character cannot be sent")
-    lines = [
-        f"{request.method} {target.base_path}{request.path} HTTP/1.1".encode("latin-1"),
-        *target.own,
-        *[b": ".join(field) for field in request_headers(request.headers)],
-    ]
+    line = f"{request.method} {target.base_path}{request.path} ".encode("latin-1")
+    if line.count(b" ") != 2:
+        raise ValueError("a path with a space cannot be sent")
+    parts = [target.own, *request_lines(request.headers)]
     if request.body or request.method in _WITH_BODY:
-        lines.append(b"content-length: %d" % len(request.body))
-    head = b"\r\n".join(lines)
-    ends = len(lines) - 1
+        parts.append(b"content-length: %d" % len(request.body))
+    head = line + b"\r\n".join(parts)
+    ends = len(parts) - 1 + target.own_ends
     if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
-        raise ValueError("a header field with CR, LF or NUL cannot be sent")
+        raise ValueError("a path or header field with CR, LF or NUL cannot be sent")
     return head + b"\r\n\r\n"
