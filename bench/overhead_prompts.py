@@ -31,8 +31,6 @@ SIZES: Final = {"2.3 KB": 2_300, "33 KB": 33_000, "400 KB": 400_000}
 ANSWER: Final = "The text says that a small team can do this in an afternoon, if somebody reads the instructions first."
 _QUESTION: Final = ("Question ", ". What does the text say about it? Answer in one sentence.")
 _FILLER: Final = (" Be", " brief", " and", " name", " your", " source", " when", " there", " is", " one", " here")
-    f" {word}" for word in ("Be", "brief", "and", "name", "your", "source", "when", "there", "is", "one", "here")
-)
 _UNUSUAL: Final = (0, 123_456_789_012, 10**DIGITS - 1)
 
 
