@@ -26,9 +26,9 @@ from gateway.commands.report import report
 from gateway.commands.simulate import simulate
 from gateway.commands.verify import verify
 from gateway.config import Config, process_environment
+from gateway.log_lines import set_up_logging
 from gateway.proof import Proof, Verdict, summary
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
-from gateway.telemetry import set_up_logging
 from gateway.terminal import ConfigFile, read_config, refused
 from gateway.terminal_tables import wide_console
 from gateway.workers.supervisor import supervise

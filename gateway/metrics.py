@@ -59,6 +59,17 @@ class Counter:
             family.samples.append(Sample(f"{family.name}_created", labels, self._created_at_s))
 
 
+class _ReadCounter:
+    """A number that rises elsewhere, and is read at a scrape."""
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self._read = read
+
+    def tell(self, family: Metric, labels: Labels, *, created: bool) -> None:
+        """Add the sample as it is now."""
+        family.samples.append(Sample(f"{family.name}_total", labels, self._read()))
+
+
 class Gauge:
     """A number that rises and falls."""
 
@@ -145,6 +156,11 @@ class _Family(Collector, Generic[SeriesT]):
 def counters(registry: CollectorRegistry, name: str, what: str, labels: Sequence[str]) -> Callable[..., Counter]:
     """Counters by the values of their labels, which must be few: each series is kept for good."""
     return _family(registry, Metric(name, what, "counter"), labels, Counter)
+
+
+def counter_read(registry: CollectorRegistry, name: str, what: str, read: Callable[[], float]) -> None:
+    """A counter without labels that is kept elsewhere. `read` is called at each scrape, in whatever thread."""
+    _family(registry, Metric(name, what, "counter"), (), lambda: _ReadCounter(read))()
 
 
 def gauges(registry: CollectorRegistry, name: str, what: str, labels: Sequence[str]) -> Callable[..., Gauge]:

@@ -23,6 +23,7 @@ from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usag
 from gateway.errors import UpstreamTimeout
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
+from gateway.log_lines import LOGGER, tell
 from gateway.miss_reasons import MissReasons
 from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook, ParityResult
@@ -30,7 +31,7 @@ from gateway.perf_book import PerfBook
 from gateway.planning import Planner
 from gateway.receipts import Receipt, Receipts
 from gateway.relay import StreamTee
-from gateway.telemetry import LOGGER, Telemetry
+from gateway.telemetry import Telemetry
 from gateway.types import Reason
 
 MOST_AT_ONCE: Final = 16
@@ -273,8 +274,7 @@ class Settler:
             if usage.cached_tokens is None:
                 telemetry.unreported(endpoint_id).inc()
             self._compare(exchange, endpoint_id, usage)
-        fields = {**_log_fields(exchange, settlement), "regret_s": None if outcome is None else outcome.regret_s}
-        LOGGER.info("request", extra={"fields": fields})
+        tell("request", _log_fields(exchange, settlement, None if outcome is None else outcome.regret_s))
 
     def _compare(self, exchange: Exchange, endpoint_id: str, usage: Usage) -> None:
         """Our count of the prompt against the engine's."""
@@ -333,7 +333,7 @@ def _reason(exchange: Exchange) -> Reason:
     return Reason.NO_DECISION if exchange.decision is None else exchange.decision.reason
 
 
-def _log_fields(exchange: Exchange, settlement: Settlement) -> dict[str, object]:
+def _log_fields(exchange: Exchange, settlement: Settlement, regret_s: float | None) -> dict[str, object]:
     usage = settlement.usage
     return {
         "request_id": settlement.request_id,
@@ -352,4 +352,5 @@ def _log_fields(exchange: Exchange, settlement: Settlement) -> dict[str, object]
         "ttft_s": settlement.ttft_s,
         "duration_s": settlement.duration_s,
         "attempts": len(settlement.attempts),
+        "regret_s": regret_s,
     }

@@ -1,23 +1,18 @@
-"""What the gateway says about itself: metrics and one log line a request.
+"""What the gateway says about itself in metrics; its log is in `log_lines.py`.
 
 Labels are bounded: routes, endpoints, reasons, shapes and outcomes come from our own enumerations or the
 configuration, models from the engines, never from a client. What is counted while serving is of `metrics.py`, which is
 cheaper; what a scrape fills in is the library's.
 """
 
-import logging
-import sys
-from typing import Final, TextIO
-
-import msgspec
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from gateway.limit_metrics import LimitMetrics
-from gateway.metrics import counters, gauges, histograms
+from gateway.log_lines import LOGGER, dropped_lines
+from gateway.metrics import counter_read, counters, gauges, histograms
 from gateway.verification_metrics import VerificationMetrics
 
-LOGGER: Final = logging.getLogger("prefixgate")
-_LOGGERS: Final = (LOGGER.name, "prefix_index", "backends", "billing")
+__all__ = ["LOGGER", "CopyMetrics", "PrewarmMetrics", "SpeedMetrics", "Telemetry"]
 
 _TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _REGRET_BUCKETS_S = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -146,6 +141,9 @@ class Telemetry:
             _PREDICTION_BUCKETS_S,
         )
         self.in_flight = gauges(registry, "prefixgate_in_flight_requests", "Requests being served.", ())()
+        counter_read(
+            registry, "prefixgate_log_lines_dropped", "Log lines that were lost, since nobody took them.", dropped_lines
+        )
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.endpoint_healthy = Gauge(
@@ -268,30 +266,3 @@ class SpeedMetrics:
             "Measurements of an endpoint's speed: alone, summed, clamped, refused, decode.",
             ["endpoint", "kind"],
         )
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line; `fields` of a record are laid beside its message."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as one line of JSON."""
-        line: dict[str, object] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
-            "level": record.levelname.lower(),
-            "message": record.getMessage(),
-        }
-        line.update(getattr(record, "fields", {}))
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
-
-
-def set_up_logging(level: str, stream: TextIO = sys.stderr) -> None:
-    """Send the log lines of all rooms to `stream` as JSON. Called once by the command line, never by a library user."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
-    for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.setLevel(level.upper())
-        logger.propagate = False

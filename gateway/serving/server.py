@@ -18,18 +18,10 @@ import uvicorn
 
 from gateway.app import Gateway
 from gateway.config import Config
+from gateway.log_lines import LOGGER
 from gateway.serving.connection import Connection
 from gateway.serving.connections import Connections
-from gateway.telemetry import LOGGER, JsonLines
 
-_LOGGING: Final[dict[str, Any]] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"json": {"()": JsonLines}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
-    "loggers": {"uvicorn": {"handlers": ["stderr"], "propagate": False}},
-}
-"""uvicorn's lines, such as why it could not bind, in the form of ours."""
 _TICK_S: Final = 0.05
 _UNWINDING_S: Final = 2.0
 """How long answers that were cut may take to be settled."""
@@ -139,7 +131,7 @@ def server_config(settings: Config, environment: Mapping[str, str], app: Gateway
         ws="none",
         lifespan="on",
         access_log=False,
-        log_config=_LOGGING,
+        log_config=None,  # its lines go where those of all libraries go
         log_level="warning",
         proxy_headers=False,
         server_header=False,

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from billing.ledger_frames import HEAD_BYTES, length_of
 from gateway.app import Gateway
 from gateway.config import Config, process_environment
+from gateway.log_lines import set_up_logging
 from gateway.serving import Server, run_until_stopped, server_config
 from gateway.team.member import Team
 from gateway.team.messages import Terms, decode
-from gateway.telemetry import set_up_logging
 
 
 class WorkerServer(Server):
