@@ -53,7 +53,7 @@ from gateway.index_pages import IndexParts
 from gateway.index_setup import index_of, redis_of
 from gateway.invoice_pages import INVOICES_PATH, invoice_pages
 from gateway.ledger_setup import ledger_of
-from gateway.limits_parts import keys_watch_of, limits_of, needs_salt, quotas_of
+from gateway.limits_parts import admission_of, keys_watch_of, limits_of, needs_salt, quotas_of
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
@@ -103,6 +103,7 @@ class Gateway:
         self._team = team
         self._edge: Edge | None = None
         self.telemetry = Telemetry()
+        self._admission = admission_of(config, self.telemetry)
         self.draining = False
         """Set by the server that is told to stop."""
 
@@ -259,11 +260,13 @@ class Gateway:
                 pages=StatusPages(
                     StatusParts(
                         *(fleet, planner, index, ledger, parity, feeds, telemetry, prices, limits, watch),
+                        admission=self._admission,
                         draining=lambda: self.draining,
                     )
                 ),
                 telemetry=telemetry,
                 clocks=clocks,
+                admission=self._admission,
                 max_body_bytes=config.limits.max_body_bytes,
                 tenant_pages=tenant_pages,
                 admin=None if token is None else admin_app(token, admin_parts),

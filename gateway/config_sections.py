@@ -240,6 +240,14 @@ class Limits(Section):
     )
     idle_s: PositiveFloat = Field(120.0, description="Longest silence inside an answer, seconds.")
     connections_per_endpoint: PositiveInt = Field(1024, description="Most connections to one endpoint.")
+    concurrent_requests: PositiveInt = Field(4096, description="Most requests that are let in at a time.")
+    queue_requests: Annotated[int, Field(ge=0)] = Field(
+        1024, description="Most requests that wait for a place; more are answered 503."
+    )
+    queue_s: PositiveFloat = Field(10.0, description="How long they may wait for it, seconds.")
+    buffered_bytes: PositiveInt = Field(
+        GiB, description="Most bytes of request bodies in memory; what does not fit is answered 503."
+    )
     connections: PositiveInt = Field(16384, description="Most connections of clients; more are answered 503.")
     header_s: PositiveFloat = Field(10.0, description="Longest time for the head of a request to arrive, seconds.")
     body_idle_s: PositiveFloat = Field(

@@ -1,19 +1,21 @@
 """The data plane as bare ASGI: a request's path, key, size and body, then the pipeline; every failure as an answer.
 
-    scope --> path and method --> key --> body (bounded) --> InferenceRequest --> pipeline
-                    |                        |                ^ while it works, one task waits for the client to leave
-                    |                        `--> free path of an engine --> passthrough
+    scope --> path and method --> key --> a place --> body (bounded) --> InferenceRequest --> pipeline
+                    |                                    |                ^ a client that leaves ends it
+                    |                                    `--> free path of an engine --> passthrough
                     `--> status page, admin
 
 No framework on this path: a route of FastAPI with a streaming answer costs half the throughput.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from backends import Metering
+from gateway.admission import Admission, Stay
 from gateway.edge.auth import Authenticator
 from gateway.edge.error_shapes import error_body
 from gateway.edge.labels import Labeller
@@ -30,18 +32,15 @@ from gateway.errors import (
 )
 from gateway.exchange import Clocks
 from gateway.ids import new_request_id
+from gateway.leaving import while_client_stays
 from gateway.passthrough import FreeRequest, Passthrough
 from gateway.pipeline import Pipeline
 from gateway.status import Answer, StatusPages, TenantPage
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Headers, RequestId, Route, Tenant
-from gateway.wire import ASGIApp, ClientStream, Receive, Scope, Send
+from gateway.wire import ASGIApp, ClientStream, Receive, Scope, Send, served_request
 
 _ROUTES: Final = {route.value: route for route in Route if route is not Route.OTHER}
-
-
-class ClientLeft(Exception):
-    """The client closed its connection before the answer was whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,7 @@ class EdgeParts:
     pages: StatusPages
     telemetry: Telemetry
     clocks: Clocks
+    admission: Admission
     max_body_bytes: int
     tenant_pages: Mapping[str, TenantPage] = field(default_factory=dict)
     """What a tenant is told about itself, by how the path begins."""
@@ -70,26 +70,26 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request. Never raises, but for the cancellation of a stopping server."""
-        client = ClientStream(send)
+        client = ClientStream(send, receive, served_request(scope))
         request_id = new_request_id(int(self._parts.clocks.wall().timestamp() * 1000))
         try:
-            await self._route(scope, receive, client, request_id)
+            await self._route(scope, client, request_id)
         except Exception as error:  # noqa: BLE001 - the edge: nothing may pass it
             answer = as_gateway_error(error)
             if isinstance(answer, Internal):
                 LOGGER.exception("request failed", extra={"fields": {"request_id": request_id}})
             await _answer_error(client, answer, scope["path"], request_id)
 
-    async def _route(self, scope: Scope, receive: Receive, client: ClientStream, request_id: RequestId) -> None:
+    async def _route(self, scope: Scope, client: ClientStream, request_id: RequestId) -> None:
         path, method = scope["path"], scope["method"]
         route = _ROUTES.get(path)
         if route is not None:
             if method != "POST":
                 raise MethodNotAllowed(f"{path} takes POST, not {method}")
-            await self._infer(route, scope, receive, client, request_id)
+            await self._let_in(route, scope, client, request_id, self._infer)
             return
         if path.startswith("/admin/") and self._parts.admin is not None:
-            await self._parts.admin(scope, receive, client.send)
+            await self._parts.admin(scope, client.receive, client.send)
             return
         own = self._own_page(path)
         if own is not None:
@@ -97,7 +97,7 @@ class Edge:
             return
         page = self._parts.pages.find(path, scope["headers"])
         if page is None:
-            await self._beside(scope, receive, client, request_id)
+            await self._beside(scope, client, request_id)
             return
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed(f"{path} takes GET, not {method}")
@@ -118,24 +118,39 @@ class Edge:
         query = scope["query_string"].decode("latin-1")
         await _answer(client, await page(tenant.id, path, query), method, request_id)
 
-    async def _beside(self, scope: Scope, receive: Receive, client: ClientStream, request_id: RequestId) -> None:
+    async def _beside(self, scope: Scope, client: ClientStream, request_id: RequestId) -> None:
         """A path that is not ours: one that an engine's allow-list opens, or nothing."""
         parts, path, method = self._parts, scope["path"], scope["method"]
         metering = parts.passthrough.metering(method, path)
         if metering is None:
             raise NotFound(f"there is nothing at {path[:200]}")
         if metering is Metering.METERED:
-            await self._infer(Route.OTHER, scope, receive, client, request_id)
-            return
-        arrival, body = await self._arrive(Route.OTHER, scope, receive, request_id)
-        free = FreeRequest(arrival, method, body)
-        await _until_client_leaves(receive, parts.passthrough.serve(free, client))
+            await self._let_in(Route.OTHER, scope, client, request_id, self._infer)
+        else:
+            await self._let_in(Route.OTHER, scope, client, request_id, partial(self._serve_free, method))
 
-    async def _infer(
-        self, route: Route, scope: Scope, receive: Receive, client: ClientStream, request_id: RequestId
+    async def _let_in(
+        self, route: Route, scope: Scope, client: ClientStream, request_id: RequestId, serve: "_Serve"
     ) -> None:
+        """Serve a request that has a key, once there is a place for it and its body is whole."""
+        arrival = self._arrival(route, scope, request_id)
+        stay = self._parts.admission.enter() or await self._queue(client)
+        try:
+            body = await _read_body(arrival.headers, client, stay, self._parts.max_body_bytes)
+            await serve(arrival, body, client)
+        finally:
+            stay.leave()
+
+    async def _queue(self, client: ClientStream) -> Stay:
+        """Wait for a place. Raises `Overloaded`, and `BadRequest` where the client leaves."""
+        waiting = self._parts.admission.wait()
+        stay = await waiting if client.served is None else await while_client_stays(client, waiting)
+        if stay is None:
+            raise BadRequest("the connection was closed before it was this request's turn")
+        return stay
+
+    async def _infer(self, arrival: Arrival, body: bytes, client: ClientStream) -> None:
         parts = self._parts
-        arrival, body = await self._arrive(route, scope, receive, request_id)
         if len(body) > LOOP_SAFE_PARSED_BYTES:
             request = await asyncio.to_thread(read_request, arrival, body)
         else:
@@ -144,9 +159,13 @@ class Edge:
         request = replace(request, user=None, labels=labels)
         parts.telemetry.in_flight.inc()
         try:
-            await _until_client_leaves(receive, parts.pipeline.serve(request, client))
+            await while_client_stays(client, parts.pipeline.serve(request, client))
         finally:
             parts.telemetry.in_flight.dec()
+
+    async def _serve_free(self, method: str, arrival: Arrival, body: bytes, client: ClientStream) -> None:
+        free = FreeRequest(arrival, method, body)
+        await while_client_stays(client, self._parts.passthrough.serve(free, client))
 
     def _tenant(self, headers: Headers, path: str) -> Tenant:
         """Who asks, with a key that is for this path. Raises `Unauthorized` or `Forbidden`."""
@@ -155,61 +174,45 @@ class Edge:
             raise Forbidden(f"this API key is not for {path[:200]}")
         return tenant
 
-    async def _arrive(
-        self, route: Route, scope: Scope, receive: Receive, request_id: RequestId
-    ) -> tuple[Arrival, bytes]:
-        """Who asks for what, and the whole body, which is not read for those without a key."""
+    def _arrival(self, route: Route, scope: Scope, request_id: RequestId) -> Arrival:
+        """Who asks for what. Raises `Unauthorized` or `Forbidden`."""
         parts = self._parts
         started_s, opened_at = parts.clocks.monotonic(), parts.clocks.wall()
         headers: Headers = tuple((name, value) for name, value in scope["headers"])
         tenant = self._tenant(headers, scope["path"])
-        body = await _read_body(headers, receive, parts.max_body_bytes)
         query = scope["query_string"].decode("latin-1")
         path = f"{scope['path']}?{query}" if query else scope["path"]
-        return Arrival(request_id, tenant, route, path, headers, started_s, opened_at), body
+        return Arrival(request_id, tenant, route, path, headers, started_s, opened_at)
 
 
-async def _until_client_leaves(receive: Receive, work: Coroutine[object, object, None]) -> None:
-    """Run `work`; cancel it when the client leaves. Raises what `work` raises."""
-    failure: list[Exception] = []
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        raise ClientLeft
-
-    async def run() -> None:
-        try:
-            await work
-        except Exception as error:  # noqa: BLE001 - kept out of the group, which would wrap it, and raised below
-            failure.append(error)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            watcher = group.create_task(watch())
-            await run()
-            watcher.cancel()
-    except* ClientLeft:
-        pass
-    if failure:
-        raise failure[0]
+_Serve = Callable[[Arrival, bytes, ClientStream], Coroutine[object, object, None]]
 
 
-async def _read_body(headers: Headers, receive: Receive, max_bytes: int) -> bytes:
-    """The whole body. Raises `BodyTooLarge` as soon as that is certain, `BadRequest` where the client leaves."""
-    for name, value in headers:
-        if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
+async def _read_body(headers: Headers, client: ClientStream, stay: Stay, max_bytes: int) -> bytes:
+    """The whole body. Raises `BodyTooLarge` or `Overloaded` as soon as that is certain, `BadRequest` where the client
+    leaves."""
+
+    def allow(size_bytes: int) -> None:
+        if size_bytes > max_bytes:
             raise _too_large(max_bytes)
+        stay.hold(size_bytes)
+
+    for name, value in headers:
+        if name == b"content-length" and value.isdigit():
+            if int(value) > max_bytes:
+                raise _too_large(max_bytes)
+            stay.expect(int(value))
+    if client.served is not None:
+        return await client.served.whole_body(allow)
     pieces: list[bytes] = []
     size_bytes = 0
     while True:
-        message = await receive()
+        message = await client.receive()
         if message["type"] == "http.disconnect":
             raise BadRequest("the connection was closed before the body was whole")
         piece: bytes = message.get("body", b"")
         size_bytes += len(piece)
-        if size_bytes > max_bytes:
-            raise _too_large(max_bytes)
+        allow(size_bytes)
         pieces.append(piece)
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)

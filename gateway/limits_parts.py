@@ -1,4 +1,4 @@
-"""Limits and the watch over the keys file, composed from the configuration."""
+"""Limits, who is let in, and the watch over the keys file, composed from the configuration."""
 
 from functools import partial
 
@@ -6,6 +6,7 @@ from billing import Down, OneServer, QuotaOptions, QuotaRedis, Quotas
 from billing.prices.book import Prices
 from billing.quotas.spending import spent_micro
 from billing.quotas.types import Purse
+from gateway.admission import Admission, AdmissionLimits
 from gateway.config import Config, ledger_place, salt_secret
 from gateway.edge.auth import Authenticator
 from gateway.exchange import Clocks
@@ -15,6 +16,13 @@ from gateway.limits import LimitOptions, Limits
 from gateway.telemetry import Telemetry
 from prefix_index import RedisClient
 from prefix_index.redis_cluster import ClusterClient
+
+
+def admission_of(config: Config, telemetry: Telemetry) -> Admission:
+    """Who is let in to this process."""
+    limits = config.limits
+    takes_on = AdmissionLimits(limits.concurrent_requests, limits.queue_requests, limits.queue_s, limits.buffered_bytes)
+    return Admission(takes_on, lambda why: telemetry.pressure.shed(why.value).inc())
 
 
 def quotas_of(config: Config, redis: RedisClient | None, prices: Prices, replica: str) -> Quotas:

@@ -14,6 +14,7 @@ import msgspec
 from backends import ServedModel
 from billing import Ledger
 from billing.prices.live import LivePrices
+from gateway.admission import Admission
 from gateway.errors import ModelNotFound, Unavailable
 from gateway.event_feeds import EventFeeds, FeedReport
 from gateway.fleet import Fleet, serves
@@ -71,6 +72,7 @@ class StatusParts:
     prices: LivePrices
     limits: Limits
     keys_watch: KeysWatch
+    admission: Admission
     draining: Callable[[], bool]
     """Whether the gateway was told to stop."""
 
@@ -89,6 +91,7 @@ class StatusPages:
         self._prices = parts.prices
         self._limits = parts.limits
         self._keys_watch = parts.keys_watch
+        self._admission = parts.admission
         self._draining = parts.draining
         self._pages = {
             "/health": Page(self._health),
@@ -204,6 +207,9 @@ class StatusPages:
         telemetry.index_queued_writes.set(self._index.queued_writes)
         telemetry.index_stand_in_matches.set(self._index.stand_in_matches)
         self._limits.show()
+        telemetry.pressure.queued.set(self._admission.queued)
+        telemetry.pressure.admitted.set(self._admission.running)
+        telemetry.pressure.body_bytes.set(self._admission.held_bytes)
         for report in self._feeds.reports():
             _show_feed(telemetry, report)
         body = await asyncio.to_thread(telemetry.exposition)

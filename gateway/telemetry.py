@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from gateway.limit_metrics import LimitMetrics
 from gateway.log_lines import LOGGER, dropped_lines
 from gateway.metrics import counter_read, counters, gauges, histograms
+from gateway.pressure_metrics import PressureMetrics
 from gateway.verification_metrics import VerificationMetrics
 
 __all__ = ["LOGGER", "CopyMetrics", "PrewarmMetrics", "SpeedMetrics", "Telemetry"]
@@ -145,6 +146,7 @@ class Telemetry:
             registry, "prefixgate_log_lines_dropped", "Log lines that were lost, since nobody took them.", dropped_lines
         )
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
+        self.pressure = PressureMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry

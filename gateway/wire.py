@@ -16,10 +16,38 @@ EXTENSION: Final = "prefixgate"
 
 
 class ServedRequest(Protocol):
-    """A request to our own server."""
+    """A request to our own server, and what it can do at less cost than ASGI's messages."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has left."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether as much waits for the client as may: then `readable` is to be awaited before the next `write`."""
 
     def on_leave(self, callback: Callable[[], object] | None) -> None:
         """Call this when the client leaves before its answer is complete; at once where it has left. None: nothing."""
+
+    async def whole_body(self, allow: Callable[[int], object]) -> bytes:
+        """The body, once it is whole. `allow` is told how much of it has come, each time that is more, and may raise.
+
+        Raises the `GatewayError` of a body that cannot be read, came too slowly, or does not come any more.
+        """
+
+    async def readable(self) -> None:
+        """Wait until the client has read most of what waits for it, or has left."""
+
+    def start(self, status: int, fields: Headers) -> None:
+        """The head of the answer, which leaves with the first bytes of its body."""
+
+    def write(self, body: bytes, *, more: bool) -> None:
+        """A part of the body of the answer; the last one has no `more`."""
+
+
+def served_request(scope: Scope) -> ServedRequest | None:
+    """The request as our own server has it; None with another server."""
+    return scope.get("extensions", {}).get(EXTENSION)  # type: ignore[no-any-return]  # what a scope holds is not typed
 
 
 class ClientStream:
@@ -29,10 +57,12 @@ class ClientStream:
     is not whole.
     """
 
-    __slots__ = ("_send", "started")
+    __slots__ = ("_send", "receive", "served", "started")
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, receive: Receive, served: ServedRequest | None = None) -> None:
         self._send = send
+        self.receive = receive
+        self.served = served
         self.started = False
 
     async def send(self, message: Message) -> None:
@@ -43,12 +73,27 @@ class ClientStream:
     async def start(self, status: int, headers: Headers) -> None:
         """Send the head of the answer."""
         self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        if self.served is None:
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        else:
+            self.served.start(status, headers)
 
     async def write(self, data: bytes) -> None:
         """Send bytes of the body."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        served = self.served
+        if served is None:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            return
+        if served.is_slow:
+            await served.readable()
+        served.write(data, more=True)
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last bytes and end the answer."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        served = self.served
+        if served is None:
+            await self._send({"type": "http.response.body", "body": data, "more_body": False})
+            return
+        if served.is_slow:
+            await served.readable()
+        served.write(data, more=False)

@@ -3,46 +3,30 @@
     [ bytes | bytes | bytearray <-- small pieces are gathered here ]
 
 A piece is kept as it is, without a copy. One of a few bytes costs more as an object than it holds, and a client may
-send millions of them: these are gathered in a `bytearray`, so that what is held is at most a tenth more than what came.
+send millions of them: these are gathered, so that what is held is at most a tenth more than what came.
 """
 
-from collections import deque
 from typing import Final
 
 SMALL_PIECE_BYTES: Final = 512
 
+Piece = bytes | bytearray | memoryview
 
-class BodyPieces:
-    """Pieces of a body that came and were not taken yet. `put` and `take` are O(piece)."""
 
-    __slots__ = ("_pieces", "waiting_bytes")
+def add_piece(pieces: list[Piece], piece: bytes | memoryview) -> None:
+    """Keep a piece behind the others. O(1), of a small one O(its bytes)."""
+    if not pieces or len(piece) >= SMALL_PIECE_BYTES:
+        pieces.append(piece)
+        return
+    last = pieces[-1]
+    if isinstance(last, bytearray):
+        last += piece
+    else:
+        pieces.append(bytearray(piece))
 
-    def __init__(self) -> None:
-        self._pieces: deque[bytes | bytearray] = deque()
-        self.waiting_bytes = 0
 
-    def put(self, piece: bytes) -> None:
-        """Keep a piece."""
-        pieces = self._pieces
-        self.waiting_bytes += len(piece)
-        if len(piece) >= SMALL_PIECE_BYTES or not pieces:
-            pieces.append(piece)
-            return
-        last = pieces[-1]
-        if isinstance(last, bytearray):
-            last += piece
-        else:
-            pieces.append(bytearray(piece))
-
-    def take(self) -> bytes:
-        """The first piece that was not taken; empty where there is none."""
-        if not self._pieces:
-            return b""
-        piece = self._pieces.popleft()
-        self.waiting_bytes -= len(piece)
-        return piece if isinstance(piece, bytes) else bytes(piece)
-
-    def clear(self) -> None:
-        """Forget all of it."""
-        self._pieces.clear()
-        self.waiting_bytes = 0
+def whole(pieces: list[Piece]) -> bytes:
+    """All of them as one. A single piece of bytes is not copied."""
+    if len(pieces) == 1:
+        return bytes(pieces[0])
+    return b"".join(pieces)

@@ -8,12 +8,12 @@ application when the body is whole or `WAKE_BYTES` of it are there, and not for 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from gateway.errors import GatewayError, Internal
-from gateway.serving.answer_bytes import AnswerMalformed, Framing, answer_head, chunk_parts
-from gateway.serving.body import BodyPieces
+from gateway.errors import BadRequest, BodyTooLarge, GatewayError, Internal
+from gateway.serving.answer_bytes import JOINED_BYTES, AnswerMalformed, Framing, answer_head, chunk_parts, plain_parts
+from gateway.serving.body import Piece, add_piece, whole
 from gateway.serving.reader import RequestHead
 from gateway.telemetry import LOGGER
 from gateway.wire import Message, Scope
@@ -30,46 +30,28 @@ DISCARDED_BYTES: Final = 256 * 1024
 class Call:
     """A request that is being served. `gone` once the client has left, `complete` once the answer is."""
 
-    __slots__ = (
-        "_connection",
-        "_failure",
-        "_framing",
-        "_head",
-        "_left_bytes",
-        "_news",
-        "_on_leave",
-        "_pieces",
-        "_request",
-        "_taken",
-        "complete",
-        "gone",
-        "keep_alive",
-        "more_body",
-        "received_bytes",
-        "started",
-        "task",
-        "waits_for_continue",
-    )
+    more_body = True
+    received_bytes = 0
+    started = complete = gone = False
+    task: asyncio.Task[None] | None = None
+    _waiting_bytes = 0
+    """Of the body: what came and was not taken."""
+    _all_taken = False
+    _news: asyncio.Event | None = None
+    _failure: GatewayError | None = None
+    _on_leave: Callable[[], object] | None = None
+    _head = b""
+    _framing = Framing.NONE
+    _in_chunks = False
+    _left_bytes = 0
+    """Of an answer whose head says how long it is."""
 
     def __init__(self, connection: "Connection", head: RequestHead) -> None:
         self._connection = connection
         self._request = head
         self.keep_alive = head.keep_alive
         self.waits_for_continue = head.expects_continue
-        self.task: asyncio.Task[None] | None = None
-        self.more_body = True
-        self.received_bytes = 0
-        self.gone = False
-        self.started = False
-        self.complete = False
-        self._pieces = BodyPieces()
-        self._taken = False
-        self._news: asyncio.Event | None = None
-        self._failure: GatewayError | None = None
-        self._on_leave: Callable[[], object] | None = None
-        self._head = b""
-        self._framing = Framing.NONE
-        self._left_bytes = 0
+        self._pieces: list[Piece] = []
 
     async def serve(self, scope: Scope) -> None:
         """Run the application. A failure before the answer has begun is an answer, a later one cuts it."""
@@ -94,22 +76,46 @@ class Call:
 
         Raises the `GatewayError` of a body that cannot be read, or came too slowly.
         """
-        while True:
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
-            if self.gone or self.complete:
-                return {"type": "http.disconnect"}
-            if not self._taken and (not self.more_body or self._pieces.waiting_bytes >= WAKE_BYTES):
-                piece = self._pieces.take()
-                more = self.more_body or self._pieces.waiting_bytes > 0
-                self._taken = not more
-                return {"type": "http.request", "body": piece, "more_body": more}
-            self._news = self._news or asyncio.Event()
-            self._news.clear()
-            if self.more_body:
-                self._connection.wants_body(self)
+        most_bytes = self._connection.all.limits.max_body_bytes
+        while not self.gone and not self.complete:
+            if max(self.received_bytes, self._request.content_length or 0) > most_bytes:
+                raise BodyTooLarge(f"the request body is longer than {most_bytes} bytes")
+            if not self._all_taken and (not self.more_body or self._waiting_bytes >= WAKE_BYTES):
+                piece = self._pieces.pop(0) if self._pieces else b""
+                self._waiting_bytes -= len(piece)
+                more = self.more_body or bool(self._pieces)
+                self._all_taken = not more
+                return {"type": "http.request", "body": bytes(piece), "more_body": more}
+            await self._wait()
+        return {"type": "http.disconnect"}
+
+    async def whole_body(self, allow: Callable[[int], object]) -> bytes:
+        """The body, once it is whole. `allow` is told how much of it has come, each time that is more, and may raise.
+
+        Raises what `receive` raises, and `BadRequest` where the client leaves. The bytes are copied once, or not at
+        all where they came in one piece.
+        """
+        while self.more_body and not self.gone:
+            allow(self.received_bytes)
+            self._waiting_bytes = 0
+            await self._wait()
+        if self.gone:
+            raise BadRequest("the connection was closed before the body was whole")
+        allow(self.received_bytes)
+        pieces, self._pieces, self._all_taken = self._pieces, [], True
+        return whole(pieces)
+
+    async def _wait(self) -> None:
+        """Until there is something new to look at. Raises the failure of a body."""
+        self._news = self._news or asyncio.Event()
+        self._news.clear()
+        if self.more_body:
+            self._connection.wants_body(self)
+        if self._failure is None:
             await self._news.wait()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
 
     @property
     def is_waiting(self) -> bool:
@@ -118,15 +124,48 @@ class Call:
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer; waits while the client reads slowly. Raises for what is no proper answer."""
-        connection = self._connection
-        if connection.write_paused and not self.gone:
-            await connection.writable()
+        if self._connection.write_paused:
+            await self.readable()
+        if message["type"] == "http.response.start":
+            self.start(message["status"], message.get("headers", ()))
+        else:
+            self.write(message.get("body", b""), more=message.get("more_body", False))
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether as much waits for the client as may: then `readable` is to be awaited before the next `write`."""
+        return self._connection.write_paused
+
+    async def readable(self) -> None:
+        """Wait until the client has read most of what waits for it, or has left."""
+        if not self.gone:
+            await self._connection.writable()
+
+    def start(self, status: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
+        """The head of the answer. Raises `AnswerMalformed`."""
         if self.gone:
             return
-        if message["type"] == "http.response.start":
-            self._start(message["status"], message.get("headers", ()))
-        else:
-            self._send_piece(message.get("body", b""), more=message.get("more_body", False))
+        if self.started:
+            raise AnswerMalformed("the answer has begun already")
+        connection, request = self._connection, self._request
+        closes = not self.keep_alive or self._leaves_body() or connection.closes_after
+        is_head, http_1_0 = request.method == "HEAD", request.version == "1.0"
+        head = answer_head(status, fields, connection.all.date, is_head=is_head, http_1_0=http_1_0, closes=closes)
+        self.started = True
+        self._head, self._framing, self._left_bytes, closes = head
+        self._in_chunks = self._framing is Framing.CHUNKED
+        self.keep_alive = not closes
+
+    def write(self, body: bytes, *, more: bool) -> None:
+        """A part of the body of the answer; the last one has no `more`. Raises `AnswerMalformed`."""
+        if self._in_chunks and more and 0 < len(body) <= JOINED_BYTES and not self.gone:  # nearly all of a stream
+            data = b"%b%x\r\n%b\r\n" % (self._head, len(body), body)
+            self._head = b""
+            connection = self._connection
+            connection.handed_bytes += len(data)
+            connection.transport.write(data)
+        elif not self.gone:
+            self._write(body, more=more)
 
     def on_leave(self, callback: Callable[[], object] | None) -> None:
         """Call this when the client leaves before its answer is complete; at once where it has left. None: nothing."""
@@ -134,13 +173,14 @@ class Call:
         if self.gone and callback is not None:
             callback()
 
-    def put(self, piece: bytes) -> None:
+    def put(self, piece: bytes | memoryview) -> None:
         """A part of the body came."""
         self.received_bytes += len(piece)
         if self.complete:
             return
-        self._pieces.put(piece)
-        if self._pieces.waiting_bytes >= WAKE_BYTES:
+        add_piece(self._pieces, piece)
+        self._waiting_bytes += len(piece)
+        if self._waiting_bytes >= WAKE_BYTES:
             if self.is_waiting:
                 self._wake()
             else:
@@ -171,19 +211,8 @@ class Call:
         """Answer with an error, where no answer has begun."""
         if not self.started and not self.gone:
             status, fields, body = self._connection.all.error_answer(error, self._request.target.decode("latin-1"))
-            self._start(status, fields)
-            self._send_piece(body, more=False)
-
-    def _start(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
-        if self.started:
-            raise AnswerMalformed("the answer has begun already")
-        connection, request = self._connection, self._request
-        closes = not self.keep_alive or self._leaves_body() or connection.closes_after
-        is_head, http_1_0 = request.method == "HEAD", request.version == "1.0"
-        head = answer_head(status, fields, connection.all.date, is_head=is_head, http_1_0=http_1_0, closes=closes)
-        self.started = True
-        self._head, self._framing, self._left_bytes, closes = head
-        self.keep_alive = not closes
+            self.start(status, fields)
+            self.write(body, more=False)
 
     def _leaves_body(self) -> bool:
         """Whether so much of the body is still to come, and unwanted, that the connection must end."""
@@ -194,25 +223,31 @@ class Call:
             return True
         return length_bytes - self.received_bytes > DISCARDED_BYTES
 
-    def _send_piece(self, body: bytes, *, more: bool) -> None:
+    def _write(self, body: bytes, *, more: bool) -> None:
         if self.complete or not self.started:
             raise AnswerMalformed("a part of an answer that has ended, or not begun")
-        parts: tuple[bytes, ...] = (body,)
-        if self._framing is Framing.CHUNKED:
-            parts = chunk_parts(body, more=more)
-        elif self._framing is Framing.NONE:
-            parts = ()
-        elif self._framing is Framing.LENGTH:
-            self._left_bytes -= len(body)
-            if self._left_bytes < 0 or (self._left_bytes and not more):
-                raise AnswerMalformed("the body of the answer is not as long as its head says")
         head, self._head = self._head, b""
-        self._connection.write((head, *parts) if head else parts)
+        if self._framing is Framing.CHUNKED:
+            parts = chunk_parts(head, body, more=more)
+        elif self._framing is Framing.NONE:
+            parts = (head,)
+        else:
+            parts = plain_parts(head, body)
+            self._count(body, more=more)
+        self._connection.write(parts)
         if not more:
             self.complete = True
+            self._in_chunks = False
             self._pieces.clear()
             self._wake()
             self._connection.answered(self)
+
+    def _count(self, body: bytes, *, more: bool) -> None:
+        """Hold a body against what its head has said."""
+        if self._framing is Framing.LENGTH:
+            self._left_bytes -= len(body)
+            if self._left_bytes < 0 or (self._left_bytes and not more):
+                raise AnswerMalformed("the body of the answer is not as long as its head says")
 
     def _cut(self) -> None:
         """End the connection in the middle of the answer: a client that sees its head does not ask once more."""

@@ -26,8 +26,6 @@ from gateway.serving.scope import Address, request_scope
 from gateway.wire import Scope
 
 MOST_PIPELINED: Final = 8
-JOINED_BYTES: Final = 16 * 1024
-"""Parts of an answer up to this are joined for one write; longer ones are not copied."""
 SLOWEST_BODY_BYTES_PER_S: Final = 500
 LINGER_S: Final = 2.0
 
@@ -42,7 +40,6 @@ class Connection(asyncio.Protocol):
         "_deaf",
         "_flushed_at_s",
         "_flushed_bytes",
-        "_handed_bytes",
         "_head_is_timed",
         "_is_new",
         "_loop",
@@ -53,8 +50,9 @@ class Connection(asyncio.Protocol):
         "_reading",
         "_resumed",
         "_server",
-        "_transport",
         "all",
+        "handed_bytes",
+        "transport",
         "write_paused",
     )
 
@@ -62,7 +60,7 @@ class Connection(asyncio.Protocol):
         self.all = connections
         self.write_paused = False
         self._loop = loop
-        self._transport: asyncio.Transport
+        self.transport: asyncio.Transport
         self._reader = RequestReader(self)
         self._deadline_s = math.inf
         self._is_new = True
@@ -76,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._marked_bytes = 0
         """Of the body, when it was last looked at."""
         self._resumed: asyncio.Event | None = None
-        self._handed_bytes = 0
+        self.handed_bytes = 0
         self._flushed_bytes = -1
         self._flushed_at_s = 0.0
 
@@ -84,7 +82,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is here; one too many is told so."""
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
         self._deadline_s = self._loop.time() + self.all.limits.header_s
         is_one_too_many = self.all.is_full
         self.all.open.add(self)
@@ -110,7 +108,7 @@ class Connection(asyncio.Protocol):
         """The client will send no more: it has left. What it was answered before is still flushed."""
         if self._answering is not None:
             self._leave()
-            self._transport.abort()
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
@@ -149,7 +147,7 @@ class Connection(asyncio.Protocol):
         else:
             self._queue.append((call, scope))
 
-    def request_goes_on(self, piece: bytes) -> None:
+    def request_goes_on(self, piece: bytes | memoryview) -> None:
         """A piece of the body came."""
         if self._reading is not None:
             self._reading.put(piece)
@@ -170,14 +168,13 @@ class Connection(asyncio.Protocol):
 
     def write(self, parts: tuple[bytes, ...]) -> None:
         """Send bytes, as one write."""
-        size_bytes = sum(map(len, parts))
-        self._handed_bytes += size_bytes
         if len(parts) == 1:
-            self._transport.write(parts[0])
-        elif size_bytes <= JOINED_BYTES:
-            self._transport.write(b"".join(parts))
+            (data,) = parts
+            self.handed_bytes += len(data)
+            self.transport.write(data)
         else:
-            self._transport.writelines(parts)
+            self.handed_bytes += sum(map(len, parts))
+            self.transport.writelines(parts)
 
     async def writable(self) -> None:
         """Wait until the client has read most of what is buffered for it, or has left."""
@@ -201,7 +198,7 @@ class Connection(asyncio.Protocol):
         """Leave what comes to the client's own buffers."""
         if not self._read_paused:
             self._read_paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     @property
     def closes_after(self) -> bool:
@@ -222,19 +219,20 @@ class Connection(asyncio.Protocol):
     def cut(self) -> None:
         """End the connection as it is: an answer that is under way stays incomplete, and the client sees that."""
         self._deaf = True
-        self._transport.close()
+        self.transport.close()
 
     # Time
 
     def look(self, now_s: float) -> None:
         """End this connection if it is overdue."""
-        waiting_bytes = self._transport.get_write_buffer_size()
+        waiting_bytes = self.transport.get_write_buffer_size()
         if waiting_bytes:
-            flushed_bytes = self._handed_bytes - waiting_bytes
+            flushed_bytes = self.handed_bytes - waiting_bytes
             if flushed_bytes != self._flushed_bytes:
                 self._flushed_bytes, self._flushed_at_s = flushed_bytes, now_s
             elif now_s - self._flushed_at_s >= self.all.limits.write_idle_s:
-                self._transport.abort()
+                self.all.metrics.cut("unread").inc()
+                self.transport.abort()
                 return
         if now_s >= self._deadline_s:
             self._overdue(now_s)
@@ -247,10 +245,12 @@ class Connection(asyncio.Protocol):
     def _overdue(self, now_s: float) -> None:
         call, body_idle_s = self._reading, self.all.limits.body_idle_s
         if self._reader.in_head:
+            self.all.metrics.cut("head").inc()
             self._unreadable(RequestTimeout("the head of the request did not arrive in time"))
         elif call is None or call.complete:
-            self._transport.close()
+            self.transport.close()
         elif call.is_waiting and call.received_bytes - self._marked_bytes < SLOWEST_BODY_BYTES_PER_S * body_idle_s:
+            self.all.metrics.cut("body").inc()
             self._unreadable(RequestTimeout("the body of the request comes too slowly"))
         else:
             self._deadline_s, self._marked_bytes = now_s + body_idle_s, call.received_bytes
@@ -279,10 +279,10 @@ class Connection(asyncio.Protocol):
         self._deaf = True
         self._queue.clear()
         if self._reading is None and not self.all.closing:
-            self._transport.close()
+            self.transport.close()
             return
         self._reading = None
-        self._transport.write_eof()
+        self.transport.write_eof()
         self._resume_reading()
         self._deadline_s = self._loop.time() + LINGER_S
 
@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
         if self._reading is not None:
             self._reading.break_off(error)
             if self._reading.complete:
-                self._transport.close()
+                self.transport.close()
         elif self._answering is not None:
             (self._queue[-1][0] if self._queue else self._answering).keep_alive = False
         else:
@@ -303,15 +303,16 @@ class Connection(asyncio.Protocol):
         """Answer what is no request, and close."""
         status, fields, body = self.all.error_answer(error, self._reader.target.decode("latin-1"))
         head = answer_head(status, fields, self.all.date, is_head=False, http_1_0=False, closes=True)
-        self.write((head.data, body))
-        self._transport.write_eof()
+        self.write((head.data + body,))
+        self.transport.write_eof()
         self._deadline_s = self._loop.time() + LINGER_S
 
     def _turn_away(self) -> None:
         """One connection too many: say so, unless too many were told so and have not gone."""
         self._deaf = True
+        self.all.metrics.shed("connections").inc()
         if len(self.all.turned_away) >= MOST_TURNED_AWAY:
-            self._transport.abort()
+            self.transport.abort()
             return
         self.all.turned_away.add(self)
         self._answer(Overloaded("this gateway has as many connections as it takes on; try again in a moment"))
@@ -327,9 +328,9 @@ class Connection(asyncio.Protocol):
     def _resume_reading(self) -> None:
         if self._read_paused:
             self._read_paused = False
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     def _look_up_addresses(self) -> None:
-        here, there = (self._transport.get_extra_info(which) for which in ("sockname", "peername"))
+        here, there = (self.transport.get_extra_info(which) for which in ("sockname", "peername"))
         self._server = (str(here[0]), int(here[1])) if isinstance(here, tuple) else (str(here), None)
         self._client = (str(there[0]), int(there[1])) if isinstance(there, tuple) else None

@@ -14,6 +14,7 @@ from gateway.config import Limits
 from gateway.edge.error_shapes import error_body
 from gateway.errors import GatewayError
 from gateway.ids import new_request_id
+from gateway.pressure_metrics import PressureMetrics
 from gateway.wire import ASGIApp
 
 if TYPE_CHECKING:
@@ -29,17 +30,18 @@ MOST_TURNED_AWAY: Final = 64
 class Connections:
     """What the connections of a process share. One per server; changed on its loop alone."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, wall_s: Callable[[], float]) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, wall_s: Callable[[], float], metrics: PressureMetrics) -> None:
         self.app = app
         self.limits = limits
+        self.metrics = metrics
         self.open: set[Connection] = set()
         self.calls: set[Call] = set()
         self.turned_away: set[Connection] = set()
         """Those among `open` that were beyond the limit, and will be closed."""
         self.closing = False
         """Every answer from now on is the last one of its connection."""
-        self.date = b"date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
-        """The line of the date, new each second."""
+        self.date = b"date: Thu, 01 Jan 1970 00:00:00 GMT"
+        """The field of the date, new each second."""
         self._wall_s = wall_s
         self._swept_at_s = 0.0
 
@@ -65,6 +67,7 @@ class Connections:
         if now_s - self._swept_at_s < SWEEP_S:
             return
         self._swept_at_s = now_s
+        self.metrics.connections.set(len(self.open))
         for connection in tuple(self.open):
             connection.look(now_s)
 
@@ -76,6 +79,7 @@ class Connections:
     def cut(self) -> None:
         """End every open answer now; who serves it is cancelled."""
         for call in tuple(self.calls):
+            self.metrics.cut("drain").inc()
             if call.task is not None:
                 call.task.cancel()
         for connection in tuple(self.open):

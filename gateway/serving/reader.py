@@ -4,13 +4,14 @@
                    |               `-- too long: 414    too many fields, or too long ones: 431
                    `-- no HTTP: 400
 
-A long body goes past the parser: once its head has said how long it is, its bytes are handed on as they came, without
-a copy, and a new parser reads what follows them.
+A long body goes past the parser: its head is cut off where it ends, and once that has said how long the body is, its
+bytes are handed on as they came, without a copy; a new parser reads what follows them.
 
 An offer to speak another protocol from now on (`Upgrade: h2c`, as some clients make it with their first request) is not
 taken up. The parser takes it up, though, and leaves the body unread: then the head is shown to it again without it.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 import httptools
@@ -25,7 +26,8 @@ MOST_TARGET_BYTES: Final = 8 * 1024
 MOST_BARREN_BYTES: Final = 64 * 1024
 """Bytes in a row that neither end a head nor add to a body: fields that do not end, extensions of chunks, trailers."""
 PAST_PARSER_BYTES: Final = 16 * 1024
-"""The rest of a body that is longer than this is not shown to the parser."""
+"""A body that is longer than this is not shown to the parser."""
+_END_OF_HEAD: Final = b"\r\n\r\n"
 _METHODS: Final = {name.encode(): name for name in ("POST", "GET", "HEAD", "DELETE", "PUT", "OPTIONS", "PATCH")}
 
 
@@ -49,7 +51,7 @@ class RequestTaker(Protocol):
     def request_begins(self, head: RequestHead) -> None:
         """A head is whole."""
 
-    def request_goes_on(self, piece: bytes) -> None:
+    def request_goes_on(self, piece: bytes | memoryview) -> None:
         """A piece of the body came."""
 
     def request_ends(self) -> None:
@@ -63,48 +65,48 @@ class StopReading(Exception):
 class RequestReader:
     """Reads the requests of one connection. `in_head` while a head has begun and is not whole; `target` is its."""
 
-    __slots__ = (
-        "_barren_bytes",
-        "_body_left_bytes",
-        "_content_length",
-        "_expects_continue",
-        "_field_bytes",
-        "_fields",
-        "_heard",
-        "_parser",
-        "_past_parser_bytes",
-        "_taker",
-        "_upgrades",
-        "in_head",
-        "target",
-    )
+    in_head = False
+    target = b""
+    _field_bytes_at_most = 0
+    _in_body = False
+    _body_left_bytes = 0
+    _past_parser_bytes = 0
+    """Of a body that the parser is not shown."""
+    _heard = False
+    """Whether the parser has said anything while it read the latest bytes."""
+    _barren_bytes = 0
+    _upgrades = False
 
     def __init__(self, taker: RequestTaker) -> None:
         self._taker: RequestTaker | None = taker
-        self._parser: Any = _parser(self)
         self._fields: list[tuple[bytes, bytes]] = []
-        self._field_bytes = 0
-        self._content_length: int | None = None
-        self._expects_continue = False
-        self._upgrades = False
-        self._body_left_bytes = 0
-        self._past_parser_bytes = 0
-        self._heard = False
-        self._barren_bytes = 0
-        self.in_head = False
-        self.target = b""
+        self.on_header = _into(self._fields)
+        """What the parser calls for each field: it is called more often than all the rest."""
+        self._parser: Any = _parser(self)
 
     def feed(self, data: bytes) -> None:
         """Read on. Raises the `GatewayError` that answers what is no request, or `StopReading`. O(bytes)."""
+        if len(data) <= PAST_PARSER_BYTES and not self._past_parser_bytes:
+            self._parse(data)
+            return
+        rest = memoryview(data)
+        end_of_head = -1 if self._in_body else data.find(_END_OF_HEAD)
+        if end_of_head >= 0:  # alone, so that what follows can go past the parser
+            end_of_head += len(_END_OF_HEAD)
+            self._parse(rest[:end_of_head])
+            rest = rest[end_of_head:]
         if self._past_parser_bytes:
-            data = self._past_parser(data)
-            if not data:
-                return
+            rest = self._past_parser(rest)
+        if rest:
+            self._parse(rest)
+
+    def _parse(self, data: bytes | memoryview) -> None:
         self._heard = False
+        self._field_bytes_at_most = len(data) + (self._field_bytes_at_most if self.in_head else 0)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._without_upgrade(data[upgrade.args[0] :])
+            self._without_upgrade(bytes(data[upgrade.args[0] :]))
             return
         except httptools.HttpParserError as error:
             raise _meaning(error) from None
@@ -113,7 +115,7 @@ class RequestReader:
         else:
             self._barren_bytes += len(data)
             if self._barren_bytes > MOST_BARREN_BYTES:
-                raise _fields_too_long() if self.in_head else BadRequest("these bytes are no part of a request")
+                raise self._endless()
         if self._body_left_bytes > PAST_PARSER_BYTES:
             self._past_parser_bytes, self._body_left_bytes = self._body_left_bytes, 0
             self._parser = _parser(self)
@@ -127,48 +129,36 @@ class RequestReader:
     def on_message_begin(self) -> None:
         """A request begins."""
         self._heard = self.in_head = True
-        self.target, self._fields, self._field_bytes = b"", [], 0
-        self._content_length, self._expects_continue = None, False
+        self.target = b""
+        self._fields.clear()
 
     def on_url(self, piece: bytes) -> None:
         """A part of path and query."""
         self.target += piece
-        if len(self.target) > MOST_TARGET_BYTES:
-            raise UriTooLong(f"path and query are longer than {MOST_TARGET_BYTES} bytes")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of a head; also one that follows a chunked body, which nobody reads."""
-        if not self.in_head:
-            return
-        name = name.lower()
-        self._fields.append((name, value))
-        self._field_bytes += len(name) + len(value)
-        if self._field_bytes > MOST_FIELD_BYTES or len(self._fields) > MOST_FIELDS:
-            raise _fields_too_long()
-        if name == b"content-length":
-            self._content_length = int(value)
-        elif name == b"expect":
-            self._expects_continue = value.lower() == b"100-continue"
 
     def on_headers_complete(self) -> None:
         """A head is whole."""
-        self._heard, self.in_head = True, False
+        self._heard, self.in_head, self._in_body = True, False, True
+        self._check_lengths()
         parser, taker = self._parser, self._taker
         if taker is None:
             raise StopReading
-        method = parser.get_method()
-        if parser.should_upgrade():
+        method, upgrades = parser.get_method(), parser.should_upgrade()
+        if upgrades:
             if method == b"CONNECT":
                 raise BadRequest("this is no proxy to connect through")
             self._upgrades = True
             return
-        self._body_left_bytes = self._content_length or 0
+        fields = self._fields.copy()  # those that follow the body are none of the head
+        named = dict(fields)
+        length = named.get(b"content-length")
+        length_bytes = None if length is None else int(length)
+        self._body_left_bytes = length_bytes or 0
         name = _METHODS.get(method) or method.decode("ascii")
         version, keep_alive = parser.get_http_version(), parser.should_keep_alive()
+        expects_continue = named.get(b"expect", b"").lower() == b"100-continue"
         taker.request_begins(
-            RequestHead(
-                *(name, self.target, version, self._fields, self._content_length, self._expects_continue, keep_alive)
-            )
+            RequestHead(name, self.target, version, fields, length_bytes, expects_continue, keep_alive)
         )
 
     def on_body(self, piece: bytes) -> None:
@@ -180,18 +170,35 @@ class RequestReader:
 
     def on_message_complete(self) -> None:
         """A request is whole."""
+        self._in_body = False
         if self._taker is not None and not self._upgrades:
             self._taker.request_ends()
 
-    def _past_parser(self, data: bytes) -> bytes:
+    def _past_parser(self, data: memoryview) -> memoryview:
         """Hand on what is of the body, give back what follows it."""
         assert self._taker is not None
-        of_body = data if len(data) <= self._past_parser_bytes else data[: self._past_parser_bytes]
+        of_body = data[: self._past_parser_bytes]
         self._past_parser_bytes -= len(of_body)
         self._taker.request_goes_on(of_body)
         if not self._past_parser_bytes:
-            self._taker.request_ends()
+            self.on_message_complete()
         return data[len(of_body) :]
+
+    def _check_lengths(self) -> None:
+        """The bounds of a head. What cannot be too long in so few bytes is not added up."""
+        if len(self._fields) > MOST_FIELDS:
+            raise _fields_too_long()
+        if self._field_bytes_at_most > MOST_TARGET_BYTES:
+            if len(self.target) > MOST_TARGET_BYTES:
+                raise _target_too_long()
+            if sum(len(name) + len(value) for name, value in self._fields) > MOST_FIELD_BYTES:
+                raise _fields_too_long()
+
+    def _endless(self) -> GatewayError:
+        """What is wrong with so many bytes that say nothing."""
+        if not self.in_head:
+            return BadRequest("these bytes are no part of a request")
+        return _fields_too_long() if self._fields or len(self.target) <= MOST_TARGET_BYTES else _target_too_long()
 
     def _without_upgrade(self, rest: bytes) -> None:
         """Read the head again without its offer to speak another protocol, and go on with the rest."""
@@ -199,7 +206,16 @@ class RequestReader:
         head = [b"%b %b HTTP/%b\r\n" % (parser.get_method(), self.target, parser.get_http_version().encode())]
         head += [b"%b: %b\r\n" % field for field in fields if field[0] != b"upgrade"]
         self._upgrades, self._parser = False, _parser(self)
-        self.feed(b"".join((*head, b"\r\n", rest)))
+        self.feed(b"".join((*head, _END_OF_HEAD[2:], rest)))
+
+
+def _into(fields: list[tuple[bytes, bytes]]) -> Callable[[bytes, bytes], None]:
+    append = fields.append
+
+    def on_header(name: bytes, value: bytes) -> None:
+        append((name.lower(), value))
+
+    return on_header
 
 
 def _parser(reader: RequestReader) -> Any:
@@ -214,6 +230,10 @@ def _meaning(error: Exception) -> Exception:
     if isinstance(inner, (GatewayError, StopReading)):
         return inner
     return BadRequest("these bytes are no HTTP request")
+
+
+def _target_too_long() -> GatewayError:
+    return UriTooLong(f"path and query are longer than {MOST_TARGET_BYTES} bytes")
 
 
 def _fields_too_long() -> GatewayError:

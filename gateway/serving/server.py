@@ -37,7 +37,7 @@ class Server(uvicorn.Server):
         assert isinstance(config.app, Gateway), "made by server_config"
         self._app = config.app
         self._limits = config.app.limits
-        self.connections = Connections(config.app, self._limits, time.time)
+        self.connections = Connections(config.app, self._limits, time.time, config.app.telemetry.pressure)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Bind, or take these sockets, start, and learn the address."""
@@ -53,7 +53,7 @@ class Server(uvicorn.Server):
         failed in the background is a reason for: uvicorn would serve on."""
         ends = await super().on_tick(counter)
         if counter % 10 == 0:
-            self.connections.date = b"".join(b"%b: %b\r\n" % field for field in self.server_state.default_headers)
+            self.connections.date = b": ".join(self.server_state.default_headers[0])
         self.connections.sweep(asyncio.get_running_loop().time())
         return ends or self.failed
 
