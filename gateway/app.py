@@ -28,7 +28,7 @@ from backends import (
 from billing import BillingError, Quotas
 from billing.prices.live import LivePrices
 from billing.reports.reading import place_of
-from gateway.admin import AdminParts, admin_app
+from gateway.admin import AdminParts
 from gateway.config import (
     Backend,
     Config,
@@ -71,7 +71,8 @@ from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, chooser_of, observing
 from gateway.settling import Settler, SettlerParts
 from gateway.status import StatusPages, StatusParts, TenantPage
-from gateway.team.member import Team
+from gateway.team.member import Team, leads
+from gateway.team_admin import admin_of
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.verifying import Verifying
 from gateway.wire import Receive, Scope, Send
@@ -186,7 +187,7 @@ class Gateway:
             PrewarmParts(
                 fleet, index, receipts, client, telemetry, clocks, options.deadlines, inject_salt=options.inject_salt
             ),
-            config.scheduling.prewarm_prefixes,
+            config.scheduling.prewarm_prefixes if leads(team) else 0,
         )
         listeners: tuple[Callable[[EndpointId, int], None], ...] = (
             fleet.new_generation,
@@ -238,9 +239,16 @@ class Gateway:
             options,
         )
         watch = keys_watch_of(config, authenticator, fleet, telemetry)
-        token = admin_token(config)
+        pages = StatusPages(
+            StatusParts(
+                *(fleet, planner, index, ledger, parity, feeds, telemetry, prices, limits, watch),
+                admission=self._admission,
+                draining=lambda: self.draining,
+                team=team,
+            )
+        )
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
-        verifying = Verifying(config, ledger, registry, telemetry)
+        verifying = Verifying(config, ledger, registry, telemetry, leads=leads(team))
         reports, tenant_pages = _tenant_pages(config, stack)
         costs = cost_router(CostParts(config, clocks.wall))
         admin_parts = AdminParts(
@@ -257,19 +265,13 @@ class Gateway:
                 passthrough=Passthrough(fleet, planner, client, responses, options.deadlines),
                 authenticator=authenticator,
                 labeller=Labeller(salt_secret(config)),
-                pages=StatusPages(
-                    StatusParts(
-                        *(fleet, planner, index, ledger, parity, feeds, telemetry, prices, limits, watch),
-                        admission=self._admission,
-                        draining=lambda: self.draining,
-                    )
-                ),
+                pages=pages,
                 telemetry=telemetry,
                 clocks=clocks,
                 admission=self._admission,
                 max_body_bytes=config.limits.max_body_bytes,
                 tenant_pages=tenant_pages,
-                admin=None if token is None else admin_app(token, admin_parts),
+                admin=admin_of(admin_token(config), admin_parts, pages, team),
             )
         )
         return _Background(

@@ -23,6 +23,8 @@ from gateway.ledger_setup import ledger_trouble
 from gateway.limits import Limits
 from gateway.parity import ParityBook
 from gateway.planning import Planner
+from gateway.team.member import Team
+from gateway.team.messages import Crew, Metrics
 from gateway.telemetry import Telemetry
 from gateway.types import Headers
 from prefix_index import SharedIndex
@@ -31,7 +33,7 @@ from prefix_index.kv_events.feed_types import FeedState
 _MODELS: Final = "/v1/models"
 _PARTS: Final = (
     *("index", "ledger", "tokenizer", "parity", "isolation"),
-    *("kv_events", "limits", "keys", "prices", "endpoints"),
+    *("kv_events", "limits", "keys", "prices", "endpoints", "workers"),
 )
 """All that can be degraded."""
 _DEAF: Final = frozenset({FeedState.AWAY, FeedState.SILENT})
@@ -74,6 +76,7 @@ class StatusParts:
     keys_watch: KeysWatch
     admission: Admission
     draining: Callable[[], bool]
+    team: Team | None = None
     """Whether the gateway was told to stop."""
 
 
@@ -93,6 +96,7 @@ class StatusPages:
         self._keys_watch = parts.keys_watch
         self._admission = parts.admission
         self._draining = parts.draining
+        self._team = parts.team
         self._pages = {
             "/health": Page(self._health),
             "/ready": Page(self._ready),
@@ -146,7 +150,14 @@ class StatusPages:
         down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy)
         if down:
             found["endpoints"] = f"down: {', '.join(down)}"
+        crew = self._crew
+        if crew is not None and crew.alive < crew.wanted:
+            found["workers"] = f"{crew.alive} of {crew.wanted} serve; the others are being started"
         return found
+
+    @property
+    def _crew(self) -> Crew | None:
+        return None if self._team is None else self._team.crew
 
     def _files_refused(self) -> dict[str, str]:
         """Files that changed while we run, and cannot be used as they are."""
@@ -174,13 +185,18 @@ class StatusPages:
             for endpoint in self._fleet.snapshot()
         }
         status = "degraded" if degraded else "ok"
-        return _json(200, {"status": status, "degraded": degraded, "endpoints": endpoints})
+        return _json(200, {"status": status, "degraded": degraded, **self._workers(), "endpoints": endpoints})
+
+    def _workers(self) -> dict[str, object]:
+        """How many workers there are, where there are several."""
+        crew = self._crew
+        return {} if crew is None else {"workers": {"alive": crew.alive, "wanted": crew.wanted}}
 
     async def _ready(self) -> Answer:
         takers = [endpoint.id for endpoint in self._fleet.snapshot() if endpoint.healthy and not endpoint.draining]
         draining, ledger = self._draining(), self._ledger.healthy
         ready = bool(takers) and ledger and not draining
-        answer = {"ready": ready, "endpoints": takers, "ledger": ledger, "draining": draining}
+        answer = {"ready": ready, "endpoints": takers, "ledger": ledger, "draining": draining, **self._workers()}
         return _json(200 if ready else 503, answer)
 
     async def _models(self, name: str, *, anthropic: bool) -> Answer:
@@ -197,6 +213,18 @@ class StatusPages:
         return _json(200, {"data": data, **(ends if anthropic else {"object": "list"})})
 
     async def _metrics(self) -> Answer:
+        """The metrics of this process; of a gateway of several workers, of all of them."""
+        if self._team is None:
+            body = await self.exposition()
+        else:
+            replies = await self._team.ask(Metrics())
+            if not replies:  # ours alone would look as if the counters of the others had begun anew
+                raise Unavailable("the metrics of the other workers could not be read; try again")
+            body = replies[0].body
+        return Answer(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), body)
+
+    async def exposition(self) -> bytes:
+        """The text of this process's metrics, brought up to date."""
         telemetry = self._telemetry
         degraded = self.degraded()
         for part in _PARTS:
@@ -212,8 +240,7 @@ class StatusPages:
         telemetry.pressure.body_bytes.set(self._admission.held_bytes)
         for report in self._feeds.reports():
             _show_feed(telemetry, report)
-        body = await asyncio.to_thread(telemetry.exposition)
-        return Answer(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), body)
+        return await asyncio.to_thread(telemetry.exposition)
 
 
 def _show_feed(telemetry: Telemetry, report: FeedReport) -> None:

@@ -9,15 +9,30 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from gateway.team.line import Line
-from gateway.team.messages import Call, Crew, Farewell, Note, Question, Ready, Reply, Terms
+from gateway.team.messages import Call, Crew, Drained, Farewell, Note, Question, Ready, Reply, Terms
 
 PATIENCE_S = 5.0
 """How long the others may take for an answer."""
 
-ServeCall = Callable[[Call], Awaitable[Reply]]
-MakeText = Callable[[], Awaitable[bytes]]
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What others have of a worker: answers to calls, the text of its metrics, and that it drains an endpoint."""
+
+    call: Callable[[Call], Awaitable[Reply]] | None
+    text: Callable[[], Awaitable[bytes]]
+    drain: Callable[[str], None]
+
+
+def leads(team: "Team | None") -> bool:
+    """Whether this process does what a gateway does once: it is the only one, or has the first slot.
+
+    While a worker is replaced there may be two of them for a while.
+    """
+    return team is None or team.leads
 
 
 class Team:
@@ -28,21 +43,25 @@ class Team:
     ) -> None:
         self.ledger_line = ledger_line
         self.redis_url = terms.redis_url
+        self.leads = terms.slot == 0
         self.crew: Crew | None = None
         """As told last; None until then."""
         self._line = Line(line, self._answer, self._heard)
         self._on_gone = on_gone
-        self._serve_call: ServeCall | None = None
-        self._text: MakeText | None = None
+        self._served: Served | None = None
         self._leaving = False
 
     def ready(self) -> None:
         """This worker takes connections."""
         self._line.say(Ready())
 
-    def serve(self, call: ServeCall, text: MakeText) -> None:
-        """From now on answer the others: calls, and the text of our metrics."""
-        self._serve_call, self._text = call, text
+    def serve(self, served: Served) -> None:
+        """From now on answer the others."""
+        self._served = served
+
+    def drained(self, endpoint_id: str, *, draining: bool) -> None:
+        """An endpoint gets no new requests, or again: so it is for workers that come later."""
+        self._line.say(Drained([endpoint_id], draining))
 
     async def ask(self, question: Question) -> list[Reply]:
         """What the others answer, each that can; of `Metrics`, one answer for all of them and us."""
@@ -57,8 +76,8 @@ class Team:
                 yield
             finally:
                 self._leaving = True
-                if self._text is not None:
-                    self._line.say(Farewell(await self._text()))
+                if self._served is not None:
+                    self._line.say(Farewell(await self._served.text()))
                     await self._line.close(PATIENCE_S)
                 listening.cancel()
 
@@ -70,8 +89,14 @@ class Team:
     def _heard(self, note: Note) -> None:
         if isinstance(note, Crew):
             self.crew = note
+        elif isinstance(note, Drained) and self._served is not None:
+            for endpoint_id in note.endpoint_ids:
+                self._served.drain(endpoint_id)
 
     async def _answer(self, question: Question) -> Sequence[Reply]:
+        served = self._served
+        if served is None:
+            return []
         if isinstance(question, Call):
-            return [] if self._serve_call is None else [await self._serve_call(question)]
-        return [] if self._text is None else [Reply(200, b"text/plain", await self._text())]
+            return [] if served.call is None else [await served.call(question)]
+        return [Reply(200, b"text/plain", await served.text())]

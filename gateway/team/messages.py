@@ -1,7 +1,7 @@
 """What is said on the line between a worker and its supervisor.
 
-    supervisor --> worker    Terms, once; Crew, when it changes; questions
-    worker --> supervisor    Ready, once; Farewell, at an orderly end; questions
+    supervisor --> worker    Terms, once; Crew, when it changes; Drained, once it is ready; questions
+    worker --> supervisor    Ready, once; Drained, when it was told so; Farewell, at an orderly end; questions
 
 A question is a `Call` to be served as if it had come in over HTTP, or `Metrics`. Asked by a worker, they are about all
 workers: the supervisor asks each of the others. Both ends are one version of this program.
@@ -30,6 +30,13 @@ class Crew(msgspec.Struct, frozen=True, tag=True):
 
     alive: int
     wanted: int
+
+
+class Drained(msgspec.Struct, frozen=True, tag=True):
+    """Endpoints that are to get no new requests, or again; the supervisor tells those who come later."""
+
+    endpoint_ids: list[str]
+    draining: bool
 
 
 class Farewell(msgspec.Struct, frozen=True, tag=True):
@@ -75,6 +82,6 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
 
 
 Question = Call | Metrics
-Note = Terms | Ready | Crew | Farewell
+Note = Terms | Ready | Crew | Drained | Farewell
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Terms | Ready | Crew | Farewell | Asked | Answered).decode
+decode = msgspec.msgpack.Decoder(Terms | Ready | Crew | Drained | Farewell | Asked | Answered).decode

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from billing.ledger_service import LedgerService
 from gateway.team.line import Line
-from gateway.team.messages import Crew, Farewell, Note, Question, Ready, Reply, Terms
+from gateway.team.messages import Crew, Drained, Farewell, Note, Question, Ready, Reply, Terms
 from gateway.telemetry import LOGGER
 
 _LOOK_S = 0.01
@@ -30,6 +30,9 @@ class Keeper:
     ledger: LedgerService
     answer: Callable[["Child", Question], Awaitable[Sequence[Reply]]]
     changed: Callable[[], None]
+    farewell: Callable[["Child", bytes], None]
+    drained: Callable[[Drained], None]
+    all_drained: Callable[[], Drained]
 
 
 class Child:
@@ -41,7 +44,6 @@ class Child:
         self.gone = asyncio.Event()
         self.stopping = False
         """Whether it was told to stop, so that its end is no failure."""
-        self.farewell: bytes | None = None
         self._keeper = keeper
         (line, its_line), (self._ledger_line, its_ledger) = socket.socketpair(), socket.socketpair()
         self.line = Line(line, lambda question: keeper.answer(self, question), self._heard)
@@ -121,7 +123,10 @@ class Child:
     def _heard(self, note: Note) -> None:
         if isinstance(note, Ready):
             self.is_ready.set()
+            self.line.say(self._keeper.all_drained())
             LOGGER.info("worker ready", extra={"fields": {"slot": self.slot, "pid": self.pid}})
             self._keeper.changed()
         elif isinstance(note, Farewell):
-            self.farewell = note.exposition
+            self._keeper.farewell(self, note.exposition)
+        elif isinstance(note, Drained):
+            self._keeper.drained(note)

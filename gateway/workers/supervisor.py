@@ -23,15 +23,15 @@ from gateway.config import Config
 from gateway.exchange import Clocks
 from gateway.index_setup import private_redis_url
 from gateway.ledger_setup import owned_ledger
-from gateway.price_pages import watch_prices
-from gateway.team.messages import Crew, Question, Reply, Terms
+from gateway.price_pages import log_reload, watch_prices
+from gateway.team.messages import Crew, Drained, Terms
+from gateway.team_admin import PRICES_RELOAD
 from gateway.telemetry import LOGGER
+from gateway.workers.asking import Asking, SupervisorMetrics
 from gateway.workers.child import Child, Keeper
 from gateway.workers.listening import listen, url_of
 from gateway.workers.slot import Slot, first_of
 
-PATIENCE_S = 3.0
-"""How long a worker may take to answer another one's question: less than that one waits."""
 BEYOND_DRAIN_S = 30.0
 """What a worker may take beyond the limits of its drain: what was cut is counted and settled."""
 
@@ -57,8 +57,12 @@ class Supervisor:
         self._listening: Sequence[Sequence[socket.socket]] = ()
         self._slots: list[Slot] = []
         self._children: set[Child] = set()
+        self._drained: set[str] = set()
         self._stop = asyncio.Event()
         self._kill = asyncio.Event()
+        self._metrics = SupervisorMetrics(self._crew)
+        self._asking = Asking(self._children, self._metrics, {PRICES_RELOAD: self._reload_prices})
+        self._prices: LivePrices | None = None
 
     async def run(self) -> bool:
         """Until it is told to stop. Raises what is in `STARTUP_ERRORS`."""
@@ -68,11 +72,18 @@ class Supervisor:
             self._listening = listen(config.listen.host, config.listen.port, config.workers)
             stack.callback(self._close_sockets)
             self._redis_url = await private_redis_url(config, stack)
-            prices = LivePrices(config.prices_file, Clocks().wall)
+            prices = self._prices = LivePrices(config.prices_file, Clocks().wall)
             ledger = await stack.enter_async_context(owned_ledger(config, self._environment, prices))
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(watch_prices(prices, config.poll_interval_s))
-                keeper = Keeper(LedgerService(ledger), self._answer, self._tell_crew)
+                keeper = Keeper(
+                    LedgerService(ledger),
+                    self._asking.answer,
+                    changed=self._tell_crew,
+                    farewell=self._farewell,
+                    drained=self._note_drained,
+                    all_drained=lambda: Drained(sorted(self._drained), draining=True),
+                )
                 self._slots = [Slot(number, self._starter(number, keeper, group)) for number in range(config.workers)]
                 served = await self._serve(group)
                 watching.cancel()
@@ -111,10 +122,19 @@ class Supervisor:
             terms = Terms(config, number, next(self._numbers), self._redis_url)
             child = Child(terms, self._listening[number], keeper)
             self._children.add(child)
-            group.create_task(child.run()).add_done_callback(lambda _: self._children.discard(child))
+            group.create_task(self._run(child))
             return child
 
         return start
+
+    async def _run(self, child: Child) -> None:
+        try:
+            await child.run()
+        finally:
+            self._children.discard(child)
+        if not child.stopping:
+            self._metrics.deaths.inc()
+        await self._asking.expositions.gone(child.number)
 
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -131,12 +151,22 @@ class Supervisor:
             for one in sockets:
                 one.close()
 
+    def _crew(self) -> Crew:
+        return Crew(sum(slot.is_alive for slot in self._slots), len(self._slots))
+
     def _tell_crew(self) -> None:
-        crew = Crew(sum(slot.is_alive for slot in self._slots), len(self._slots))
+        crew = self._crew()
         for child in self._children:
             child.tell(crew)
 
-    async def _answer(self, asker: Child, question: Question) -> Sequence[Reply]:
-        others = [child for child in self._children if child is not asker and child.is_ready.is_set()]
-        answers = await asyncio.gather(*(child.line.ask(question, PATIENCE_S) for child in others))
-        return [reply for replies in answers for reply in replies]
+    def _farewell(self, child: Child, text: bytes) -> None:
+        self._asking.expositions.farewell(child.number, text)
+
+    async def _reload_prices(self) -> None:
+        """The ledger prices with the supervisor's book, so this one is read before the workers'."""
+        assert self._prices is not None, "a worker asks"
+        log_reload(await asyncio.to_thread(self._prices.reload))
+
+    def _note_drained(self, note: Drained) -> None:
+        change = self._drained.update if note.draining else self._drained.difference_update
+        change(note.endpoint_ids)

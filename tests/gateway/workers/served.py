@@ -61,7 +61,7 @@ class Served:
     async def until_logged(self, message: str, times: int = 1) -> list[dict[str, Any]]:
         """The same, once there are so many."""
         async with asyncio.timeout(PATIENCE_S):
-            while len(found := self.logged(message)) < times:  # noqa: ASYNC110 - a file has no event
+            while len(found := self.logged(message)) < times:
                 await asyncio.sleep(0.05)
         return found
 
@@ -89,7 +89,9 @@ async def served(home: Path, **settings: object) -> AsyncIterator[Served]:
         member = Member("gateway", command, home, clean_environment())
         clients = Clients(url, random.Random(1))
         gateway = Served(url, config, ledger, home / "gateway.1.log", member, clients, engine)
+        (home / "token").write_text("letmein")
         gateway.change(workers=2, index__embedded=True, log_level="info", **settings)
+        gateway.change(admin_token_file=str(home / "token"))
         async with asyncio.TaskGroup() as group:
             calling = group.create_task(clients.run())
             try:

@@ -5,12 +5,45 @@ import os
 import signal
 from pathlib import Path
 
-from tests.gateway.workers.served import PATIENCE_S, served
+import httpx
+
+from bench.crash import End
+from gateway.team_admin import SHARING
+from tests.gateway.workers.served import PATIENCE_S, Served, served
+from tests.gateway.workers.test_metrics_of_all import value
+
+CONNECTIONS = 12
+"""Enough that both workers have one, but for a chance of 1 in 2048."""
+
+
+async def any_worker_answers_for_all(gateway: Served, http: httpx.AsyncClient) -> None:
+    """Asked over connections of their own, some of which each worker has."""
+    gateway.clients.up.clear()
+    seen = [call for call in gateway.clients.seen if call.end is End.SERVED]
+    once = {"connection": "close"}
+    answers = [await http.get("/health", headers=once) for _ in range(CONNECTIONS)]
+    assert all(answer.json()["workers"] == {"alive": 2, "wanted": 2} for answer in answers)
+    for call in seen[:CONNECTIONS]:
+        found = await http.get(f"/admin/requests/{call.request_id}", headers=once)
+        assert found.json()["request_id"] == call.request_id
+    paths = (await http.get("/admin/openapi.json")).json()["paths"]
+    pages = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    assert pages - set(SHARING) == set()
+    for draining in ("true", "false"):
+        await http.post("/admin/endpoints/known/drain", params={"draining": draining}, headers=once)
+        rows = [(await http.get("/admin/endpoints", headers=once)).json()[0] for _ in range(CONNECTIONS)]
+        assert {row["draining"] for row in rows} == {draining == "true"}
+    metrics = await http.get("/metrics", headers=once)
+    gateway.clients.up.set()
+    assert value(metrics.content, "prefixgate_requests_total", state="complete") >= len(seen)
+    assert value(metrics.content, "prefixgate_workers", state="alive") == 2
 
 
 async def test_a_worker_that_is_killed_loses_nothing_and_is_replaced(tmp_path: Path) -> None:
     async with served(tmp_path) as gateway:
         await gateway.answers(60)
+        async with httpx.AsyncClient(base_url=gateway.url, headers={"authorization": "Bearer letmein"}) as http:
+            await any_worker_answers_for_all(gateway, http)
         first, second = await gateway.until_logged("worker ready", 2)
         assert {first["slot"], second["slot"]} == {0, 1}
         os.kill(first["pid"], signal.SIGKILL)

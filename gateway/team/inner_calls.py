@@ -1,0 +1,48 @@
+"""A call of another worker, served by an application of ours as if it had come in over HTTP."""
+
+from gateway.team.messages import Call, Reply
+from gateway.wire import ASGIApp, Message, Scope
+
+
+async def answered(app: ASGIApp, call: Call) -> Reply:
+    """What the application answers; all of it is held. Raises what the application raises."""
+    status, content_type = 500, b""
+    pieces: list[bytes] = []
+    incoming: list[Message] = [{"type": "http.request", "body": call.body, "more_body": False}]
+
+    async def receive() -> Message:
+        return incoming.pop() if incoming else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        nonlocal status, content_type
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            content_type = dict(message["headers"]).get(b"content-type", b"")
+        else:
+            pieces.append(message.get("body", b""))
+
+    await app(_scope(call), receive, send)
+    return Reply(status, content_type, b"".join(pieces))
+
+
+def call_of(scope: Scope) -> Call:
+    """The call that a request without a body is."""
+    headers = tuple((name, value) for name, value in scope["headers"])
+    return Call(scope["method"], scope["path"], scope["query_string"], headers, b"")
+
+
+def _scope(call: Call) -> Scope:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": call.method,
+        "scheme": "http",
+        "path": call.path,
+        "raw_path": call.path.encode(),
+        "root_path": "",
+        "query_string": call.query,
+        "headers": list(call.headers),
+        "client": None,
+        "server": None,
+    }

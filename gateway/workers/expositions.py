@@ -1,0 +1,50 @@
+"""The metrics of all workers, those that are gone included: what is counted never falls because a worker was replaced.
+
+    scrape    texts of the workers that answer --kept--> + what workers left behind --> one text
+    farewell  a worker that ends in order says its last text
+    gone      its text is added to what is left behind: the last one that anybody saw, where it was killed
+
+So a worker that is killed takes with it only what no scrape had shown. Texts are read and joined in a thread.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from gateway.workers.merging import Families, joined, lasting, read, written
+
+
+class Expositions:
+    """One per supervisor, on its loop. Workers are known by their number."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, bytes] = {}
+        self._said_farewell: set[int] = set()
+        self._left_behind: Families = {}
+        self._turn = asyncio.Lock()  # spans the threads: what is left behind and who is there must fit together
+
+    async def of_all(self, texts: Mapping[int, bytes]) -> bytes:
+        """One text, by what workers have just said, and by what others said last. O(lines)."""
+        async with self._turn:
+            self._texts.update((number, text) for number, text in texts.items() if number not in self._said_farewell)
+            return await asyncio.to_thread(_one_text, self._left_behind, list(self._texts.values()))
+
+    def farewell(self, number: int, text: bytes) -> None:
+        """A worker's last text."""
+        self._texts[number] = text
+        self._said_farewell.add(number)
+
+    async def gone(self, number: int) -> None:
+        """A worker is no more."""
+        self._said_farewell.add(number)  # for good: an answer may still be on its way
+        async with self._turn:
+            text = self._texts.get(number, b"")
+            self._left_behind = await asyncio.to_thread(_with, self._left_behind, text)
+            self._texts.pop(number, None)
+
+
+def _one_text(left_behind: Families, texts: list[bytes]) -> bytes:
+    return written(joined([left_behind, *map(read, texts)]))
+
+
+def _with(left_behind: Families, text: bytes) -> Families:
+    return joined([left_behind, lasting(read(text))])

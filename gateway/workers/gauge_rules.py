@@ -1,0 +1,66 @@
+"""What a gauge of several workers says as one. A test sees to it that every gauge has its rule.
+
+Counters and histograms need none, but for one: they are sums, over the workers that were there before as well.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class Rule(StrEnum):
+    """How the values of one series become one value."""
+
+    SUM = "sum"
+    TOTAL = "total"
+    """The sum, and with it what workers had that are gone: what is counted since the start."""
+    MAX = "max"
+    MIN = "min"
+    MEAN = "mean"
+
+
+CREATED_SUFFIX: Final = "_created"
+"""Of the series that say when a counter or histogram began: the first time is true of the sum."""
+
+RULES: Final = {
+    # A counter, of what engines have counted themselves: each worker that looks begins with all of it.
+    "prefixgate_engine_prefix_tokens_total": Rule.MAX,
+    "prefixgate_in_flight_requests": Rule.SUM,
+    "prefixgate_client_connections": Rule.SUM,
+    "prefixgate_queued_requests": Rule.SUM,
+    "prefixgate_admitted_requests": Rule.SUM,
+    "prefixgate_held_body_bytes": Rule.SUM,
+    "prefixgate_endpoint_healthy": Rule.MIN,
+    "prefixgate_degraded": Rule.MAX,
+    "prefixgate_token_parity_ratio": Rule.MIN,
+    "prefixgate_split_prefill_suspected": Rule.MAX,
+    "prefixgate_index_queued_writes": Rule.SUM,
+    "prefixgate_index_dropped_writes": Rule.TOTAL,
+    "prefixgate_index_stand_in_matches": Rule.TOTAL,
+    "prefixgate_limit_owed_settlements": Rule.SUM,
+    "prefixgate_limit_dropped_settlements": Rule.TOTAL,
+    "prefixgate_limit_stand_in_answers": Rule.TOTAL,
+    "prefixgate_perf_base_seconds": Rule.MEAN,
+    "prefixgate_perf_prefill_tokens_per_second": Rule.MEAN,
+    "prefixgate_perf_quadratic_seconds": Rule.MEAN,
+    "prefixgate_perf_itl_seconds": Rule.MEAN,
+    # A feed is read by one of the workers; the others say `not_consumer`, and nothing of its blocks.
+    "prefixgate_kv_feed_state": Rule.MAX,
+    "prefixgate_kv_feed_events": Rule.SUM,
+    "prefixgate_kv_feed_blocks": Rule.MAX,
+    "prefixgate_kv_feed_lag_seconds": Rule.MAX,
+    # Of the supervisor alone.
+    "prefixgate_workers": Rule.MAX,
+    # There is one ledger, and every worker says the same of it.
+    "prefixgate_ledger_spool_records": Rule.MAX,
+    "prefixgate_ledger_spool_bytes": Rule.MAX,
+    "prefixgate_ledger_spool_refused": Rule.MAX,
+    "prefixgate_ledger_settled_twice": Rule.MAX,
+    "prefixgate_ledger_interrupted": Rule.MAX,
+}
+
+
+def rule_of(family: str, kind: str) -> Rule:
+    """The rule of a family of the exposition."""
+    if family.endswith(CREATED_SUFFIX):
+        return Rule.MIN
+    return RULES.get(family, Rule.SUM if kind == "gauge" else Rule.TOTAL)
