@@ -7,10 +7,12 @@ No prompt text. At the log level debug each decision is also a line in the log.
 """
 
 import logging
-from dataclasses import dataclass, replace
 from datetime import datetime
 
-from gateway.scheduling import Decision, Evidence, Hindsight, Shortened, decision_as_json, shortened
+import msgspec
+from msgspec.structs import replace
+
+from gateway.scheduling import Decision, Evidence, Hindsight, Shortened, decision_as_json, is_short, shortened
 from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, Plan, RequestId
 
@@ -18,8 +20,7 @@ MOST_KEPT = 4096
 """About 30 MB, however many endpoints there are: a settled decision keeps 18 candidates at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """How the request ended: `state` as in the ledger. `hindsight` is None where no prompt was computed."""
 
     state: str
@@ -46,8 +47,7 @@ class Outcome:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class KeptDecision:
+class KeptDecision(msgspec.Struct, frozen=True):
     """One decision; a request that was tried again has the last one. `outcome` is None while it is under way."""
 
     request_id: RequestId
@@ -101,10 +101,11 @@ class DecisionLog:
             LOGGER.debug("decision", extra={"fields": kept.as_json()})
 
     def settle(self, request_id: RequestId, decision: Decision, outcome: Outcome) -> None:
-        """Add how a request ended, where its decision is kept; from now on that is short. As `shortened` in cost."""
+        """Add how a request ended, where its decision is kept; from now on that is short. O(1), or as `shortened`."""
         kept = self._kept.get(request_id)
-        if kept is not None and not isinstance(kept.decision, Shortened):
-            self._kept[request_id] = replace(kept, decision=shortened(decision), outcome=outcome)
+        if kept is not None and kept.outcome is None:
+            short = decision if is_short(decision) else shortened(decision)
+            self._kept[request_id] = replace(kept, decision=short, outcome=outcome)
 
     def find(self, request_id: str) -> KeptDecision | None:
         """The decision of a request, while it is kept."""

@@ -9,8 +9,9 @@ One that a later prompt continues is replaced by it, so a key keeps one for each
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from billing import Usage
 from billing.types import Verdict
@@ -37,8 +38,7 @@ class Earlier(NamedTuple):
     holder: str
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True):
     """What goes into a settlement. `doubtful` is None where nothing was expected or reported."""
 
     verdict: Verdict | None = None

@@ -22,6 +22,8 @@ from datetime import datetime
 from itertools import product
 from typing import Final
 
+import msgspec
+
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.types import Route, TokenSource
 from prefix_index.prompt import PromptView, has_media
@@ -69,8 +71,7 @@ def _is_answer(role: object) -> bool:
     return isinstance(role, str) and role in _ANSWERING_ROLES
 
 
-@dataclass(frozen=True, slots=True)
-class ParityResult:
+class ParityResult(msgspec.Struct, frozen=True):
     """One comparison of token counts: of a prompt that was tokenised exactly, and whose usage the engine reported."""
 
     at: datetime
@@ -132,7 +133,9 @@ class ParityBook:
     def compare(self, result: ParityResult) -> None:
         """Take one comparison into account: metrics, the window, the trust. O(1)."""
         model, shape, equal = result.model, result.shape, result.equal
-        record = self._records.setdefault((model, shape), _Record())
+        record = self._records.get((model, shape))
+        if record is None:
+            record = self._records[model, shape] = _Record()
         record.add(equal)
         self._telemetry.token_comparisons(model, shape, "equal" if equal else "different").inc()
         self._telemetry.token_parity_ratio(model, shape).set(record.equal_in_window / len(record.window))

@@ -23,8 +23,10 @@ for a habit.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.reliability import Mode, Outcome, ReliabilityTable
 from gateway.scheduling import RecentWork, expected_cached_tokens
@@ -40,8 +42,7 @@ MOST_LOSSES: Final = 4096
 """Losses that are remembered as written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """One attempt: a prompt that was sent to an endpoint, and what was known there when it was matched at `sent_s`.
 
     `age_s` and `turnovers` say how long ago the confirmed run was last used (None: unknown). `engine_block_tokens` is
@@ -83,8 +84,7 @@ class Sent:
         return Mode.EVENTS if self.followed else Mode.RECEIPTS
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """How an attempt ended. `began`: a first token came, so the prompt was computed.
 
     `expected_tokens` is what the records say was expected, `reported_tokens` what the engine says was cached,
@@ -98,16 +98,14 @@ class Receipt:
     noted_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True):
     """The holder has nothing of the chain from this block on, on any branch; as far as `claim` goes."""
 
     from_block: int
     claim: Claim
 
 
-@dataclass(frozen=True, slots=True)
-class Observe:
+class Observe(msgspec.Struct, frozen=True):
     """The holder has all of the chain."""
 
     claim: Claim
@@ -116,8 +114,7 @@ class Observe:
 Operation = Forget | Observe
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What a receipt means. `operations` are for the index, in order, `here` for this replica's copy of it alone.
 
     `compared_tokens` is how many were looked for, None where nothing could be compared; of these `short_tokens` were

@@ -52,13 +52,15 @@ class _Sums:
     too_many_tokens: int = 0
     too_few_tokens: int = 0
 
-    def add(self, prompt: int, expected: int, reported: int, sign: int = 1) -> None:
-        self.answers += sign
-        self.prompt_tokens += sign * prompt
-        self.expected_tokens += sign * expected
-        self.reported_tokens += sign * reported
-        self.too_many_tokens += sign * max(expected - reported, 0)
-        self.too_few_tokens += sign * max(reported - expected, 0)
+    def add(self, prompt: int, expected: int, reported: int) -> None:
+        self.answers += 1
+        self.prompt_tokens += prompt
+        self.expected_tokens += expected
+        self.reported_tokens += reported
+        if expected > reported:
+            self.too_many_tokens += expected - reported
+        else:
+            self.too_few_tokens += reported - expected
 
     def as_json(self) -> dict[str, object]:
         error = self.too_many_tokens + self.too_few_tokens
@@ -80,21 +82,24 @@ class _Account:
     """One endpoint in one mode, or all of them."""
 
     total: _Sums = field(default_factory=_Sums)
-    window: _Sums = field(default_factory=_Sums)
-    last: deque[tuple[int, int, int]] = field(default_factory=deque)
+    last: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     inferred_restarts: int = 0
 
     def add(self, prompt: int, expected: int, reported: int) -> None:
         self.total.add(prompt, expected, reported)
-        self.window.add(prompt, expected, reported)
         self.last.append((prompt, expected, reported))
-        if len(self.last) > WINDOW:
-            self.window.add(*self.last.popleft(), sign=-1)
+
+    def window(self) -> _Sums:
+        """Over the last answers; O(`WINDOW`), for whoever looks."""
+        sums = _Sums()
+        for answer in self.last:
+            sums.add(*answer)
+        return sums
 
     def as_json(self) -> dict[str, object]:
         return {
-            "window": self.window.as_json(),
+            "window": self.window().as_json(),
             "total": self.total.as_json(),
             "receipts": {outcome.value: count for outcome, count in self.outcomes.items()},
             "inferred_restarts": self.inferred_restarts,
@@ -139,7 +144,10 @@ class ReliabilityTable:
         }
 
     def _of(self, endpoint_id: str, mode: Mode) -> _Account:
-        return self._accounts.setdefault((endpoint_id, mode), _Account())
+        account = self._accounts.get((endpoint_id, mode))
+        if account is None:
+            account = self._accounts[endpoint_id, mode] = _Account()
+        return account
 
 
 def _row_as_json(row: SurvivalRow) -> dict[str, object]:

@@ -30,6 +30,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Final, Generic
 
+import msgspec
+
 from prefix_index.types import H
 
 PROVEN: Final = -math.log(1 / 1000)
@@ -48,8 +50,7 @@ MOST_HOLDERS: Final = 4096
 """Holders that are remembered; the first that was seen is forgotten first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """A run that was looked for: `expected_tokens` (at least 1) by the index, of which `reported_tokens` were there.
 
     `age_s` and `turnovers` say how long ago it was last used (None: unknown) when it was looked for at `sent_s`;

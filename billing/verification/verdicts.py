@@ -16,9 +16,10 @@ token, or how many tokens our own routing lost.
 
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from billing.types import Verdict
 
@@ -48,8 +49,7 @@ class MissReason(StrEnum):
     """Nothing was cached, and the gateway does not know the engine's tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
+class Miss(msgspec.Struct, frozen=True):
     """Why a request missed; as text, it is what the ledger keeps."""
 
     reason: MissReason
@@ -67,8 +67,7 @@ class Miss:
         return cls(MissReason(reason), int(number) if number else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Prefixes:
+class Prefixes(msgspec.Struct, frozen=True):
     """How much of one prompt was known where, when it was sent, in tokens.
 
     `reusable`: what an engine could have reused at most. `expected`: at the endpoint it was sent to. `elsewhere`: the

@@ -4,7 +4,7 @@ from gateway.scheduling.choosers import chooser_of, observing
 from gateway.scheduling.cost import behind, costs_s, expected_cached_tokens, terms_of
 from gateway.scheduling.decide import decide_by_cost
 from gateway.scheduling.expectation import Coverage, expectation
-from gateway.scheduling.explain import Shortened, shortened
+from gateway.scheduling.explain import Shortened, is_short, shortened
 from gateway.scheduling.explain import as_json as decision_as_json
 from gateway.scheduling.hindsight import Evidence, Hindsight, hindsight, with_costs
 from gateway.scheduling.plain import at_random, in_turn, least_requests
@@ -35,6 +35,7 @@ __all__ = [
     "expected_cached_tokens",
     "hindsight",
     "in_turn",
+    "is_short",
     "least_requests",
     "observing",
     "shortened",

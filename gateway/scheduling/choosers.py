@@ -10,8 +10,9 @@ A chooser may keep something of its own (whose turn it is), so each server makes
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
+
+from msgspec.structs import replace
 
 from gateway.scheduling.copies import copying
 from gateway.scheduling.decide import decide_by_cost

@@ -22,10 +22,11 @@ Costs: O(1) a request and one pass over the candidates; `MOST_PREFIXES` names of
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from msgspec.structs import replace as changed
+import msgspec
+from msgspec.structs import replace
 
 from gateway.scheduling.cost import costs_s
 from gateway.scheduling.question import Chooser, Question
@@ -87,8 +88,7 @@ class RecentShares:
         return prefix.requests / self._all
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
+class _Places(msgspec.Struct, frozen=True):
     """The candidates as holders of a prefix and as those to copy it to."""
 
     holders: int
@@ -159,7 +159,7 @@ def _places(decision: Decision, prefix: _Prefix, held_tokens: int) -> _Places:
 
 
 def _cost_if_held(candidate: Candidate, tokens: int, demand: Demand) -> float:
-    [cost_s] = costs_s([changed(candidate, cached_tokens=tokens)], demand)
+    [cost_s] = costs_s([replace(candidate, cached_tokens=tokens)], demand)
     return cost_s
 
 

@@ -10,7 +10,7 @@ A speculation comes true once its prompt is computed, and is confirmed then, by 
 be told as expected, yet sending the same prompt elsewhere would compute it twice, so to the cost it counts at once.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from gateway.scheduling.cost import expected_cached_tokens
 
@@ -22,8 +22,7 @@ DISK_WORTH = 0.5
 """The same for NVMe (3 to 12 GB a second) and other servers' memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(msgspec.Struct, frozen=True):
     """What is known of one prompt at one endpoint.
 
     `survival` is the probability that the confirmed run is still there, where there is one. `withheld_tokens` is what

@@ -6,11 +6,14 @@
 Who was cheap enough to have been chosen is what an explanation is about; of the rest the number is told.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Final
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from gateway.scheduling.cost import terms_of
 from gateway.scheduling.hindsight import with_costs
@@ -46,8 +49,7 @@ FILTERED_WORDS: Final[Mapping[Filtered, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Shortened:
+class Shortened(msgspec.Struct, frozen=True):
     """A decision with the candidates that matter, cheapest first, and how many were left out.
 
     `least_left_out_s` is the least cost among those, None where nobody was.
@@ -57,6 +59,11 @@ class Shortened:
     left_out: int
     least_left_out_s: float | None
     filtered_left_out: Mapping[Filtered, int]
+
+
+def is_short(decision: Decision, most: int = MOST_SHOWN) -> bool:
+    """Whether nothing needs to be left out of it to keep it."""
+    return len(decision.candidates) <= most >= len(decision.filtered) and decision.observed is None
 
 
 def shortened(decision: Decision, most: int = MOST_SHOWN) -> Shortened:
@@ -154,5 +161,5 @@ def _facts(candidate: Candidate) -> dict[str, object]:
         "queued_requests": candidate.queued_requests,
         "recent_tokens": candidate.recent_tokens,
         "kv_use": candidate.kv_use,
-        "speed": asdict(candidate.speed),
+        "speed": dataclasses.asdict(candidate.speed),
     }

@@ -21,14 +21,14 @@ then), and where it thinks them faster, what its prediction is short of is taken
 the prediction is measured beside the regret.
 """
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from gateway.scheduling.cost import costs_s, terms_of
 from gateway.scheduling.types import Decision, Terms
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """What came of a decision; None is unknown.
 
     `reported_cached_tokens` is the engine's word, in tokens of the same prompt that the decision was about. `ttft_s`
@@ -39,8 +39,7 @@ class Evidence:
     ttft_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Hindsight:
+class Hindsight(msgspec.Struct, frozen=True):
     """What was thought and what came of it, in seconds. `least_other_s` is None where there was no other endpoint."""
 
     predicted: Terms

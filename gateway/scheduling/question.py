@@ -1,15 +1,15 @@
 """What a policy is asked, and the form of its answer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.scheduling.types import Candidate, Decision, Demand, Filtered
 from gateway.types import Reason
 from prefix_index import Chain
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """What a decision is made from.
 
     `candidates`, at their best, is not empty. `chance` gives a new number, uniform in [0, 1), at each call. `refine`

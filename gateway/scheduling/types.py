@@ -1,7 +1,6 @@
 """The nouns of scheduling: what is known of each endpoint, and the decision with its reasons."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -55,8 +54,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         return int(self.cached_tokens) if self.matched_tokens is None else self.matched_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """What a request asks of whoever takes it. `behind`: how many requests on average come while this one is computed
     and wait for it, wherever it goes. `wanted_again`: how likely a token that is pushed out of a cache would have been
     used once more."""
@@ -67,8 +65,7 @@ class Demand:
     wanted_again: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True):
     """The summands of one endpoint's cost, in seconds."""
 
     wait_s: float
@@ -85,8 +82,7 @@ class Terms:
         return waits_s + self.delays_s + self.displacement_s + self.decode_pressure_s + self.crowding_s
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The chosen endpoint with every reason: all that were considered, and why the others were not.
 
     The terms of each are a function of its candidate and the demand (`terms_of`).

@@ -139,7 +139,8 @@ class OurPolicy:
         self._receipts.dispatched(sent, decision.work_tokens, decision.queue_tokens)
         self._index.observe(sent.holder, request.chain, Claim.SPECULATIVE)
         prefill = self._perf.dispatched(decision, streams=True)
-        alone = replace(decision, candidates=(), costs_s=())  # of a thousand candidates each, memory would be full soon
+        # Of a thousand candidates each, memory would be full soon.
+        alone = msgspec.structs.replace(decision, candidates=(), costs_s=())
         self._flights[request.number] = _Flight(alone, sent, reservation, prefill)
 
     def first_token(self, request: SimRequest, endpoint: int, now_s: float, cached_tokens: int) -> None:

@@ -1,13 +1,13 @@
 """The proof of token parity: what is counted, when trust is lost and found again, and that labels stay few."""
 
 import logging
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.parity import SHAPES, WINDOW, ParityBook, ParityResult, shape_of
 from gateway.telemetry import Telemetry

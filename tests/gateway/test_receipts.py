@@ -2,11 +2,12 @@
 
 import json
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway import receipts as module
 from gateway.receipts import Forget, Observe, Receipt, Receipts, Sent, Verdict, at_first_token, judge

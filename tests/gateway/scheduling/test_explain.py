@@ -1,8 +1,7 @@
 """Decisions in words, and short: what is kept of a choice among hundreds."""
 
-from dataclasses import fields
-
 import pytest
+from msgspec.structs import fields
 
 from backends import PerfModel
 from gateway.scheduling import Candidate, Decision, Demand, Filtered, Terms, decision_as_json, shortened
