@@ -38,6 +38,9 @@ from prefix_index.survival import SurvivalBook
 
 HABIT_RUN: Final = 4
 """So many hits in a row that were one block of the engine short are its habit."""
+CONFIRMED_FOR_S: Final = 1.0
+"""How long what was written at the first token need not be written again at the end: the index keeps an order of use,
+to which a second is nothing."""
 MOST_LOSSES: Final = 4096
 """Losses that are remembered as written."""
 
@@ -223,6 +226,8 @@ class Receipts:
         self._losses: dict[tuple[str, bytes], float] = {}
         self._under_way: dict[tuple[str, bytes], int] = {}
         """Attempts that have not ended, by holder and prompt."""
+        self._confirmed: dict[tuple[str, bytes], float] = {}
+        """Of these, when a prompt was last written as computed; nothing of its holder was written as lost since."""
 
     def turnovers(self, endpoint_id: str, age_s: float | None, capacity_tokens: int | None) -> float | None:
         """How often the endpoint's cache was filled in the last `age_s`; None where that cannot be known."""
@@ -245,11 +250,14 @@ class Receipts:
         self.recent_work.note(sent.endpoint_id, uncached_tokens)
         queued = uncached_tokens if queue_tokens is None else queue_tokens
         self.recent_work.asked(sent.chain.prompt_tokens, uncached_tokens, queued)
-        self._under_way[sent.prompt] = self._under_way.get(sent.prompt, 0) + 1
+        prompt = sent.prompt
+        self._under_way[prompt] = self._under_way.get(prompt, 0) + 1
 
     def first_token(self, sent: Sent) -> None:
         """The first token of an answer (not of an error) came."""
         self._apply(sent, at_first_token(sent))
+        if not sent.followed:
+            self._confirmed[sent.prompt] = self._clock()
 
     def ended(self, receipt: Receipt) -> Verdict:
         """An attempt has ended, however: once for each `Sent`. Writes to the index, learns, counts."""
@@ -262,6 +270,7 @@ class Receipts:
             verdict = self._compare(receipt, verdict)
         if verdict.restarted:
             self._index.clear(sent.holder)
+            self._forget_confirmed(sent.holder)
         self._apply(sent, verdict.operations)
         if self._was_last(sent):
             self._apply(sent, _residue(sent))
@@ -272,6 +281,7 @@ class Receipts:
     def cleared(self, holder: str) -> None:
         """The holder was cleared by others: what was sent before is no sign of a restart."""
         self._contradictions.cleared(holder, self._clock())
+        self._forget_confirmed(holder)
 
     def removed(self, endpoint_id: str, holder: str) -> None:
         """The endpoint is none of the fleet any more."""
@@ -287,10 +297,22 @@ class Receipts:
 
     def _was_last(self, sent: Sent) -> bool:
         """Whether no other attempt of this replica with the same prompt is under way at the holder."""
-        left = self._under_way.pop(sent.prompt, 1) - 1
+        prompt = sent.prompt
+        left = self._under_way.pop(prompt, 1) - 1
         if left > 0:
-            self._under_way[sent.prompt] = left
+            self._under_way[prompt] = left
+        else:
+            self._confirmed.pop(prompt, None)
         return left <= 0
+
+    def _is_confirmed(self, sent: Sent) -> bool:
+        """Whether the index was told just now that the prompt is computed, and of no loss at its holder since."""
+        at_s = self._confirmed.get(sent.prompt)
+        return at_s is not None and self._clock() - at_s < CONFIRMED_FOR_S
+
+    def _forget_confirmed(self, holder: str) -> None:
+        for prompt in [prompt for prompt in self._confirmed if prompt[0] == holder]:
+            del self._confirmed[prompt]
 
     def _compare(self, receipt: Receipt, verdict: Verdict) -> Verdict:
         """Learn from what was looked for and reported; returns the verdict as it is then."""
@@ -339,10 +361,12 @@ class Receipts:
 
     def _apply(self, sent: Sent, operations: tuple[Operation, ...]) -> None:
         for operation in operations:
-            if isinstance(operation, Observe):
-                self._index.observe(sent.holder, sent.chain, operation.claim)
-            else:
+            if isinstance(operation, Forget):
                 self._index.forget(sent.holder, sent.chain, operation.from_block, operation.claim)
+                if operation.claim is Claim.CONFIRMED:
+                    self._forget_confirmed(sent.holder)
+            elif operation.claim is not Claim.CONFIRMED or not self._is_confirmed(sent):
+                self._index.observe(sent.holder, sent.chain, operation.claim)
 
     def _apply_here(self, sent: Sent, operations: tuple[Operation, ...]) -> None:
         for operation in operations:

@@ -196,6 +196,27 @@ async def test_requests_that_come_while_an_answer_is_written_find_its_prompt_con
     assert await desk.confirmed(TEN) == 10
 
 
+@pytest.mark.parametrize(("later_s", "again"), [(0.5, False), (1.5, True)])
+async def test_what_was_written_at_the_first_token_a_moment_ago_is_not_written_again_at_the_end(
+    later_s: float, again: bool
+) -> None:
+    desk = Desk()
+    to = await desk.send(TEN)
+    desk.receipts.first_token(to)
+    written: list[Claim] = []
+    observe = desk.index.observe
+
+    def noted(holder: str, prompt: Chain, claim: Claim) -> None:
+        written.append(claim)
+        observe(holder, prompt, claim)
+
+    desk.index.observe = noted  # type: ignore[method-assign]
+    desk.now_s += later_s
+    desk.receipts.ended(Receipt(to, True, 0, 0))
+    assert written == [Claim.CONFIRMED] * again
+    assert desk.receipts._confirmed == {}
+
+
 async def test_a_failed_attempt_leaves_what_was_there_and_takes_back_what_it_claimed() -> None:
     desk = Desk()
     desk.answer(await desk.send(chain(0, 1, 2)), 0)
