@@ -5,9 +5,8 @@ hits.svg     hits of ours, of the best other, of dice; and the ceiling    lines 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +15,12 @@ from bench.routing_published import ANSWERS
 from bench.routing_report import AT, Row, number, points
 from bench.routing_traces import CHAT_CACHES, CHAT_LARGE, CODING_CACHES, SPEEDS, SYNTHETIC_CACHES, TAU_CACHES, chat_name
 from bench.routing_types import CEILING, POOLED, Series
+from bench.svg import LIGHT, WIDTH, label, picture
 from gateway.sim.play import OURS
 
 IMAGES: Final = ROOT / "docs" / "img"
 DRAWN: Final = (OURS, "llmd-precise", "llmd-sticky-precise", "dynamo", "smg", "llmd-classic", "rr", "random")
-WIDTH, HEIGHT = 760, 380
+HEIGHT: Final = 380
 LEFT, RIGHT, TOP, BOTTOM = 60, 150, 44, 44
 LABEL_GAP: Final = 15
 
@@ -30,9 +30,6 @@ PICTURES: Final[Mapping[str, str]] = {
     "hits.svg": "Hits by load, and what one cache of all would reach",
 }
 """What is in them, by file name."""
-
-LIGHT: Final = ("#2a78d6", "#eb6834", "#1baf7a", "#b87a00", "#c2437c", "#6a55c2", "#6b6a65", "#9a9992")
-DARK: Final = ("#5b9ff0", "#f08a5d", "#35c792", "#e0a92e", "#e878a8", "#a08ef0", "#a3a29b", "#7d7c76")
 
 Point = tuple[float, float]
 
@@ -108,13 +105,13 @@ def drawn_lines(chart: Chart) -> str:
         share = (math.log10(max(point[1], 10**low)) - low) / ((high - low) or 1)
         return x, bottom - share * (bottom - TOP)
 
-    parts = [_text(LEFT - 44, 22, chart.title, "title")]
-    for value, label in _decades(low, high):
+    parts = [label(LEFT - 44, 22, chart.title, "title")]
+    for value, tick in _decades(low, high):
         y = place((xs[0], value))[1]
-        parts += [f'<path class="grid" d="M{LEFT} {y:.1f}H{right}"/>', _text(LEFT - 8, y + 4, label, "end")]
-    for x, label in chart.ticks.items():
-        parts.append(_text(place((x, ys[0]))[0], bottom + 20, label, "middle"))
-    parts.append(_text((LEFT + right) / 2, HEIGHT - 6, chart.x, "middle"))
+        parts += [f'<path class="grid" d="M{LEFT} {y:.1f}H{right}"/>', label(LEFT - 8, y + 4, tick, "end")]
+    for x, tick in chart.ticks.items():
+        parts.append(label(place((x, ys[0]))[0], bottom + 20, tick, "middle"))
+    parts.append(label((LEFT + right) / 2, HEIGHT - 6, chart.x, "middle"))
     ends = {}
     for policy, line in reversed(list(chart.lines.items())):
         placed = [place(point) for point in line]
@@ -122,8 +119,8 @@ def drawn_lines(chart: Chart) -> str:
         parts.append(f'<path class="line c{DRAWN.index(policy)}" d="{path}"/>')
         ends[policy] = placed[-1][1]
     for policy, y in _apart(ends).items():
-        parts.append(_text(right + 8, y + 4, policy, f"name f{DRAWN.index(policy)}"))
-    return _svg(HEIGHT, parts, chart.title)
+        parts.append(label(right + 8, y + 4, policy, f"name f{DRAWN.index(policy)}"))
+    return picture(HEIGHT, parts, chart.title)
 
 
 def _decades(low: float, high: float) -> Iterator[tuple[float, str]]:
@@ -156,7 +153,7 @@ BAR, GAP, NAMES = 16, 22, 170
 
 def drawn_hits(rows: Sequence[Row]) -> str:
     """Bars of hits by load: ours, the best other, dice; a stroke where one cache of all would be. "" of no rows."""
-    parts, y = [_text(16, 22, "Hits in % of prompt tokens, caches only", "title")], 44.0
+    parts, y = [label(16, 22, "Hits in % of prompt tokens, caches only", "title")], 44.0
     width = WIDTH - NAMES - 130
     for table, scenario, name in LOADS:
         found = {str(r["policy"]): r for r in rows if r.get("table") == table and r["scenario"] == scenario}
@@ -164,14 +161,14 @@ def drawn_hits(rows: Sequence[Row]) -> str:
         if OURS not in found or not others:
             continue
         best = max(others, key=lambda policy: number(found[policy], "hit_share"))
-        parts.append(_text(16, y + BAR, name, "name"))
+        parts.append(label(16, y + BAR, name, "name"))
         top = y
         for policy, colour in _bars_of(found, best):
             share = number(found[policy], "hit_share")
             parts.append(
                 f'<rect class="f{colour}" x="{NAMES}" y="{y}" width="{share * width:.1f}" height="{BAR - 2}"/>'
             )
-            parts.append(_text(NAMES + share * width + 8, y + BAR - 4, f"{100 * share:.1f}  {policy}", ""))
+            parts.append(label(NAMES + share * width + 8, y + BAR - 4, f"{100 * share:.1f}  {policy}", ""))
             y += BAR
         if CEILING in found:
             x = NAMES + number(found[CEILING], POOLED) * width
@@ -179,46 +176,11 @@ def drawn_hits(rows: Sequence[Row]) -> str:
         y += GAP
     if len(parts) == 1:
         return ""
-    parts.append(_text(NAMES, y, "stroke: one cache as large as all of them together", ""))
-    return _svg(int(y + 16), parts, "Hits by load")
+    parts.append(label(NAMES, y, "stroke: one cache as large as all of them together", ""))
+    return picture(int(y + 16), parts, "Hits by load")
 
 
 def _bars_of(found: Mapping[str, Row], best: str) -> Iterator[tuple[str, int]]:
     for colour, policy in enumerate((OURS, best, "random")):
         if policy in found and not (policy == "random" and best == "random"):
             yield policy, colour if colour < 2 else len(LIGHT) - 1
-
-
-def _text(x: float, y: float, text: str, kind: str) -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
-
-
-def _svg(height: int, parts: Iterable[str], title: str) -> str:
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{_style()}</style>",
-            f'<rect class="page" width="{WIDTH}" height="{height}"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
-
-
-def _style() -> str:
-    general = (
-        "text{font:12px system-ui,sans-serif;fill:var(--quiet)}.title{font-size:15px;font-weight:600;fill:var(--ink)}"
-        ".name{fill:var(--ink)}.end{text-anchor:end}.middle{text-anchor:middle}.page{fill:var(--page)}"
-        ".grid{stroke:var(--grid);fill:none}.line{fill:none;stroke-width:1.6}.line.c0{stroke-width:3.2}"
-        ".mark{stroke:var(--ink);stroke-width:2}.f0{font-weight:600}"
-    )
-    colours = "".join(f".c{n}{{stroke:var(--s{n})}}.f{n}{{fill:var(--s{n})}}" for n in range(len(LIGHT)))
-    light = _variables({"page": "#ffffff", "ink": "#1a1a19", "quiet": "#55544f", "grid": "#e4e3dd"}, LIGHT)
-    dark = _variables({"page": "#0d1117", "ink": "#f2f1ec", "quiet": "#b5b4ac", "grid": "#2b3038"}, DARK)
-    return f"svg{{{light}}}@media(prefers-color-scheme:dark){{svg{{{dark}}}}}{general}{colours}"
-
-
-def _variables(named: Mapping[str, str], series: Sequence[str]) -> str:
-    numbered = {f"s{n}": colour for n, colour in enumerate(series)}
-    return "".join(f"--{name}:{colour};" for name, colour in {**named, **numbered}.items())

@@ -20,11 +20,12 @@ from bench.routing_page import (
     read_result,
     with_part,
 )
-from bench.routing_plots import DARK, DRAWN, IMAGES, LIGHT, PICTURES, Chart, drawn_hits, drawn_lines, plots, write_plots
+from bench.routing_plots import DRAWN, IMAGES, PICTURES, Chart, drawn_hits, drawn_lines, plots, write_plots
 from bench.routing_report import Row
 from bench.routing_tables import TABLES
 from bench.routing_traces import CHAT_CACHES, SPEEDS, chat_name
 from bench.routing_types import HITS, TTFT, Scenario, Table
+from bench.svg import DARK, LIGHT
 
 FILE = RESULTS / "routing.json"
 
