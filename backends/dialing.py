@@ -44,6 +44,8 @@ async def dial(address: Address, make_protocol: Callable[[], P]) -> P:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     hosts = families_in_turn([(family, str(where[0])) for family, _, _, _, where in found])
+    if not hosts:
+        raise socket.gaierror(socket.EAI_NONAME, "the name has no address")
     if len(hosts) == 1:
         return (await _connect(address, hosts[0], make_protocol))[1]
     connected: list[tuple[asyncio.Transport, P]] = []
