@@ -198,7 +198,7 @@ async def test_requests_that_come_while_an_answer_is_written_find_its_prompt_con
 
 @pytest.mark.parametrize(("later_s", "again"), [(0.5, False), (1.5, True)])
 async def test_what_was_written_at_the_first_token_a_moment_ago_is_not_written_again_at_the_end(
-    later_s: float, again: bool
+    later_s: float, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk()
     to = await desk.send(TEN)
@@ -206,11 +206,11 @@ async def test_what_was_written_at_the_first_token_a_moment_ago_is_not_written_a
     written: list[Claim] = []
     observe = desk.index.observe
 
-    def noted(holder: str, prompt: Chain, claim: Claim) -> None:
+    def noted(holder: str, prompt: Chain, claim: Claim = Claim.CONFIRMED) -> None:
         written.append(claim)
         observe(holder, prompt, claim)
 
-    desk.index.observe = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(desk.index, "observe", noted)
     desk.now_s += later_s
     desk.receipts.ended(Receipt(to, True, 0, 0))
     assert written == [Claim.CONFIRMED] * again
