@@ -32,7 +32,7 @@ TEN = chain(*range(10), rest_tokens=5)
 
 def sent(prompt: Chain = TEN, confirmed: int = 0, speculative: int = 0, **more: object) -> Sent:
     known = Sent("e0", HOLDER, prompt, 0.0, confirmed, speculative, engine_block_tokens=BLOCK)
-    return replace(known, **more)  # type: ignore[arg-type]  # the fields of `Sent`
+    return replace(known, **more)
 
 
 def verdict(to: Sent, reported: int | None, *, habit_tokens: int = 0) -> Verdict:
