@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger bench-relay chaos crash
+.PHONY: help demo test test-engines conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger bench-relay bench-overhead bench-memory bench-profile chaos crash
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -40,6 +40,10 @@ test-engines: $(VENV)/installed ## vLLM and llama.cpp behind the gateway, on the
 	TORCH_INDEX=$(TORCH_INDEX) PYTHON=$(PYTHON) bash tests/engines/install.sh $(ENGINES_DIR) vllm
 	PYTHON=$(PYTHON) bash tests/engines/install.sh $(ENGINES_DIR) llamacpp
 	ENGINES_DIR=$(ENGINES_DIR) $(BIN)/python -m pytest -q -m engines -p no:randomly tests/engines $(PYTEST_ARGS)
+
+conformance: $(VENV)/installed ## the upstream client against uvicorn and nginx, which must be on this machine, 1 minute
+	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo "make conformance needs nginx: apt-get install nginx-light, or brew install nginx" >&2; exit 1; }
+	PATH="$$PATH:/usr/sbin" $(BIN)/python -m pytest -q -m 'nginx or not engines' tests/backends/conformance $(PYTEST_ARGS)
 
 check: $(VENV)/installed ## format, lint, types and import contracts
 	$(BIN)/ruff format --check $(SOURCES)
@@ -84,6 +88,15 @@ bench-limits: $(VENV)/installed ## what limits and budgets add to a request, hal
 
 bench-relay: $(VENV)/installed ## chunks a second of one core, and how late they come of 100 to 2,000 open streams, with other routers beside, 10 minutes
 	$(BIN)/python -m bench.relay $(RELAY_ARGS)
+
+bench-overhead: $(VENV)/installed ## latency, requests a second and CPU of one core beside other routers, with docs/performance.md, 15 minutes: bench/results/overhead.json
+	$(BIN)/python -m bench.overhead $(OVERHEAD_ARGS)
+
+bench-memory: $(VENV)/installed ## memory of a gateway over a million requests, 10 minutes: bench/results/overhead_memory.json
+	$(BIN)/python -m bench.overhead --million
+
+bench-profile: $(VENV)/installed ## where the time of a gateway goes, a minute: bench/results/overhead_profile.txt
+	$(BIN)/python -m bench.overhead --profile
 
 bench-routing-live: $(VENV)/installed ## policies on two real engines, 6 minutes: bench/results/routing_live.json
 	$(BIN)/python bench/routing_live.py

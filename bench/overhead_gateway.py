@@ -43,6 +43,11 @@ _LEAST_SHARE_EXPECTED: Final = 0.9
 """Of the tokens that the engine reports as cached: what the index must have expected."""
 
 
+def policy_of(workers: int) -> str:
+    """How the row of ours with so many workers is called; it begins with the number."""
+    return "1 worker" if workers == 1 else f"{workers} workers"
+
+
 def gateway(key: str, index_url: str, model: Path, workers: int = 1) -> Router:
     """A gateway for whoever has this key."""
 
@@ -52,8 +57,7 @@ def gateway(key: str, index_url: str, model: Path, workers: int = 1) -> Router:
         several = ("--workers", str(workers)) if workers > 1 else ()
         return (sys.executable, "-m", "gateway", "serve", "-c", str(config), *several)
 
-    policy = "1 worker" if workers == 1 else f"{workers} workers"
-    return Router(NAME, policy, command, {"PYTHONPATH": str(ROOT)})
+    return Router(NAME, policy_of(workers), command, {"PYTHONPATH": str(ROOT)})
 
 
 def _config(site: Site, key: str, index_url: str, model: Path) -> dict[str, object]:

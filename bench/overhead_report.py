@@ -17,9 +17,12 @@ from rich.table import Table
 from bench.result import Goal
 
 Row = Mapping[str, object]
-OURS, SMG, LITELLM = ("prefixgate", "1 worker"), ("SMG", "cache_aware"), ("LiteLLM", "simple-shuffle")
+OURS_NAME: Final = "prefixgate"
+OURS, SMG, LITELLM = (OURS_NAME, "1 worker"), ("SMG", "cache_aware"), ("LiteLLM", "simple-shuffle")
 DIRECT, NGINX = ("direct", ""), ("nginx", "")
 SMALL, MIDDLE = "2.3 KB", "33 KB"
+SHOWN: Final = (SMALL, MIDDLE)
+"""Sizes of the picture."""
 MOST_MB: Final = 150.0
 _THROUGHPUT: Final = (16, 64)
 NOTHING: Final = "-"
@@ -64,6 +67,10 @@ class Figures:
     def rows(self, size: str) -> list[Row]:
         """Of one size."""
         return [row for (_, _, of), row in self._rows.items() if of == size]
+
+    def routers(self, size: str) -> list[tuple[str, str]]:
+        """Names and policies of the rows of a size, in their order."""
+        return [(router, policy) for router, policy, of in self._rows if of == size]
 
     def passes(self, who: tuple[str, str], size: str, connections: int, name: str) -> list[float]:
         """A figure in each pass; none where it is void or was not measured."""
@@ -154,6 +161,13 @@ def goals_of(rows: Sequence[Row]) -> list[Goal]:
         *(_against_litellm(figures) if LITELLM in who else ()),
         Goal("peak memory, MB", figures.peak_mb(OURS), MOST_MB, "<="),
     ]
+
+
+def goal_text(goal: Mapping[str, object]) -> str:
+    """A line for the docs, from a result file."""
+    value, bound = float(str(goal["value"])), float(str(goal["bound"]))
+    found = "void" if math.isnan(value) else f"{value:.3g} {'≥' if goal['sense'] == '>=' else '≤'} {bound:.3g}"
+    return f"{'met' if goal['met'] else '**not met**'}: {goal['name']}: {found}"
 
 
 def _against_smg(figures: Figures) -> list[Goal]:

@@ -23,7 +23,7 @@ from typing import Final
 from backends.reference.model_files import ensure_model
 from bench.chaos_fleet import free_port
 from bench.overhead_backend import backend, program
-from bench.overhead_gateway import NAME, gateway
+from bench.overhead_gateway import NAME, gateway, policy_of
 from bench.overhead_load import Load
 from bench.overhead_prompts import MODEL, Ask, asks
 from bench.overhead_routers import HOST, Router, Site, peers
@@ -31,7 +31,7 @@ from gateway.demo.processes import clean_environment, started_process
 from prefix_index import EmbeddedServer
 
 ENGINES: Final = 2
-WORKERS: Final = (1,)
+WORKERS: Final = (1, 2)
 """How many workers ours is measured with, a row each."""
 DIRECT: Final = "direct"
 ROUTER, INDEX = "router", "index"
@@ -100,6 +100,11 @@ class Cores:
 def names(workers: Sequence[int] = WORKERS) -> list[str]:
     """The rows in their order."""
     return [DIRECT, *(router.title for router in _routers("", "", Path(), workers))]
+
+
+def ours() -> str:
+    """The row of ours with one worker."""
+    return f"{NAME} {policy_of(1)}"
 
 
 @asynccontextmanager
