@@ -5,7 +5,6 @@ SIGTERM --> /ready 503, answers say `connection: close` --> after limits.drain_n
 """
 
 import asyncio
-import gc
 import json
 import signal
 import socket
@@ -19,6 +18,7 @@ import uvicorn
 from gateway.app import Gateway
 from gateway.config import Config
 from gateway.log_lines import LOGGER
+from gateway.serving.collector import calm_collector
 from gateway.serving.connection import Connection
 from gateway.serving.connections import Connections
 
@@ -97,12 +97,10 @@ class AnnouncingServer(Server):
     """Prints its address as one line of JSON on standard output, for whoever started it."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then announce. What is there by then stays for good: the collector need not go through all of it
-        again and again, which is a tenth of what a request costs."""
+        """Start, then announce."""
         await super().startup(sockets)
         if self.url is not None:
-            gc.collect()
-            gc.freeze()
+            calm_collector()
             print(json.dumps({"url": self.url}), file=sys.stdout, flush=True)  # noqa: T201 - the product of the command
 
 

@@ -3,7 +3,6 @@
 python -P -m gateway.workers.process LINE LEDGER LISTENING...        descriptors that it inherits
 """
 
-import gc
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ from gateway.app import Gateway
 from gateway.config import Config, process_environment
 from gateway.log_lines import set_up_logging
 from gateway.serving import Server, run_until_stopped, server_config
+from gateway.serving.collector import calm_collector
 from gateway.team.member import Team
 from gateway.team.messages import Terms, decode
 
@@ -27,11 +27,10 @@ class WorkerServer(Server):
         self._team = team
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then tell. What is there by then stays for good: the collector need not go through it again."""
+        """Start, then tell."""
         await super().startup(sockets)
         if self.started:
-            gc.collect()
-            gc.freeze()
+            calm_collector()
             self._team.ready()
 
 
