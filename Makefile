@@ -43,7 +43,7 @@ test-engines: $(VENV)/installed ## vLLM and llama.cpp behind the gateway, on the
 
 conformance: $(VENV)/installed ## the upstream client against uvicorn and nginx, which must be on this machine, 1 minute
 	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo "make conformance needs nginx: apt-get install nginx-light, or brew install nginx" >&2; exit 1; }
-	PATH="$$PATH:/usr/sbin" $(BIN)/python -m pytest -q -m 'nginx or not engines' tests/backends/conformance $(PYTEST_ARGS)
+	PATH="$$PATH:/usr/sbin" $(BIN)/python -m pytest -q -m 'not engines' tests/backends/conformance $(PYTEST_ARGS)
 
 check: $(VENV)/installed ## format, lint, types and import contracts
 	$(BIN)/ruff format --check $(SOURCES)
