@@ -217,7 +217,7 @@ class _Endpoint:
         self.polls = 0
         self._changed = changed
         self._snapshot: EndpointSnapshot | None = None
-        self.in_flight = InFlightCounter(self.touch)
+        self.in_flight = InFlightCounter()
 
     @property
     def healthy(self) -> bool:
@@ -256,7 +256,6 @@ class _Endpoint:
                 draining=self.draining,
                 facts=self.facts,
                 load=self.load,
-                in_flight=self.in_flight.read(),
             )
         return self._snapshot
 

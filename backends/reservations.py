@@ -20,7 +20,7 @@ class InFlightCounter:
 
     __slots__ = ("_changed", "_decode_tokens", "_requests", "_uncached_tokens")
 
-    def __init__(self, changed: Callable[[], None]) -> None:
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._changed = changed
         self._requests = 0
         self._uncached_tokens = 0

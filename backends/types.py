@@ -215,7 +215,6 @@ class EndpointSnapshot:
     draining: bool = False
     facts: EndpointFacts | None = None
     load: LoadSample | None = None
-    in_flight: InFlight = InFlight()
 
     def age_s(self, now_s: float) -> float | None:
         """Seconds since the load was sampled, by the same clock as the registry's; None before the first sample."""

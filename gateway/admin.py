@@ -88,8 +88,8 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
                 "running_requests": endpoint.load.running if endpoint.load else None,
                 "waiting_requests": endpoint.load.waiting if endpoint.load else None,
                 "kv_use": endpoint.load.kv_use if endpoint.load else None,
-                "in_flight_requests": endpoint.in_flight.requests,
-                "in_flight_uncached_tokens": endpoint.in_flight.uncached_tokens,
+                "in_flight_requests": fleet.in_flight(endpoint.id).requests,
+                "in_flight_uncached_tokens": fleet.in_flight(endpoint.id).uncached_tokens,
             }
             for endpoint in fleet.snapshot()
         ]

@@ -15,6 +15,7 @@ from backends import (
     EndpointFacts,
     EndpointId,
     EndpointSnapshot,
+    InFlight,
     NoEndpoint,
     PerfModel,
     Registry,
@@ -86,6 +87,9 @@ class Fleet:
         self._standings: dict[str, Standing] = {}
         self._speeds: dict[str, PerfModel] = dict(options.speeds.items())
         self._holders: dict[str, str] = {}
+        self._seen: tuple[EndpointSnapshot, ...] | None = None
+        self._serving: dict[str, list[EndpointSnapshot]] = {}
+        """By model, of those last seen."""
         self._slots = SlotBooks()
         self._registry = registry
         self._index = index
@@ -111,8 +115,11 @@ class Fleet:
         return self._registry.config_of(EndpointId(endpoint_id))
 
     def snapshot(self) -> tuple[EndpointSnapshot, ...]:
-        """All endpoints as last seen; new facts of one are told to the index on the way. O(endpoints)."""
+        """All endpoints as last seen; new facts of one are told to the index on the way. O(1) while nothing changes."""
         endpoints = self._registry.snapshot()
+        if endpoints is self._seen:
+            return endpoints
+        self._seen, self._serving = endpoints, {}
         for endpoint in endpoints:
             facts = endpoint.facts
             if facts is not None:
@@ -154,6 +161,7 @@ class Fleet:
         before = self._holders.get(endpoint_id)
         self._holders[endpoint_id] = f"{endpoint_id}@{generation}"
         standing = self._standings.pop(endpoint_id, None)
+        self._seen = None
         self._receipts.recent_work.came_back(endpoint_id)
         if before is not None:
             LOGGER.warning("endpoint restarted", extra={"fields": {"endpoint": endpoint_id, "generation": generation}})
@@ -202,14 +210,19 @@ class Fleet:
         self._registry.report_success(EndpointId(endpoint_id), reports_cached_tokens)
 
     def serving(self, model: str) -> list[EndpointSnapshot]:
-        """Endpoints known to serve `model`, up or down.
+        """Endpoints known to serve `model`, up or down; not to be changed by the caller. O(1) until something changes.
 
         Raises `ModelNotFound` where endpoints are known and none serves it, `NoEndpoint` where none is known yet.
         """
-        found = [endpoint for endpoint in self.snapshot() if serves(endpoint, model)]
+        endpoints = self.snapshot()
+        found = self._serving.get(model)
+        if found is None:
+            found = [endpoint for endpoint in endpoints if serves(endpoint, model)]
+            if found:
+                self._serving[model] = found
         if found:
             return found
-        if all(endpoint.facts is None for endpoint in self.snapshot()):
+        if all(endpoint.facts is None for endpoint in endpoints):
             raise NoEndpoint(model)
         raise ModelNotFound(f"no backend serves the model {model[:100]!r}", param="model")
 
@@ -286,6 +299,10 @@ class Fleet:
         seat = Seat(self, name, self._registry.reserve(name, uncached_tokens, decode_tokens))
         self.publish_load(name)
         return seat
+
+    def in_flight(self, endpoint_id: str) -> InFlight:
+        """What this replica has outstanding at an endpoint."""
+        return self._registry.load_of(EndpointId(endpoint_id))
 
     def publish_load(self, endpoint_id: EndpointId) -> None:
         """Tell the index what this replica has outstanding at an endpoint."""

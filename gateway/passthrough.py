@@ -114,7 +114,7 @@ class Passthrough:
         elif scopes is not None:  # an engine takes its own model then
             alive = [endpoint for endpoint in alive if _serves_only(endpoint, scopes)]
         able = [endpoint for endpoint in alive if _opens(endpoint, request)]
-        return sorted(able, key=lambda endpoint: endpoint.in_flight.requests)
+        return sorted(able, key=lambda endpoint: self._fleet.in_flight(endpoint.id).requests)
 
     async def _relay_from_one(self, request: FreeRequest, takers: list[EndpointSnapshot], client: ClientStream) -> None:
         """The answer of the first that gives one."""

@@ -180,7 +180,7 @@ class StatusPages:
                 "capacity_blocks": endpoint.facts.capacity_blocks if endpoint.facts else None,
                 "reports_cached_tokens": endpoint.facts.reports_cached_tokens if endpoint.facts else None,
                 "keeps_share_groups_apart": endpoint.facts.supports_cache_salt if endpoint.facts else None,
-                "in_flight_requests": endpoint.in_flight.requests,
+                "in_flight_requests": self._fleet.in_flight(endpoint.id).requests,
             }
             for endpoint in self._fleet.snapshot()
         }
