@@ -10,11 +10,12 @@ import time
 from collections.abc import AsyncIterable, Callable, Iterator, Mapping
 from typing import Final
 
-import aiohttp
-
+from backends import Deadlines, EndpointConfig, EndpointId, UpstreamClient, UpstreamError, UpstreamRequest
 from gateway.demo.types import Answered, DemoFailed, PlannedRequest, Workload
 
-_IDLE_S: Final = 180.0
+_PATIENCE: Final = Deadlines(connect_s=10.0, first_byte_s=180.0, idle_s=180.0)
+_FIELDS: Final = ((b"content-type", b"application/json"),)
+_MOST_ERROR_BYTES: Final = 64 * 1024
 
 
 async def drive(
@@ -28,39 +29,50 @@ async def drive(
     finished = {(one.conversation, one.turn): asyncio.Event() for one in workload.requests}
     upcoming = iter(workload.requests)
     answers: list[Answered] = []
-    patience = aiohttp.ClientTimeout(total=None, sock_read=_IDLE_S)
+    gateways = {tenant: EndpointConfig(EndpointId("gateway"), url, api_key=key) for tenant, key in keys.items()}
 
-    async def work(http: aiohttp.ClientSession, left: Iterator[PlannedRequest]) -> None:
+    async def work(client: UpstreamClient, left: Iterator[PlannedRequest]) -> None:
         for request in left:
             if request.turn:
                 await finished[request.conversation, request.turn - 1].wait()
-            answers.append(await _ask(http, keys[request.tenant], request, clock))
+            answers.append(await _ask(client, gateways[request.tenant], request, clock))
             finished[request.conversation, request.turn].set()
             on_answer()
 
     try:
-        async with aiohttp.ClientSession(url, timeout=patience) as http, asyncio.TaskGroup() as group:
+        async with UpstreamClient() as client, asyncio.TaskGroup() as group:
             for _ in range(workload.concurrency):
-                group.create_task(work(http, upcoming))
-    except* (DemoFailed, aiohttp.ClientError, TimeoutError) as failures:
+                group.create_task(work(client, upcoming))
+    except* (DemoFailed, UpstreamError) as failures:
         first = failures.exceptions[0]
         raise DemoFailed(f"a request failed: {first}") from first
     return answers
 
 
-async def _ask(http: aiohttp.ClientSession, key: str, request: PlannedRequest, clock: Callable[[], float]) -> Answered:
-    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+async def _ask(
+    client: UpstreamClient, gateway: EndpointConfig, request: PlannedRequest, clock: Callable[[], float]
+) -> Answered:
     started_s = clock()
-    async with http.post("/v1/chat/completions", data=request.body, headers=headers) as answer:
+    asked = UpstreamRequest("POST", "/v1/chat/completions", _FIELDS, request.body)
+    async with await client.send(gateway, asked, _PATIENCE) as answer:
         if answer.status != 200:
-            raise DemoFailed(f"status {answer.status}: {(await answer.text())[:300]}")
-        engine_id = answer.headers["x-prefixgate-endpoint"]
+            said = await answer.read(_MOST_ERROR_BYTES)
+            raise DemoFailed(f"status {answer.status}: {said.decode(errors='replace')[:300]}")
+        engine_id = dict(answer.headers)[b"x-prefixgate-endpoint"].decode()
         first_s: float | None = None
-        async for text in _pieces(answer.content):
+        async for text in _pieces(_lines(answer)):
             if text and first_s is None:
                 first_s = clock()
     ended_s = clock()
     return Answered(engine_id, ttft_s=(first_s or ended_s) - started_s, duration_s=ended_s - started_s)
+
+
+async def _lines(chunks: AsyncIterable[bytes]) -> AsyncIterable[bytes]:
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
 
 
 async def _pieces(lines: AsyncIterable[bytes]) -> AsyncIterable[str]:
