@@ -110,11 +110,11 @@ class Clients:
         self.enough.clear()
         self._wanted = self.served + served
 
-    async def run(self) -> None:
-        """Call until cancelled."""
+    async def run(self, clients: int = CLIENTS) -> None:
+        """Call until cancelled, so many at a time."""
         patience = aiohttp.ClientTimeout(total=30)
         async with aiohttp.ClientSession(timeout=patience) as http, asyncio.TaskGroup() as group:
-            for _ in range(CLIENTS):
+            for _ in range(clients):
                 group.create_task(self._calls(http))
 
     async def _calls(self, http: aiohttp.ClientSession) -> None:

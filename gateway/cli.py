@@ -2,8 +2,10 @@
 
 import asyncio
 import importlib.metadata
-from collections.abc import Sequence
+import signal
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -25,8 +27,8 @@ from gateway.commands.prices import prices
 from gateway.commands.report import report
 from gateway.commands.simulate import simulate
 from gateway.commands.verify import verify
-from gateway.config import Config, process_environment
-from gateway.log_lines import set_up_logging
+from gateway.config import Config, ConfigInvalid, load_config, process_environment
+from gateway.log_lines import LOGGER, set_up_logging
 from gateway.proof import Proof, Verdict, summary
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.terminal import ConfigFile, read_config, refused
@@ -98,28 +100,27 @@ def serve(
 
     Exit 2 where the configuration cannot be used, 3 where the gateway could not start or a part of it failed.
     """
-    settings = read_config(
-        config,
-        {
-            "backends": [{"url": url} for url in backend] if backend else None,
-            "listen.host": host,
-            "listen.port": port,
-            "index.redis_url": redis_url,
-            "ledger.path": ledger,
-            "prices_file": prices,
-            "keys_file": keys_file,
-            "scheduling.policy": policy,
-            "workers": workers,
-            "supervised": supervised,
-            "log_level": log_level,
-        },
-    )
+    flags: dict[str, object] = {
+        "backends": [{"url": url} for url in backend] if backend else None,
+        "listen.host": host,
+        "listen.port": port,
+        "index.redis_url": redis_url,
+        "ledger.path": ledger,
+        "prices_file": prices,
+        "keys_file": keys_file,
+        "scheduling.policy": policy,
+        "workers": workers,
+        "supervised": supervised,
+        "log_level": log_level,
+    }
+    settings = read_config(config, flags)
     _need_backends(settings)
     _need_usable(settings)
     set_up_logging(settings.log_level)
     if settings.workers > 1 or settings.supervised:
-        served = supervise(settings, process_environment())
+        served = supervise(settings, process_environment(), partial(_read_again, config, flags))
     else:
+        signal.signal(signal.SIGHUP, lambda *_: LOGGER.warning("SIGHUP: a reload needs --supervised, nothing changed"))
         served = run_until_stopped(AnnouncingServer(server_config(settings, process_environment())))
     if not served:
         raise typer.Exit(3)
@@ -219,8 +220,21 @@ def _need_usable(settings: Config) -> None:
     The files are read once more at the start itself: tenths of a second for a large tokenizer.
     """
     try:
-        check_files(settings, process_environment())
-        for one in settings.backends:
-            endpoint_of(one, process_environment())
+        _look_at(settings)
     except STARTUP_ERRORS as error:
         raise refused(str(error)) from None
+
+
+def _look_at(settings: Config) -> None:
+    check_files(settings, process_environment())
+    for one in settings.backends:
+        endpoint_of(one, process_environment())
+
+
+def _read_again(path: Path | None, flags: Mapping[str, object]) -> Config:
+    """The configuration as it is now. Raises one of `STARTUP_ERRORS` where it cannot be used."""
+    settings = load_config(path, process_environment(), flags)
+    if not settings.backends:
+        raise ConfigInvalid("no backend in the configuration")
+    _look_at(settings)
+    return settings

@@ -60,8 +60,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then end the lifespan. A second Ctrl-C ends it at once."""
         connections, limits = self.connections, self._limits
-        connections.closing = self._app.draining = True
-        if not self.failed:
+        connections.closing, self._app.draining = True, self.announces_end
+        if self.announces_end and not self.failed:
             await self._until(lambda: False, limits.drain_notice_s)
         for server in self.servers:
             server.close()
@@ -75,6 +75,11 @@ class Server(uvicorn.Server):
         await self._until(lambda: not connections.calls, _UNWINDING_S)
         if not self.force_exit:
             await self.lifespan.shutdown()
+
+    @property
+    def announces_end(self) -> bool:
+        """Whether balancers are to hear that nobody will serve at this address any more."""
+        return True
 
     async def _until(self, done: Callable[[], bool], within_s: float) -> bool:
         """Wait, looking after what is overdue. False where it was not done in time."""

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from gateway.team.line import Line
-from gateway.team.messages import Call, Crew, Drained, Farewell, Note, Question, Ready, Reply, Terms
+from gateway.team.messages import Call, Crew, Drained, Farewell, Note, Question, Ready, Replaced, Reply, Terms
 
 PATIENCE_S = 5.0
 """How long the others may take for an answer."""
@@ -36,18 +36,18 @@ def leads(team: "Team | None") -> bool:
 
 
 class Team:
-    """One per worker. `on_gone` is called where the supervisor is gone: there is nothing more to serve for."""
+    """One per worker. `stop` ends it in order: another has its slot, or the supervisor is gone."""
 
-    def __init__(
-        self, line: socket.socket, ledger_line: socket.socket, terms: Terms, on_gone: Callable[[], None]
-    ) -> None:
+    def __init__(self, line: socket.socket, ledger_line: socket.socket, terms: Terms, stop: Callable[[], None]) -> None:
         self.ledger_line = ledger_line
         self.redis_url = terms.redis_url
         self.leads = terms.slot == 0
         self.crew: Crew | None = None
         """As told last; None until then."""
         self._line = Line(line, self._answer, self._heard)
-        self._on_gone = on_gone
+        self._stop = stop
+        self.is_replaced = False
+        """Whether another worker takes connections from the same sockets already."""
         self._served: Served | None = None
         self._leaving = False
 
@@ -84,7 +84,7 @@ class Team:
     async def _listen(self) -> None:
         await self._line.run()
         if not self._leaving:
-            self._on_gone()
+            self._stop()
 
     def _heard(self, note: Note) -> None:
         if isinstance(note, Crew):
@@ -92,6 +92,9 @@ class Team:
         elif isinstance(note, Drained) and self._served is not None:
             for endpoint_id in note.endpoint_ids:
                 self._served.drain(endpoint_id)
+        elif isinstance(note, Replaced):
+            self.is_replaced = True
+            self._stop()
 
     async def _answer(self, question: Question) -> Sequence[Reply]:
         served = self._served

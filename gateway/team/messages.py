@@ -1,6 +1,6 @@
 """What is said on the line between a worker and its supervisor.
 
-    supervisor --> worker    Terms, once; Crew, when it changes; Drained, once it is ready; questions
+    supervisor --> worker    Terms, once; Crew, when it changes; Drained, once it is ready; Replaced; questions
     worker --> supervisor    Ready, once; Drained, when it was told so; Farewell, at an orderly end; questions
 
 A question is a `Call` to be served as if it had come in over HTTP, or `Metrics`. Asked by a worker, they are about all
@@ -37,6 +37,10 @@ class Drained(msgspec.Struct, frozen=True, tag=True):
 
     endpoint_ids: list[str]
     draining: bool
+
+
+class Replaced(msgspec.Struct, frozen=True, tag=True):
+    """Another worker has the slot: finish what was begun, and end."""
 
 
 class Farewell(msgspec.Struct, frozen=True, tag=True):
@@ -82,6 +86,6 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
 
 
 Question = Call | Metrics
-Note = Terms | Ready | Crew | Drained | Farewell
+Note = Terms | Ready | Crew | Drained | Replaced | Farewell
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Terms | Ready | Crew | Drained | Farewell | Asked | Answered).decode
+decode = msgspec.msgpack.Decoder(Terms | Ready | Crew | Drained | Replaced | Farewell | Asked | Answered).decode

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from billing.ledger_service import LedgerService
 from gateway.team.line import Line
-from gateway.team.messages import Crew, Drained, Farewell, Note, Question, Ready, Reply, Terms
+from gateway.team.messages import Crew, Drained, Farewell, Note, Question, Ready, Replaced, Reply, Terms
 from gateway.telemetry import LOGGER
 
 _LOOK_S = 0.01
@@ -77,6 +77,11 @@ class Child:
         """Have it finish what it has begun, and end."""
         self.stopping = True
         self._signal(signal.SIGTERM)
+
+    def replaced(self) -> None:
+        """As `stop`: another one takes connections from the same sockets already."""
+        self.stopping = True
+        self.line.say(Replaced())
 
     def kill(self) -> None:
         """End it now."""

@@ -26,6 +26,11 @@ class WorkerServer(Server):
         super().__init__(server_config(settings, environment, Gateway(settings, environment, team)))
         self._team = team
 
+    @property
+    def announces_end(self) -> bool:
+        """Where another worker has its slot, the gateway goes on."""
+        return not self._team.is_replaced
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then tell."""
         await super().startup(sockets)
@@ -40,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     terms = _terms(line)
     settings = Config.model_validate_json(terms.config)
     set_up_logging(settings.log_level)
-    team = Team(line, ledger_line, terms, on_gone=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    team = Team(line, ledger_line, terms, stop=lambda: os.kill(os.getpid(), signal.SIGTERM))
     server = WorkerServer(settings, process_environment(), team)
     return 0 if run_until_stopped(server, listening) else 3
 

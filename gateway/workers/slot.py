@@ -66,7 +66,10 @@ class Slot:
                     self._child = self._start()
 
     async def replace(self) -> bool:
-        """Have a successor take over; False where it did not come to be, and all is as before."""
+        """Have a successor take over; False where it did not come to be, and all is as before.
+
+        Returns once the successor takes connections, and the old one has been told to finish.
+        """
         try:
             successor = self._start()
         except OSError as error:
@@ -78,8 +81,7 @@ class Slot:
             return False
         old, self._child = self._child, successor
         if old is not None:
-            old.stop()
-            await old.gone.wait()
+            old.replaced()
         return True
 
     def stop(self) -> None:

@@ -23,24 +23,28 @@ from gateway.config import Config
 from gateway.exchange import Clocks
 from gateway.index_setup import private_redis_url
 from gateway.ledger_setup import owned_ledger
+from gateway.log_lines import LOGGER
 from gateway.price_pages import log_reload, watch_prices
 from gateway.team.messages import Crew, Drained, Terms
 from gateway.team_admin import PRICES_RELOAD
-from gateway.telemetry import LOGGER
 from gateway.workers.asking import Asking, SupervisorMetrics
 from gateway.workers.child import Child, Keeper
 from gateway.workers.listening import listen, url_of
+from gateway.workers.reloading import taken_over
 from gateway.workers.slot import Slot, first_of
 
 BEYOND_DRAIN_S = 30.0
 """What a worker may take beyond the limits of its drain: what was cut is counted and settled."""
 
 
-def supervise(config: Config, environment: Mapping[str, str]) -> bool:
-    """Serve with workers until SIGTERM or Ctrl-C. False where it never started, or a part of it broke."""
+def supervise(config: Config, environment: Mapping[str, str], read: Callable[[], Config]) -> bool:
+    """Serve with workers until SIGTERM or Ctrl-C. False where it never started, or a part of it broke.
+
+    `read` gives the configuration as it is now, and raises what is in `STARTUP_ERRORS` where that cannot be used.
+    """
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Supervisor(config, environment).run())
+            return runner.run(Supervisor(config, environment, read).run())
     except STARTUP_ERRORS as error:
         LOGGER.error("the gateway did not start: %s", error)
         return False
@@ -49,9 +53,10 @@ def supervise(config: Config, environment: Mapping[str, str]) -> bool:
 class Supervisor:
     """One per gateway of several workers."""
 
-    def __init__(self, config: Config, environment: Mapping[str, str]) -> None:
+    def __init__(self, config: Config, environment: Mapping[str, str], read: Callable[[], Config]) -> None:
         self._config = config
         self._environment = environment
+        self._read = read
         self._numbers = count(1)
         self._redis_url: str | None = None
         self._listening: Sequence[Sequence[socket.socket]] = ()
@@ -60,6 +65,7 @@ class Supervisor:
         self._drained: set[str] = set()
         self._stop = asyncio.Event()
         self._kill = asyncio.Event()
+        self._reload = asyncio.Event()
         self._metrics = SupervisorMetrics(self._crew)
         self._asking = Asking(self._children, self._metrics, {PRICES_RELOAD: self._reload_prices})
         self._prices: LivePrices | None = None
@@ -96,7 +102,9 @@ class Supervisor:
         told = self._stop.is_set()
         if all(begun) and not told:
             print(json.dumps({"url": url_of(self._listening[0])}), file=sys.stdout, flush=True)  # noqa: T201 - the product
+            reloading = group.create_task(self._reload_when_told())
             await asyncio.gather(*(slot.keep() for slot in self._slots))
+            reloading.cancel()
         self._stop.set()
         await asyncio.gather(*(child.gone.wait() for child in self._children))
         stopping.cancel()
@@ -110,11 +118,53 @@ class Supervisor:
         self._close_sockets()
         for slot in self._slots:
             slot.stop()
-        limits = self._config.limits
-        drain_s = limits.drain_notice_s + limits.close_idle_s + limits.drain_s
-        await first_of(self._kill, timeout_s=drain_s + BEYOND_DRAIN_S)
+        await first_of(self._kill, timeout_s=self._drained_within_s)
         for child in self._children:
             child.kill()
+
+    @property
+    def _drained_within_s(self) -> float:
+        limits = self._config.limits
+        return limits.drain_notice_s + limits.close_idle_s + limits.drain_s + BEYOND_DRAIN_S
+
+    async def _reload_when_told(self) -> None:
+        """Take over the configuration as it is now, each time we are told to, until cancelled."""
+        while True:
+            await self._reload.wait()
+            self._reload.clear()
+            try:
+                config, kept = taken_over(self._config, await asyncio.to_thread(self._read))
+            except (*STARTUP_ERRORS, ValueError) as error:
+                fields = {"why": str(error)}
+                LOGGER.error(
+                    "the configuration cannot be used, the one before stays in force", extra={"fields": fields}
+                )
+                continue
+            if kept:
+                LOGGER.warning("only a restart takes over what was changed", extra={"fields": {"keys": kept}})
+            await self._replace_all(config)
+
+    async def _replace_all(self, config: Config) -> None:
+        """Replace the workers one after the other, until one of the new ones cannot serve; returns once the old ones
+        are gone."""
+        before, self._config = self._config, config
+        old = set(self._children)
+        for slot in self._slots:
+            if not await slot.replace():
+                if slot is self._slots[0]:
+                    self._config = before
+                fields = {"slot": slot.number}
+                LOGGER.error("a worker with the new configuration did not start", extra={"fields": fields})
+                return
+        LOGGER.setLevel(config.log_level.upper())
+        LOGGER.info("the configuration was taken over", extra={"fields": {"workers": len(self._slots)}})
+        await asyncio.gather(*(self._ended(child) for child in old))
+
+    async def _ended(self, child: Child) -> None:
+        """Wait until a worker that finishes is gone; one that takes too long is killed."""
+        if await first_of(child.gone, timeout_s=self._drained_within_s) is None:
+            child.kill()
+            await child.gone.wait()
 
     def _starter(self, number: int, keeper: Keeper, group: asyncio.TaskGroup) -> Callable[[], Child]:
         def start() -> Child:
@@ -140,6 +190,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
 
     def _interrupted(self) -> None:
         if self._stop.is_set():

@@ -20,6 +20,8 @@ from bench.crash import Clients, Findings, audit, configure
 from bench.crash_engine import KnownEngine, running_known_engine
 from gateway.demo.processes import clean_environment
 
+CLIENTS = 4
+"""They leave the processors to the workers that are to start."""
 PATIENCE_S = 60.0
 """For what takes a second on an idle machine."""
 
@@ -93,7 +95,7 @@ async def served(home: Path, **settings: object) -> AsyncIterator[Served]:
         gateway.change(workers=2, index__embedded=True, log_level="info", **settings)
         gateway.change(admin_token_file=str(home / "token"))
         async with asyncio.TaskGroup() as group:
-            calling = group.create_task(clients.run())
+            calling = group.create_task(clients.run(CLIENTS))
             try:
                 await member.start()
                 clients.up.set()

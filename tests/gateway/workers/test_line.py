@@ -15,7 +15,7 @@ async def test_two_ends_of_a_line_ask_and_answer_each_other() -> None:
     one, other = socket.socketpair()
     gone = asyncio.Event()
     terms = Terms(b"{}", 1, 2, "unix:///x")
-    team = Team(one, one, terms, on_gone=gone.set)
+    team = Team(one, one, terms, stop=gone.set)
     assert (team.redis_url, team.leads) == ("unix:///x", False)
     heard: list[Note] = []
 
@@ -52,7 +52,7 @@ async def test_two_ends_of_a_line_ask_and_answer_each_other() -> None:
 async def test_a_worker_hears_that_its_supervisor_is_gone() -> None:
     ours, theirs = socket.socketpair()
     gone = asyncio.Event()
-    team = Team(theirs, theirs, Terms(b"{}", 0, 1, None), on_gone=gone.set)
+    team = Team(theirs, theirs, Terms(b"{}", 0, 1, None), stop=gone.set)
     async with team.joined():
         ours.close()
         await asyncio.wait_for(gone.wait(), 10)
@@ -62,7 +62,7 @@ async def test_a_worker_hears_that_its_supervisor_is_gone() -> None:
 async def test_a_question_that_is_not_answered_in_time_has_no_answer() -> None:
     ours, theirs = socket.socketpair()
     with ours:
-        team = Team(theirs, theirs, Terms(b"{}", 0, 1, None), on_gone=lambda: None)
+        team = Team(theirs, theirs, Terms(b"{}", 0, 1, None), stop=lambda: None)
         async with team.joined():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(member_module, "PATIENCE_S", 0.01)

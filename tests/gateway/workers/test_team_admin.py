@@ -26,7 +26,7 @@ class OtherWorkers(Team):
     def __init__(self, replies: list[Reply], alive: int = 3) -> None:
         line = socket.socket()
         line.close()
-        super().__init__(line, line, Terms(b"", 0, 1, None), on_gone=lambda: None)
+        super().__init__(line, line, Terms(b"", 0, 1, None), stop=lambda: None)
         self.crew = Crew(alive, alive)
         self.replies = replies
         self.asked: list[Call] = []

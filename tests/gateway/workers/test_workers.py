@@ -39,20 +39,46 @@ async def any_worker_answers_for_all(gateway: Served, http: httpx.AsyncClient) -
     assert value(metrics.content, "prefixgate_workers", state="alive") == 2
 
 
+async def test_a_reload_under_load_fails_no_request(tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await gateway.answers(30)
+        gateway.change(log_level="loud")
+        gateway.signal(signal.SIGHUP)
+        (refused,) = await gateway.until_logged("the configuration cannot be used, the one before stays in force")
+        assert refused["why"].startswith("log_level: ")
+        port = int(gateway.url.rpartition(":")[2])
+        gateway.change(log_level="info", scheduling__policy="round_robin", listen__port=port + 1)
+        gateway.signal(signal.SIGHUP)
+        (kept,) = await gateway.until_logged("only a restart takes over what was changed")
+        assert kept["keys"] == ["listen"]
+        await gateway.until_logged("the configuration was taken over")
+        assert [line["policy"] for line in gateway.logged("starting")] == ["prefix"] * 2 + ["round_robin"] * 2
+        assert [line["slot"] for line in gateway.logged("worker ready")[2:]] == [0, 1]
+        await gateway.answers(30)
+        gateway.clients.up.clear()
+        await asyncio.wait_for(gateway.member.stop(), PATIENCE_S)
+        assert gateway.logged("worker died") == []
+        assert gateway.logged("stopped")[0]["workers"] == [0, 0]
+    found = gateway.audit()
+    assert set(found.calls) == {End.SERVED, End.LEFT}
+    assert (found.missing, found.twice, found.wrong, found.left_open) == ([], [], [], 0)
+    assert set(found.rows) <= {"complete", "partial"}
+
+
 async def test_a_worker_that_is_killed_loses_nothing_and_is_replaced(tmp_path: Path) -> None:
     async with served(tmp_path) as gateway:
-        await gateway.answers(60)
+        await gateway.answers(30)
         async with httpx.AsyncClient(base_url=gateway.url, headers={"authorization": "Bearer letmein"}) as http:
             await any_worker_answers_for_all(gateway, http)
         first, second = await gateway.until_logged("worker ready", 2)
         assert {first["slot"], second["slot"]} == {0, 1}
         os.kill(first["pid"], signal.SIGKILL)
-        await gateway.answers(60)
+        await gateway.answers(30)
         (died,) = await gateway.until_logged("worker died")
         assert (died["pid"], died["status"]) == (first["pid"], -signal.SIGKILL)
         *_, successor = await gateway.until_logged("worker ready", 3)
         assert successor["slot"] == first["slot"]
-        await gateway.answers(60)
+        await gateway.answers(30)
         gateway.clients.up.clear()
         await asyncio.wait_for(gateway.member.stop(), PATIENCE_S)
         (ended,) = gateway.logged("stopped")
