@@ -33,6 +33,8 @@ class ScriptedEngine:
     """Its page of metrics, where not `METRICS`; another start time in it is a restart."""
     gets: list[str] = field(default_factory=list)
     """Paths of those that were asked for."""
+    silent: bool = False
+    """Whether it takes what it is sent and says nothing any more, on any path."""
     url: str = ""
     requests: list[bytes] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -48,6 +50,9 @@ class ScriptedEngine:
         while True:
             request = await peer.read_request()
             method, path = request.split(b" ", 2)[:2]
+            if self.silent:
+                await peer.hang()
+                return
             if method == b"GET":
                 await peer.send(self._page(path.decode()))
                 continue
