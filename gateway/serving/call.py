@@ -33,6 +33,8 @@ class Call:
     more_body = True
     received_bytes = 0
     started = complete = gone = False
+    is_served = False
+    """Whether the application has this request by now."""
     task: asyncio.Task[None] | None = None
     _waiting_bytes = 0
     """Of the body: what came and was not taken."""
@@ -55,7 +57,7 @@ class Call:
 
     async def serve(self, scope: Scope) -> None:
         """Run the application. A failure before the answer has begun is an answer, a later one cuts it."""
-        connection = self._connection
+        connection, self.is_served = self._connection, True
         try:
             await connection.all.app(scope, self.receive, self.send)
         except asyncio.CancelledError:

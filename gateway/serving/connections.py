@@ -82,5 +82,7 @@ class Connections:
             self.metrics.cut("drain").inc()
             if call.task is not None:
                 call.task.cancel()
+            if not call.is_served:  # and so never will be
+                self.calls.discard(call)
         for connection in tuple(self.open):
             connection.cut()

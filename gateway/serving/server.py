@@ -21,6 +21,7 @@ from gateway.log_lines import LOGGER
 from gateway.serving.collector import calm_collector
 from gateway.serving.connection import Connection
 from gateway.serving.connections import Connections
+from gateway.serving.listening import connected_by_now, notice_the_vanished
 
 _TICK_S: Final = 0.05
 _UNWINDING_S: Final = 2.0
@@ -46,7 +47,9 @@ class Server(uvicorn.Server):
         self.config.http_protocol_class = lambda **_: Connection(self.connections, loop)  # type: ignore[assignment]
         await super().startup(sockets)
         if self.started:
-            self.url = _url_of(sockets or [sock for server in self.servers for sock in server.sockets])
+            listeners = sockets or [sock for server in self.servers for sock in server.sockets]
+            notice_the_vanished(listeners)
+            self.url = _url_of(listeners)
 
     async def on_tick(self, counter: int) -> bool:
         """Each tenth of a second: the date, what is overdue, and whether to stop, which a part of the gateway that
@@ -63,14 +66,12 @@ class Server(uvicorn.Server):
         connections.closing, self._app.draining = True, self.announces_end
         if self.announces_end and not self.failed:
             await self._until(lambda: False, limits.drain_notice_s)
-        for server in self.servers:
-            server.close()
-        for sock in sockets or ():
-            sock.close()
+        await self._stop_accepting(sockets or ())
         connections.close_idle(asyncio.get_running_loop().time() + limits.close_idle_s)
-        if not await self._until(lambda: not connections.open and not connections.calls, limits.drain_s):
-            fields = {"answers": len(connections.calls), "connections": len(connections.open)}
-            LOGGER.warning("answers were cut, since the gateway stops", extra={"fields": fields})
+        await self._until(lambda: not connections.open and not connections.calls, limits.drain_s)
+        if connections.calls:
+            fields = {"answers": len(connections.calls)}
+            LOGGER.warning("answers are cut, since the gateway stops", extra={"fields": fields})
         connections.cut()
         await self._until(lambda: not connections.calls, _UNWINDING_S)
         if not self.force_exit:
@@ -80,6 +81,18 @@ class Server(uvicorn.Server):
     def announces_end(self) -> bool:
         """Whether balancers are to hear that nobody will serve at this address any more."""
         return True
+
+    async def _stop_accepting(self, sockets: Sequence[socket.socket]) -> None:
+        """Close the listeners, and serve those who have connected by then."""
+        loop = asyncio.get_running_loop()
+        listeners = [sock for server in self.servers for sock in server.sockets]
+        with connected_by_now(listeners) as late:
+            for server in self.servers:
+                server.close()
+            for sock in sockets:
+                sock.close()
+            for sock in late:
+                await loop.connect_accepted_socket(lambda: Connection(self.connections, loop), sock)
 
     async def _until(self, done: Callable[[], bool], within_s: float) -> bool:
         """Wait, looking after what is overdue. False where it was not done in time."""
