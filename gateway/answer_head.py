@@ -4,6 +4,7 @@ from typing import Final
 
 from gateway.exchange import Exchange
 from gateway.scheduling import Decision, terms_of
+from gateway.timing import TimingHeader
 from gateway.types import Headers
 
 _ASKS: Final = (b"x-prefixgate-explain", b"1")
@@ -14,12 +15,12 @@ def is_event_stream(headers: Headers) -> bool:
     return any(name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in headers)
 
 
-def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> Headers:
+def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool, timing: TimingHeader) -> Headers:
     """The engine's headers with ours in place of any of the same name. A stream's length is not known any more."""
-    decision = exchange.decision
+    request, decision = exchange.request, exchange.decision
     assert decision is not None
     ours = [
-        (b"x-request-id", exchange.request.id.encode()),
+        (b"x-request-id", request.id.encode()),
         (b"x-prefixgate-endpoint", decision.endpoint_id.encode()),
         (b"x-prefixgate-reason", decision.reason.value.encode()),
         (b"x-prefixgate-tokens", b"none" if exchange.plan.source is None else exchange.plan.source.value.encode()),
@@ -29,8 +30,11 @@ def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool) -> He
     expected = exchange.expected_cached_tokens
     if expected is not None:
         ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))
-    if _ASKS in exchange.request.headers:
+    if _ASKS in request.headers:
         ours.append((b"x-prefixgate-decision", _prediction(decision)))
+    timed = timing.value(request.headers, request.started_s, request.marks)
+    if timed is not None:
+        ours.append((b"x-prefixgate-timing", timed))
     if streaming:
         ours += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
     translated = exchange.is_translated

@@ -17,10 +17,7 @@ from functools import partial
 
 from backends import (
     BackendError,
-    Deadlines,
-    EndpointConfig,
     EndpointId,
-    PerfModel,
     PollSettings,
     Registry,
     UpstreamClient,
@@ -30,45 +27,42 @@ from billing.prices.live import LivePrices
 from billing.reports.reading import place_of
 from gateway.admin import AdminParts
 from gateway.config import (
-    Backend,
     Config,
     ConfigInvalid,
     Limits,
-    Scheduling,
     admin_token,
-    backend_key,
     ledger_place,
     salt_secret,
 )
 from gateway.cost_pages import CostParts, cost_router
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
-from gateway.edge.auth import Authenticator, KeysFileInvalid, load_keys, open_to_all
+from gateway.edge.auth import Authenticator, KeysFileInvalid
 from gateway.edge.labels import Labeller
 from gateway.engine_tokens import RemoteTokenizer
 from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
-from gateway.fleet import Fleet, FleetOptions
+from gateway.fleet import Fleet
 from gateway.index_pages import IndexParts
 from gateway.index_setup import index_of, redis_of
 from gateway.invoice_pages import INVOICES_PATH, invoice_pages
 from gateway.ledger_setup import ledger_of
-from gateway.limits_parts import admission_of, keys_watch_of, limits_of, needs_salt, quotas_of
+from gateway.limits_parts import admission_of, keys_watch_of, limits_of, quotas_of
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
+from gateway.options import authenticator_of, endpoint_of, fleet_options, pipeline_options
 from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook
 from gateway.passthrough import Passthrough
 from gateway.perf_book import PerfBook
-from gateway.pipeline import Parts, Pipeline, PipelineOptions
+from gateway.pipeline import Parts, Pipeline
 from gateway.planning import Planner
 from gateway.prewarm import Prewarmer, PrewarmParts
 from gateway.price_pages import price_router, watch_prices
 from gateway.receipts import Receipts
 from gateway.report_pages import USAGE_PATH, ReportPages, report_router
 from gateway.response_owners import ResponseOwners
-from gateway.scheduling import Chooser, chooser_of, observing
 from gateway.settling import Settler, SettlerParts
 from gateway.status import StatusPages, StatusParts, TenantPage
 from gateway.team.member import Team, leads
@@ -172,16 +166,16 @@ class Gateway:
         polls = PollSettings(interval_s=config.poll_interval_s)
         registry = await stack.enter_async_context(Registry(endpoints, clocks.monotonic, settings=polls))
         receipts = Receipts(index, telemetry, clocks.monotonic)
-        fleet_options = _fleet_options(config, authenticator)
-        fleet = Fleet(registry, index, receipts, fleet_options)
-        perf = PerfBook(fleet_options.speeds, telemetry.speed, clocks.monotonic, fleet.set_speed)
+        fleet_settings = fleet_options(config, authenticator)
+        fleet = Fleet(registry, index, receipts, fleet_settings)
+        perf = PerfBook(fleet_settings.speeds, telemetry.speed, clocks.monotonic, fleet.set_speed)
         parity = ParityBook(telemetry)
         feeds = EventFeeds(
             EventFeedParts(fleet, index, client, redis, config.index.pool, replica, _unsalted(config, authenticator)),
             {backend.name: backend.kv_events for backend in config.backends},
         )
         fleet.follow_events(feeds.is_followed)
-        options = _pipeline_options(config)
+        options = pipeline_options(config)
         misses = MissReasons(fleet, telemetry)
         prewarmer = Prewarmer(
             PrewarmParts(
@@ -339,60 +333,3 @@ def _say_what_runs(config: Config) -> None:
     LOGGER.info("starting", extra={"fields": fields})
     if config.keys_file is None and config.listen.host not in _LOOPBACK:
         LOGGER.warning("listening beyond this machine without a keys file: everyone who reaches it may call")
-
-
-def authenticator_of(config: Config) -> Authenticator:
-    """Who may call, from the keys file or open to all. Raises `KeysFileInvalid` or `ConfigInvalid`."""
-    secret = salt_secret(config)
-    if config.keys_file is None:
-        return open_to_all(secret)
-    return load_keys(config.keys_file, secret, config.quota.cached_token_weight)
-
-
-def endpoint_of(backend: Backend, environment: Mapping[str, str]) -> EndpointConfig:
-    """Where a configured backend is. Raises `ConfigInvalid` or `InvalidEndpoint`."""
-    return EndpointConfig(
-        id=EndpointId(backend.name),
-        url=backend.url,
-        api_key=backend_key(backend, environment),
-        ca_file=backend.ca_file,
-        cert_file=backend.cert_file,
-        key_file=backend.key_file,
-    )
-
-
-def _fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions:
-    prior = config.scheduling
-    return FleetOptions(
-        speeds={
-            EndpointId(backend.name): PerfModel(
-                base_s=prior.base_s,
-                prefill_tokens_per_s=backend.prefill_tokens_per_s or prior.prefill_tokens_per_s,
-                quad_s_per_token2=prior.quad_s_per_token2,
-                itl_s=prior.itl_s,
-            )
-            for backend in config.backends
-        },
-        block_size=config.index.block_size,
-        capacity_blocks=config.index.capacity_blocks,
-        needs_salt=needs_salt(config, authenticator),
-        ranks={backend.name: backend.kv_events.ranks for backend in config.backends},
-    )
-
-
-def _pipeline_options(config: Config) -> PipelineOptions:
-    limits = config.limits
-    return PipelineOptions(
-        deadlines=Deadlines(connect_s=limits.connect_s, first_byte_s=limits.first_byte_s, idle_s=limits.idle_s),
-        choose=chooser_for(config.scheduling),
-        inject_salt=config.isolation == "salt",
-        chain_tokens=config.ledger.chain_tokens,
-    )
-
-
-def chooser_for(scheduling: Scheduling) -> Chooser:
-    """The configured policy, or another that routes while it is only watched."""
-    chooser = chooser_of(scheduling.policy, scheduling.near_tie_s)
-    if scheduling.observe is None:
-        return chooser
-    return observing(chooser_of(scheduling.observe, scheduling.near_tie_s), chooser)

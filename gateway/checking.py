@@ -15,12 +15,12 @@ from billing.counting import counted
 from billing.economics import CostBook
 from billing.invoicing import read_seller
 from billing.prices.plans_file import load_plans
-from gateway.app import authenticator_of, endpoint_of
 from gateway.config import Config, ConfigInvalid, admin_token, ledger_place, redis_access
 from gateway.currency_advice import Money, currency_advice
 from gateway.index_report import sizes_of, sum_of
 from gateway.keys_file import read_keys_file
 from gateway.model_texts import load_model_texts
+from gateway.options import authenticator_of, endpoint_of
 from gateway.proof import Proof, prove
 from prefix_index import DegradedReason, IndexUnavailable, SharedIndex, SharedIndexOptions, connect
 from prefix_index.prompt import ModelText

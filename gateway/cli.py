@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from billing.counting import counted
-from gateway.app import STARTUP_ERRORS, endpoint_of
+from gateway.app import STARTUP_ERRORS
 from gateway.checking import ask_backends, check_currencies, check_files, check_index, effective_yaml
 from gateway.commands.cost import cost, jobs
 from gateway.commands.explain import explain
@@ -29,6 +29,7 @@ from gateway.commands.simulate import simulate
 from gateway.commands.verify import verify
 from gateway.config import Config, ConfigInvalid, load_config, process_environment
 from gateway.log_lines import LOGGER, set_up_logging
+from gateway.options import endpoint_of
 from gateway.proof import Proof, Verdict, summary
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.terminal import ConfigFile, read_config, refused

@@ -33,6 +33,7 @@ from gateway.config_sections import (
     Quota,
     Scheduling,
     Section,
+    Timing,
 )
 from gateway.strict_yaml import load_yaml
 from prefix_index import RedisAccess
@@ -51,6 +52,7 @@ __all__ = [
     "Model",
     "Quota",
     "Scheduling",
+    "Timing",
     "admin_token",
     "backend_key",
     "is_name",
@@ -103,6 +105,7 @@ class Config(Section):
     poll_interval_s: PositiveFloat = Field(
         2.0, description="How often each endpoint's health and load are read, seconds."
     )
+    timing: Timing = Field(Timing(), description="Where the time of requests goes.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
 
     @model_validator(mode="after")

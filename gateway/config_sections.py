@@ -316,3 +316,11 @@ class Scheduling(Section):
         description="Send so many of the most valuable prefixes, at most 64, to an endpoint that came back empty. "
         "Above 0, bodies of requests are kept in memory.",
     )
+
+
+class Timing(Section):
+    """Where the time of requests goes, for those who ask."""
+
+    header: Literal["asked", "always", "never"] = Field(
+        "asked", description="Which answers tell the times of their steps: those of requests that ask, all, none."
+    )

@@ -150,13 +150,15 @@ class Edge:
         return stay
 
     async def _infer(self, arrival: Arrival, body: bytes, client: ClientStream) -> None:
-        parts = self._parts
+        parts, monotonic = self._parts, self._parts.clocks.monotonic
+        arrival.marks.received_s = monotonic()
         if len(body) > LOOP_SAFE_PARSED_BYTES:
             request = await asyncio.to_thread(read_request, arrival, body)
         else:
             request = read_request(arrival, body)
         labels = parts.labeller.labels(arrival.headers, arrival.tenant, request.user)
         request = replace(request, user=None, labels=labels)
+        request.marks.parsed_s = monotonic()
         parts.telemetry.in_flight.inc()
         try:
             await while_client_stays(client, parts.pipeline.serve(request, client))

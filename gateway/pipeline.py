@@ -28,20 +28,12 @@ from backends import (
     UpstreamResponse,
 )
 from billing import Ledger, LedgerUnavailable, SettlementState
+from gateway.access import allowed, spoken_by_nobody
 from gateway.answer_head import answer_headers, is_event_stream
 from gateway.decision_log import DecisionLog
 from gateway.edge.error_shapes import stream_error
 from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
-from gateway.errors import (
-    BadRequest,
-    Forbidden,
-    GatewayError,
-    Internal,
-    NotFound,
-    Unavailable,
-    UpstreamFailed,
-    as_gateway_error,
-)
+from gateway.errors import GatewayError, Internal, NotFound, Unavailable, UpstreamFailed, as_gateway_error
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.limits import Limits
@@ -55,6 +47,7 @@ from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, Decision, Demand, Filtered, Question, behind
 from gateway.settling import Settler
 from gateway.telemetry import LOGGER, Telemetry
+from gateway.timing import NO_TIMING, TimingHeader
 from gateway.types import InferenceRequest, Route
 from gateway.wire import ClientStream
 from prefix_index import SharedIndex
@@ -78,6 +71,7 @@ class PipelineOptions:
     inject_salt: bool
     chain_tokens: int | None = None
     """The ledger keeps a hash for each so many tokens of a prompt; None: of no prompt."""
+    timing: TimingHeader = NO_TIMING
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +111,14 @@ class Pipeline:
         if not parts.ledger.healthy:  # no engine is to compute what could not be billed
             raise LedgerUnavailable("the last write failed, or too many rows wait")
         parts.limits.refuse_early(request)
-        endpoints = _allowed(request, parts.fleet.serving(request.model))
+        endpoints = allowed(request, parts.fleet.serving(request.model))
         owner = await self._owner_of(request, endpoints)
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
         match = await parts.index.match(plan.chain)
-        matched_s = parts.clocks.monotonic()
+        request.marks.matched_s = matched_s = parts.clocks.monotonic()
         held = await parts.limits.admit(request, plan, match)
+        if held is not None:
+            request.marks.admitted_s = parts.clocks.monotonic()
         exchange = Exchange(request, plan, match, endpoints, matched_s=matched_s, owner=owner, held=held)
         self._open(exchange)
         try:
@@ -134,6 +130,7 @@ class Pipeline:
             await self._fail(exchange, client, as_gateway_error(error))
         finally:
             exchange.release()
+            parts.telemetry.steps.note(request.started_s, request.marks)
 
     def _open(self, exchange: Exchange) -> None:
         """Tell the ledger of a request; where that fails, nothing stays held for it."""
@@ -208,22 +205,27 @@ class Pipeline:
         natively = parts.fleet.speaks(decision.endpoint_id, request)
         exchange.outgoing = out = await _outgoing(request, natively=natively, inject_salt=salted)
         upstream = UpstreamRequest("POST", out.path, upstream_headers(request), out.body)
+        marks, monotonic = request.marks, parts.clocks.monotonic
+        marks.sent_s = monotonic()
         deadlines = self._options.deadlines
         response = await parts.client.send(endpoint, upstream, deadlines)
+        marks.connected_s = marks.sent_s + response.connected_s
         try:
-            return response, await response.read_chunk(deadlines.first_byte_s)
+            chunk = await response.read_chunk(deadlines.first_byte_s)
         except IdleTimeout:
             raise FirstByteTimeout(endpoint.id, deadlines.first_byte_s) from None
         except asyncio.CancelledError:
             response.abort()
             raise
+        marks.answered_s = monotonic()
+        return response, chunk
 
     def _decide(self, exchange: Exchange, failed: frozenset[str]) -> Decision:
         request, plan, parts = exchange.request, exchange.plan, self._parts
         candidates, filtered = parts.fleet.candidates(request, plan, exchange.match, failed, exchange.owner)
         if not candidates:
             if set(filtered.values()) == {Filtered.NOT_SPOKEN}:
-                raise _spoken_by_nobody(request)
+                raise spoken_by_nobody(request)
             if set(filtered.values()) == {Filtered.NO_SALT}:
                 raise Unavailable("no backend of this model can keep share groups apart; its operator must see to that")
             raise NoEndpoint(request.model, sorted(failed))
@@ -246,6 +248,7 @@ class Pipeline:
     def _attempt_failed(self, exchange: Exchange, decision: Decision, outcome: str) -> None:
         parts, endpoint_id = self._parts, decision.endpoint_id
         exchange.release()
+        exchange.request.marks.attempt_failed(parts.clocks.monotonic())
         exchange.attempt_ends(parts.clocks.wall(), outcome)
         parts.settler.tell_index(exchange)
         parts.telemetry.attempts_failed(endpoint_id).inc()
@@ -255,10 +258,10 @@ class Pipeline:
         parts = self._parts
         streaming = is_event_stream(response.headers)
         outlet = exchange.answer_begins(response.status, response.headers, streaming=streaming)
-        head = answer_headers(exchange, response.headers, streaming)
+        self._first_byte(exchange)
+        head = answer_headers(exchange, response.headers, streaming, self._options.timing)
         tee = exchange.tee
         assert tee is not None
-        self._first_byte(exchange)
         closing_at_s: float | None = None
         while chunk:
             passed = outlet.feed(chunk)
@@ -279,8 +282,7 @@ class Pipeline:
         state = exchange.final_state()
         if exchange.is_translated and isinstance(tee, StreamTee) and not (tee.complete or tee.failed):
             raise UpstreamFailed("the answer ended before it was whole")
-        cut = state is SettlementState.PARTIAL and not exchange.is_counted
-        await _in_time(parts.settler.settle_cut(exchange) if cut else parts.settler.settle(exchange, state))
+        await self._settle(exchange, state)
         parts.fleet.succeeded(exchange.endpoint_id, reports_cached_tokens=exchange.reports_cached_tokens)
         if not client.started:
             await client.start(response.status, head)
@@ -291,6 +293,13 @@ class Pipeline:
                 parts.next_turns.offer(exchange)
                 parts.prewarmer.keep(exchange)
 
+    async def _settle(self, exchange: Exchange, state: SettlementState) -> None:
+        """Wait until the usage of an answer that has ended is durable."""
+        settler = self._parts.settler
+        cut = state is SettlementState.PARTIAL and not exchange.is_counted
+        await _in_time(settler.settle_cut(exchange) if cut else settler.settle(exchange, state))
+        exchange.request.marks.settled_s = self._parts.clocks.monotonic()
+
     async def _keep_response(self, exchange: Exchange) -> None:
         """Remember whose response the engine keeps under the id that it has just named."""
         request, response_id = exchange.request, exchange.tee.response_id if exchange.tee is not None else None
@@ -299,7 +308,7 @@ class Pipeline:
 
     def _first_byte(self, exchange: Exchange) -> None:
         parts = self._parts
-        exchange.first_byte_s = parts.clocks.monotonic()
+        exchange.first_byte_s = exchange.request.marks.opened_s = parts.clocks.monotonic()
         assert exchange.seat is not None
         exchange.seat.first_token()
         parts.telemetry.ttft_s(exchange.endpoint_id).observe(exchange.first_byte_s - exchange.request.started_s)
@@ -333,30 +342,6 @@ class Pipeline:
             # Behind half of an event an error would be part of it.
             before = b"\n\n" if exchange.tee.inside_event and not exchange.is_translated else b""
             await client.end(before + stream_error(error, exchange.request.route))
-
-
-def _allowed(request: InferenceRequest, endpoints: list[EndpointSnapshot]) -> list[EndpointSnapshot]:
-    """Those of the endpoints that the key may use. Raises `Forbidden` where it is not for the model, or for none."""
-    scopes = request.tenant.scopes
-    if scopes is None:
-        return endpoints
-    if not scopes.allow_model(request.model):
-        raise Forbidden(f"this API key is not for the model {request.model[:100]!r}", param="model")
-    if scopes.models is not None and request.adapter is not None:  # it would be another model by another name
-        raise Forbidden("this API key is for certain models: name an adapter as the model, not in a field of its own")
-    found = [endpoint for endpoint in endpoints if scopes.allow_endpoint(endpoint.id)]
-    if not found:
-        raise Forbidden(f"this API key is for no endpoint that serves {request.model[:100]!r}", param="model")
-    return found
-
-
-def _spoken_by_nobody(request: InferenceRequest) -> GatewayError:
-    field = request.foreign.untranslatable if request.foreign is not None else None
-    if field is None:
-        return NotFound(f"no backend of this model takes {request.route_path}")
-    if field == "max_tokens":
-        return BadRequest("Object missing required field `max_tokens`", param=field)
-    return BadRequest(f"no backend of this model can do this: {field}", param=field)
 
 
 async def _outgoing(request: InferenceRequest, *, natively: bool, inject_salt: bool) -> Outgoing:

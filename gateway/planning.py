@@ -11,6 +11,7 @@ a thread, so that the loop stays free.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, ParamSpec, Protocol, TypeVar
@@ -65,13 +66,20 @@ class Planner:
     whether engines are given the salts of share groups."""
 
     def __init__(
-        self, local: Mapping[str, ModelText], engine: EngineTokenizer, parity: ParityBook, *, salted: bool = True
+        self,
+        local: Mapping[str, ModelText],
+        engine: EngineTokenizer,
+        parity: ParityBook,
+        *,
+        salted: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._local = local
         self._salted = salted
         self._engine = engine
         self._parity = parity
         self._memo = ChainMemo()
+        self._monotonic = monotonic
 
     async def plan(self, request: InferenceRequest, endpoints: list[EndpointSnapshot], block_size: int) -> Plan:
         """The chain of a request, as good as it can be had; never raises for what the engine should judge."""
@@ -84,9 +92,11 @@ class Planner:
             return _without_tokens(request, block_size, Reason.UNSUPPORTED_CONTENT)
         except TemplateFailed:
             return _without_tokens(request, block_size, Reason.NOT_TOKENIZED)
+        request.marks.tokens_s = self._monotonic()
         salt = request.tenant.salt if self._salted else ""
         root = root_of_request(request, endpoints, tokens.source, block_size, salt)
         chain = await self._chain(tokens, root, block_size)
+        request.marks.planned_s = self._monotonic()
         short = None if len(chain) else Reason.SHORT_PROMPT
         return Plan(
             chain, tokens.source, short, exact=tokens.exact, shape=shape, local_tokens=tokens.local_tokens, root=root
@@ -118,7 +128,7 @@ class Planner:
         """Raises `UnsupportedContent` or `TemplateFailed` where there is no way to the tokens."""
         text = self.text_of(request.model, endpoints)
         believed = not self._parity.is_degraded(request.model, shape)
-        local = None if text is None else await _local_tokens(text, request)
+        local = None if text is None else await _local_tokens(text, request, self._monotonic)
         if local is not None and believed:
             return local
         given = await _off_loop(request, given_ids, request.prompt)
@@ -137,12 +147,12 @@ class Planner:
         return self._memo.chain_of(tokens.ids, root, block_size)
 
 
-async def _local_tokens(text: ModelText, request: InferenceRequest) -> _Tokens | None:
+async def _local_tokens(text: ModelText, request: InferenceRequest, monotonic: Callable[[], float]) -> _Tokens | None:
     """None where only the engine has the tokenizer, or renders by code of its own."""
     try:
         if _is_long(request):
-            return await asyncio.to_thread(_rendered_here, text, request.prompt)
-        encoding, exact = _begun(text, request.prompt)
+            return await asyncio.to_thread(_rendered_here, text, request, monotonic)
+        encoding, exact = _begun(text, request, monotonic)
         if encoding.is_long:
             await asyncio.to_thread(encoding.compute)
         else:
@@ -154,15 +164,16 @@ async def _local_tokens(text: ModelText, request: InferenceRequest) -> _Tokens |
         raise
 
 
-def _rendered_here(text: ModelText, prompt: PromptView) -> _Tokens:
-    encoding, exact = _begun(text, prompt)
+def _rendered_here(text: ModelText, request: InferenceRequest, monotonic: Callable[[], float]) -> _Tokens:
+    encoding, exact = _begun(text, request, monotonic)
     encoding.compute()
     return _Tokens(encoding.finish(), TokenSource.LOCAL, exact)
 
 
-def _begun(text: ModelText, prompt: PromptView) -> tuple[Encoding, bool]:
-    rendered = text.prompt_of(prompt)
-    return text.begin_prompt(rendered, add_special_tokens=prompt.add_special_tokens), rendered.exact
+def _begun(text: ModelText, request: InferenceRequest, monotonic: Callable[[], float]) -> tuple[Encoding, bool]:
+    rendered = text.prompt_of(request.prompt)
+    request.marks.rendered_s = monotonic()
+    return text.begin_prompt(rendered, add_special_tokens=request.prompt.add_special_tokens), rendered.exact
 
 
 def _is_long(request: InferenceRequest) -> bool:

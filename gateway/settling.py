@@ -195,6 +195,8 @@ class Settler:
     def _write(self, exchange: Exchange, state: SettlementState, report: UsageReport) -> asyncio.Future[None]:
         now, decision = self._clocks.monotonic(), exchange.decision
         started_s = exchange.request.started_s
+        if exchange.first_byte_s is not None:
+            exchange.request.marks.ended_s = now
         judgement = self._misses.judge(exchange, None if UsageFlag.ESTIMATED in report.flags else report.usage)
         settlement = Settlement(
             request_id=exchange.request.id,

@@ -11,6 +11,7 @@ from gateway.limit_metrics import LimitMetrics
 from gateway.log_lines import LOGGER, dropped_lines
 from gateway.metrics import counter_read, counters, gauges, histograms
 from gateway.pressure_metrics import PressureMetrics
+from gateway.timing import StepTimes
 from gateway.verification_metrics import VerificationMetrics
 
 __all__ = ["LOGGER", "CopyMetrics", "PrewarmMetrics", "SpeedMetrics", "Telemetry"]
@@ -145,6 +146,7 @@ class Telemetry:
         counter_read(
             registry, "prefixgate_log_lines_dropped", "Log lines that were lost, since nobody took them.", dropped_lines
         )
+        self.steps = StepTimes(registry)
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
         self.pressure = PressureMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)

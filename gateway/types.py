@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NewType
 
 from billing import Quota
+from gateway.timing import Marks
 from prefix_index import Chain
 from prefix_index.prompt import PromptView
 
@@ -139,6 +140,7 @@ class InferenceRequest:
     adapters beside the model's name, as canonical JSON. `blind` names why the prompt's tokens cannot be known, where
     the request itself tells so. `started_s` is monotonic, `opened_at` wall time in UTC. `user` is whom the client says
     it asks for, and goes no further than into the hash in `labels`. `choices` is how many answers are asked for.
+    `marks` are the moments of its way, noted as it goes.
     """
 
     id: RequestId
@@ -160,6 +162,7 @@ class InferenceRequest:
     user: str | None = field(default=None, repr=False)
     labels: Labels = Labels()
     choices: int = 1
+    marks: Marks = field(default_factory=Marks, repr=False, compare=False)
 
     @property
     def translatable(self) -> bool:

@@ -10,7 +10,7 @@ are typed, so a wrong type is answered with the path of the field and never with
 import re
 from codecs import BOM_UTF8
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from gateway.edge.responses import KEPT_BY_SERVER, ResponsesTranslation
 from gateway.edge.translation import Translation
 from gateway.errors import BadRequest
 from gateway.surrogates import decode
+from gateway.timing import Marks
 from gateway.types import ForeignForm, Headers, InferenceRequest, Reason, RequestId, Route, Tenant
 from prefix_index.prompt import PromptView
 
@@ -63,6 +64,7 @@ class Arrival:
     headers: Headers
     started_s: float
     opened_at: datetime
+    marks: Marks = field(default_factory=Marks, repr=False, compare=False)
 
 
 class _StreamOptions(msgspec.Struct):
@@ -232,6 +234,7 @@ def _request(
         blind=blind,
         user=_user(view) if foreign is None else _foreign_user(foreign.body),
         choices=_choices(view, prompt),
+        marks=arrival.marks,
     )
 
 

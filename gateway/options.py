@@ -1,0 +1,72 @@
+"""The configuration as the options of what serves."""
+
+from collections.abc import Mapping
+
+from backends import Deadlines, EndpointConfig, EndpointId, PerfModel
+from gateway.config import Backend, Config, Scheduling, backend_key, salt_secret
+from gateway.edge.auth import Authenticator, load_keys, open_to_all
+from gateway.fleet import FleetOptions
+from gateway.limits_parts import needs_salt
+from gateway.pipeline import PipelineOptions
+from gateway.scheduling import Chooser, chooser_of, observing
+from gateway.timing import TimingHeader
+
+
+def authenticator_of(config: Config) -> Authenticator:
+    """Who may call, from the keys file or open to all. Raises `KeysFileInvalid` or `ConfigInvalid`."""
+    secret = salt_secret(config)
+    if config.keys_file is None:
+        return open_to_all(secret)
+    return load_keys(config.keys_file, secret, config.quota.cached_token_weight)
+
+
+def endpoint_of(backend: Backend, environment: Mapping[str, str]) -> EndpointConfig:
+    """Where a configured backend is. Raises `ConfigInvalid` or `InvalidEndpoint`."""
+    return EndpointConfig(
+        id=EndpointId(backend.name),
+        url=backend.url,
+        api_key=backend_key(backend, environment),
+        ca_file=backend.ca_file,
+        cert_file=backend.cert_file,
+        key_file=backend.key_file,
+    )
+
+
+def fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions:
+    """What is known of the endpoints before they are asked."""
+    prior = config.scheduling
+    return FleetOptions(
+        speeds={
+            EndpointId(backend.name): PerfModel(
+                base_s=prior.base_s,
+                prefill_tokens_per_s=backend.prefill_tokens_per_s or prior.prefill_tokens_per_s,
+                quad_s_per_token2=prior.quad_s_per_token2,
+                itl_s=prior.itl_s,
+            )
+            for backend in config.backends
+        },
+        block_size=config.index.block_size,
+        capacity_blocks=config.index.capacity_blocks,
+        needs_salt=needs_salt(config, authenticator),
+        ranks={backend.name: backend.kv_events.ranks for backend in config.backends},
+    )
+
+
+def pipeline_options(config: Config) -> PipelineOptions:
+    """What holds for every request."""
+    limits = config.limits
+    return PipelineOptions(
+        deadlines=Deadlines(connect_s=limits.connect_s, first_byte_s=limits.first_byte_s, idle_s=limits.idle_s),
+        choose=chooser_for(config.scheduling),
+        inject_salt=config.isolation == "salt",
+        chain_tokens=config.ledger.chain_tokens,
+        timing=TimingHeader(config.timing.header, coarse=config.keys_file is not None),
+    )
+
+
+def chooser_for(scheduling: Scheduling) -> Chooser:
+    """The configured policy, or another that routes while it is only watched."""
+    chooser = chooser_of(scheduling.policy, scheduling.near_tie_s)
+    if scheduling.observe is None:
+        return chooser
+    return observing(chooser_of(scheduling.observe, scheduling.near_tie_s), chooser)
