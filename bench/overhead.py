@@ -38,6 +38,7 @@ SECONDS, PASSES = 3, 3
 PROFILED: Final = "33 KB"
 _FAILURES: Final = (ToolMissing, NoResult, PromptsDiffer, StageFailed, PeerNotInstalled)
 _TABLE_CHARS: Final = 150
+_MOST_LOAD: Final = 0.7
 Made = TypeVar("Made")
 
 
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compared(options: argparse.Namespace, console: Console) -> None:
     pace = Pace(options.seconds, options.passes, options.connections)
     load_1m = os.getloadavg()[0]
+    if load_1m > _MOST_LOAD:
+        console.print(f"the machine is busy (load {load_1m:.1f}): look at ratios, if at anything", style="yellow")
     rows = _on_stage(
         options.sizes, options.routers, lambda stage: run(stage, pace, lambda text: console.print(text, markup=False))
     )

@@ -14,16 +14,18 @@ _LEASHES: Final = ("sh", "dash", "bash")
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """`cpu_us` since the start, in steps of a clock tick (10 ms); the resident memory of now, and the most ever, MB."""
+    """`cpu_us` since the start, in steps of a clock tick (10 ms), and the kernel's part of it; the resident memory of
+    now, and the most ever, MB."""
 
     cpu_us: int
+    system_us: int
     resident_mb: float
     peak_mb: float
 
 
 def used(pid: int) -> Used:
     """By a process, its descendants, and those of them that have ended and were waited for."""
-    cpu_us, resident_kb, peak_kb = 0, 0, 0
+    user, system, resident_kb, peak_kb = 0, 0, 0, 0
     for one in _tree(pid):
         try:
             name, fields = _stat(_PROC / str(one))
@@ -32,10 +34,11 @@ def used(pid: int) -> Used:
             continue  # it ended just now
         if name in _LEASHES:
             continue
-        cpu_us += sum(int(ticks) for ticks in fields[_UTIME : _UTIME + 4]) * _TICK_US
+        user += int(fields[_UTIME]) + int(fields[_UTIME + 2])  # its own, and that of children it waited for
+        system += int(fields[_UTIME + 1]) + int(fields[_UTIME + 3])
         resident_kb += memory.get("VmRSS", 0)
         peak_kb += memory.get("VmHWM", 0)
-    return Used(cpu_us, resident_kb / 1024, peak_kb / 1024)
+    return Used((user + system) * _TICK_US, system * _TICK_US, resident_kb / 1024, peak_kb / 1024)
 
 
 def _tree(pid: int) -> Iterator[int]:

@@ -2,11 +2,13 @@
 
     window ──> gateway <── py-spy, 500 times a second ──> stacks ──> own time by part, by function; time by step
 
-Only threads that run are counted. What runs inside a C library counts for the Python function that called it.
+Counted is the thread that holds the interpreter. What the event loop does in C without it (reading, writing, waiting),
+SQLite, and what the kernel does for both, is in the first line alone, as the rest of the CPU time.
 """
 
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bench.overhead_process import used
 from bench.overhead_stage import ROUTER, Stage, StageFailed
 from bench.peer import peer_python
 
@@ -39,16 +42,23 @@ def record(stage: Stage, size: str, seconds: int) -> str:
     spy = peer_python("py-spy").with_name("py-spy")
     with tempfile.TemporaryDirectory() as folder:
         to = Path(folder) / "stacks"
-        command = (str(spy), "record", "--pid", str(one.watched[ROUTER]), "--rate", str(_PER_S), "--format", "raw")
-        told = ("--duration", str(max(1, seconds - 2)), "--output", str(to))
+        command = (str(spy), "record", "--pid", str(one.watched[ROUTER]), "--gil", "--rate", str(_PER_S))
+        lasts_s = max(1, seconds - 2)
+        told = ("--duration", str(lasts_s), "--format", "raw", "--output", str(to))
         with ThreadPoolExecutor(1) as thread:
             loading = thread.submit(stage.load.window, one.url, size, CONNECTIONS, seconds)
+            time.sleep(1)  # until all connections are open
+            before = used(one.watched[ROUTER])
             done = subprocess.run((*command, *told), capture_output=True, text=True, check=False)
+            after = used(one.watched[ROUTER])
         loading.result()
         if not to.exists():
             raise StageFailed(f"py-spy: {done.stderr.strip().splitlines()[0] if done.stderr else done.returncode}")
         profile = read_stacks(to.read_text(encoding="utf-8").splitlines())
-    return "\n".join(_text(profile, f"{one.title}, {size}, c={CONNECTIONS}")) + "\n"
+    cpu_s, system_s = (after.cpu_us - before.cpu_us) / 1e6, (after.system_us - before.system_us) / 1e6
+    shares = f"{cpu_s:.1f} s of CPU, {system_s:.1f} s of it the kernel's; the interpreter held for"
+    what = f"{one.title}, {size}, c={CONNECTIONS}: in {lasts_s} s {shares} {profile.samples / _PER_S:.1f} s"
+    return "\n".join(_text(profile, what)) + "\n"
 
 
 def read_stacks(lines: Iterable[str]) -> Profile:
@@ -80,7 +90,7 @@ def _function(frame: str) -> str:
 
 
 def _text(profile: Profile, what: str) -> Iterator[str]:
-    yield f"{what}: {profile.samples:,} samples of running threads, in % of them"
+    yield f"{what}; in % of the last"
     tables: Sequence[tuple[str, Counter[str]]] = (
         ("own time, by module of ours or package", profile.parts),
         ("own time, by function", profile.own),

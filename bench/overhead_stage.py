@@ -115,12 +115,13 @@ async def stage(home: Path, sizes: Mapping[str, int], wanted: Sequence[str]) -> 
     """
     cores = _cores()
     program("taskset", "util-linux")
-    os.sched_setaffinity(0, {cores.load})  # what is started without a word about cores stays here
     model, key = ensure_model(MODEL), f"sk-{secrets.token_urlsafe(32)}"
     found = asks(dict(sizes), model)
     engines = [free_port() for _ in range(ENGINES)]
     load = Load(home, found, key)
     async with AsyncExitStack() as stack:
+        stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores.load})  # what is started without a word about cores stays here
         index = await stack.enter_async_context(EmbeddedServer())
         command, log = backend(home / "engines", engines, found).command, home / "engines.log"
         process = await _started(stack, "engines", command, log, {})
