@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from backends import InFlight
 from gateway.app import Gateway
 from gateway.pipeline import Parts
 from tests.gateway.conftest import RunningGateway, StartGateway, start
@@ -61,9 +62,9 @@ def left(gateway: RunningGateway) -> dict[str, object]:
     """What is still counted as under way, everywhere where it is counted; nothing where nothing is."""
     parts = parts_of(gateway)
     counted: dict[str, object] = {
-        f"in flight at {endpoint.id}": endpoint.in_flight
+        f"in flight at {endpoint.id}": count
         for endpoint in parts.fleet.snapshot()
-        if endpoint.in_flight.requests or endpoint.in_flight.uncached_tokens or endpoint.in_flight.decode_tokens
+        if (count := parts.fleet.in_flight(endpoint.id)) != InFlight()
     }
     for name, line in parts.perf._lines.items():
         if line.waiting or line.waiting_tokens:
