@@ -1,6 +1,6 @@
 """Where the time of a gateway goes, by samples of its threads: py-spy beside one window of load.
 
-    window ──> gateway <── py-spy, 500 times a second ──> stacks ──> own time by part, by function; time by step
+    window ──> gateway <── py-spy, 200 times a second ──> stacks ──> own time by part, by function; time by step
 
 Counted is the thread that holds the interpreter. What the event loop does in C without it (reading, writing, waiting),
 SQLite, and what the kernel does for both, is in the first line alone, as the rest of the CPU time.
@@ -21,7 +21,7 @@ from bench.overhead_stage import ROUTER, Stage, StageFailed
 from bench.peer import peer_python
 
 CONNECTIONS: Final = 16
-_PER_S: Final = 500
+_PER_S: Final = 200
 _SHOWN: Final = 40
 _ROOMS: Final = ("gateway", "prefix_index", "backends", "billing")
 
