@@ -16,7 +16,10 @@ Nothing an engine sends can raise: what is no count is taken as unknown and flag
 """
 
 import json
-from dataclasses import replace
+from functools import lru_cache
+
+import msgspec
+from msgspec.structs import replace
 
 from billing.types import Usage, UsageFlag, UsageReport
 
@@ -35,16 +38,21 @@ TEXT = "<text>"
 MOST_DEPTH = 4
 """Details of details of chunks are merged to this depth; below it the later ones replace the earlier."""
 
-_ANTHROPIC_KEYS = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation")
-_DEEPSEEK_KEYS = ("prompt_cache_hit_tokens", "prompt_cache_miss_tokens")
+_ANTHROPIC_KEYS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"})
+_DEEPSEEK_KEYS = frozenset({"prompt_cache_hit_tokens", "prompt_cache_miss_tokens"})
 _COUNTED_KEYS = (
-    "prompt_tokens",
-    "input_tokens",
-    "completion_tokens",
-    "output_tokens",
-    *_ANTHROPIC_KEYS,
-    *_DEEPSEEK_KEYS,
+    _ANTHROPIC_KEYS
+    | _DEEPSEEK_KEYS
+    | {
+        "prompt_tokens",
+        "input_tokens",
+        "completion_tokens",
+        "output_tokens",
+    }
 )
+_NONE: frozenset[UsageFlag] = frozenset()
+_CLAMPED = frozenset({UsageFlag.CLAMPED})
+_encode = msgspec.json.Encoder().encode
 
 
 class UsageMerger:
@@ -57,11 +65,14 @@ class UsageMerger:
     @property
     def seen(self) -> bool:
         """Whether the engine reported anything that is a usage."""
-        return any(key in self._merged for key in _COUNTED_KEYS)
+        return not _COUNTED_KEYS.isdisjoint(self._merged)
 
     def add(self, raw: dict[str, object]) -> None:
         """Take one report; it may repeat, complete or exceed those before it."""
-        _merge(self._merged, raw)
+        if self._merged:
+            _merge(self._merged, raw)
+        else:
+            self._merged = dict(raw)
         self._report = None
 
     def result(self) -> UsageReport:
@@ -74,9 +85,9 @@ class UsageMerger:
 def normalised(raw: dict[str, object]) -> UsageReport:
     """Read one whole report, whatever its convention, and check it. Never raises."""
     reader = _Reader(raw)
-    if "prompt_tokens" not in raw and any(key in raw for key in _ANTHROPIC_KEYS):
+    if "prompt_tokens" not in raw and not _ANTHROPIC_KEYS.isdisjoint(raw):
         convention, usage = "anthropic", _anthropic(reader)
-    elif any(key in raw for key in _DEEPSEEK_KEYS):
+    elif not _DEEPSEEK_KEYS.isdisjoint(raw):
         convention, usage = "deepseek", _deepseek(reader)
     elif "prompt_tokens" not in raw and ("input_tokens" in raw or "output_tokens" in raw):
         convention, usage = "responses", _inside(reader, "input_tokens", "output_tokens")
@@ -84,7 +95,7 @@ def normalised(raw: dict[str, object]) -> UsageReport:
         convention, usage = "openai", _inside(reader, "prompt_tokens", "completion_tokens")
     usage = _fit_to_total(reader, usage)
     usage, flags = checked(usage)
-    return UsageReport(usage, _as_json(raw), convention, flags | frozenset(reader.flags))
+    return UsageReport(usage, _as_json(raw), convention, flags | reader.flags if reader.flags else flags)
 
 
 def checked(usage: Usage) -> tuple[Usage, frozenset[UsageFlag]]:
@@ -92,6 +103,8 @@ def checked(usage: Usage) -> tuple[Usage, frozenset[UsageFlag]]:
 
     After it: 0 <= cached + cache_write <= prompt where these are known, reasoning <= output. Idempotent.
     """
+    if _is_consistent(usage):
+        return usage, _NONE
     prompt, output = _not_negative(usage.prompt_tokens), _not_negative(usage.output_tokens)
     cached = _at_most(_not_negative(usage.cached_tokens), prompt)
     uncached = None if prompt is None else prompt - (cached or 0)
@@ -102,7 +115,19 @@ def checked(usage: Usage) -> tuple[Usage, frozenset[UsageFlag]]:
         cache_write_tokens=_at_most(_not_negative(usage.cache_write_tokens), uncached),
         reasoning_tokens=_at_most(_not_negative(usage.reasoning_tokens), output),
     )
-    return fitting, frozenset() if fitting == usage else frozenset({UsageFlag.CLAMPED})
+    return fitting, _CLAMPED
+
+
+def _is_consistent(usage: Usage) -> bool:
+    cached, written, reasoning = usage.cached_tokens or 0, usage.cache_write_tokens or 0, usage.reasoning_tokens or 0
+    prompt, output = usage.prompt_tokens, usage.output_tokens
+    return (
+        cached >= 0
+        and written >= 0
+        and reasoning >= 0
+        and (prompt is None or prompt >= cached + written)
+        and (output is None or output >= reasoning)
+    )
 
 
 class _Reader:
@@ -112,13 +137,16 @@ class _Reader:
         self._raw = raw
         self.flags: set[UsageFlag] = set()
 
-    def count(self, *path: str) -> int | None:
-        """The count at a path; None where it is absent, null, or no count."""
-        value: object = self._raw
-        for key in path:
-            if not isinstance(value, dict):
-                return None
-            value = value.get(key)
+    def count(self, key: str) -> int | None:
+        """The count of a key; None where it is absent, null, or no count."""
+        return self._as_count(self._raw.get(key))
+
+    def detail(self, key: str, inner: str) -> int | None:
+        """The count of a key of an object inside the report."""
+        details = self._raw.get(key)
+        return self._as_count(details.get(inner)) if isinstance(details, dict) else None
+
+    def _as_count(self, value: object) -> int | None:
         if value is None:
             return None
         # A bool is an int to isinstance; a report of `true` tokens is a fault.
@@ -143,9 +171,9 @@ def _inside(reader: _Reader, prompt_key: str, output_key: str) -> Usage:
     """OpenAI's way: cached tokens are part of the prompt. Some servers put the detail beside the total; vLLM has a name
     of its own for what was written, the count that it reports to Anthropic clients as cache creation."""
     details, output_details = f"{prompt_key}_details", f"{output_key}_details"
-    cached, written = reader.count(details, "cached_tokens"), reader.count(details, "cache_write_tokens")
-    created = reader.count(details, "created_cache_tokens")
-    reasoning = reader.count(output_details, "reasoning_tokens")
+    cached, written = reader.detail(details, "cached_tokens"), reader.detail(details, "cache_write_tokens")
+    created = reader.detail(details, "created_cache_tokens")
+    reasoning = reader.detail(output_details, "reasoning_tokens")
     return Usage(
         prompt_tokens=reader.count(prompt_key),
         cached_tokens=reader.count("cached_tokens") if cached is None else cached,
@@ -157,7 +185,7 @@ def _inside(reader: _Reader, prompt_key: str, output_key: str) -> Usage:
 
 def _deepseek(reader: _Reader) -> Usage:
     """Hit and miss are the two parts of the prompt."""
-    hit, miss = (reader.count(key) for key in _DEEPSEEK_KEYS)
+    hit, miss = reader.count("prompt_cache_hit_tokens"), reader.count("prompt_cache_miss_tokens")
     parts = None if hit is None or miss is None else hit + miss
     usage = _inside(reader, "prompt_tokens", "completion_tokens")
     return replace(usage, prompt_tokens=reader.agreed(usage.prompt_tokens, parts), cached_tokens=hit)
@@ -166,7 +194,7 @@ def _deepseek(reader: _Reader) -> Usage:
 def _anthropic(reader: _Reader) -> Usage:
     """Input, cache read and cache creation are three disjoint counts; the prompt is their sum."""
     fresh, read = reader.count("input_tokens"), reader.count("cache_read_input_tokens")
-    lifetimes = [reader.count("cache_creation", f"ephemeral_{kept}_input_tokens") for kept in ("5m", "1h")]
+    lifetimes = [reader.detail("cache_creation", f"ephemeral_{kept}_input_tokens") for kept in ("5m", "1h")]
     by_lifetime = None if lifetimes == [None, None] else sum(count or 0 for count in lifetimes)
     written = reader.agreed(reader.count("cache_creation_input_tokens"), by_lifetime)
     return Usage(
@@ -174,7 +202,7 @@ def _anthropic(reader: _Reader) -> Usage:
         cached_tokens=read,
         output_tokens=reader.count("output_tokens"),
         cache_write_tokens=written,
-        reasoning_tokens=reader.count("output_tokens_details", "thinking_tokens"),
+        reasoning_tokens=reader.detail("output_tokens_details", "thinking_tokens"),
     )
 
 
@@ -226,20 +254,32 @@ def _at_most(count: int | None, bound: int | None) -> int | None:
 def _as_json(raw: dict[str, object]) -> bytes | None:
     """The report as evidence, without texts; None where it is too long, or nothing that JSON could say."""
     try:
-        text = json.dumps(_without_texts(raw), separators=(",", ":")).encode()
+        text = _encoded(_without_texts(raw))
     except (TypeError, ValueError, RecursionError):
         return None
     return text if len(text) <= MOST_RAW_BYTES else None
 
 
+def _encoded(value: object) -> bytes:
+    try:
+        return _encode(value)
+    except OverflowError:  # an integer of more than 64 bits is no count, and evidence all the same
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
 def _without_texts(value: object) -> object:
     """Counts and words as they are: a report is no place for what was asked or answered, and the ledger none either."""
-    if isinstance(value, str):
-        return value if _is_word(value) else TEXT
     if isinstance(value, dict):
-        return {_without_texts(key): _without_texts(inner) for key, inner in value.items()}
+        return {_word(key): _without_texts(inner) for key, inner in value.items()}
+    if isinstance(value, str):
+        return _word(value)
     return [_without_texts(inner) for inner in value] if isinstance(value, list) else value
 
 
+def _word(text: str) -> str:
+    return text if len(text) <= MOST_WORD_CHARS and _is_word(text) else TEXT
+
+
+@lru_cache(maxsize=1024)
 def _is_word(text: str) -> bool:
-    return len(text) <= MOST_WORD_CHARS and text.isascii() and text.replace("-", "_").replace(".", "_").isidentifier()
+    return text.isascii() and text.replace("-", "_").replace(".", "_").isidentifier()

@@ -14,9 +14,11 @@ counted side by side, each within one deadline.
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Final
+
+from msgspec.structs import replace
 
 from backends import EndpointSnapshot, FirstByteTimeout
 from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usage, UsageFlag, UsageReport

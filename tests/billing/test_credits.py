@@ -1,12 +1,12 @@
 """What our own routing cost a tenant, given back: never more than was paid, never twice."""
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from billing import Correction, Price, RowRefused, SettlementState, Usage, open_ledger
 from billing.reading import reading

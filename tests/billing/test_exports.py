@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from pyarrow import parquet
 
 from billing import About, Query, ReportInvalid, Settlement, SettlementState, Usage, UsageFlag, report_of
@@ -51,9 +52,11 @@ def mixed() -> list[Record]:
         request = opened(
             f"r{n:02d}", at=at, tenant="acme" if n % 2 else "bolt", model="=cmd" if n % 7 == 6 else "llama"
         )
-        records.append(replace(request, key_id=f"k{n % 3}", tags={"team": "=SUM(1)", "env": "p"} if n % 4 else None))
+        records.append(
+            structs.replace(request, key_id=f"k{n % 3}", tags={"team": "=SUM(1)", "env": "p"} if n % 4 else None)
+        )
         done = settled(f"r{n:02d}", usage, state=state, flags=flags, usage_json=b'{"x": 1}')
-        records.append(replace(done, verdict=Verdict.VERIFIED, prefill_s=0.25, decode_s=1.5))
+        records.append(structs.replace(done, verdict=Verdict.VERIFIED, prefill_s=0.25, decode_s=1.5))
     for n, state in enumerate((SettlementState.FAILED, SettlementState.REJECTED, SettlementState.INTERRUPTED)):
         records += [opened(f"s{n}"), settled(f"s{n}", Usage(10, 0, 1), state=state)]
     records += [opened("u", model="unpriced"), settled("u")]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from redis.asyncio import Redis
 
 from billing.errors import LedgerUnavailable
@@ -265,7 +266,7 @@ async def test_the_ledger_says_what_was_spent_of_a_purse_by_a_tenant_and_by_a_ke
     charged = 0
     async with open_ledger(where, book) as ledger:
         for number, key in enumerate(["k1", "k1", "k2"]):
-            request = replace(opened(f"r{number}"), opened_at=NOON, tenant_id="acme", key_id=key, model="m")
+            request = structs.replace(opened(f"r{number}"), opened_at=NOON, tenant_id="acme", key_id=key, model="m")
             ended = settled(f"r{number}")
             await ledger.open(request)
             await ledger.settle(ended)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from billing import (
     Group,
@@ -43,7 +44,7 @@ def hashes(*numbers: int) -> bytes:
 
 
 def kept(request_id: str, *numbers: int, tokens: int = 256, at: datetime = NOON, tenant: str = "acme") -> OpenedRequest:
-    return replace(opened(request_id, at=at, tenant=tenant), chain=KeptChain(tokens, hashes(*numbers)))
+    return structs.replace(opened(request_id, at=at, tenant=tenant), chain=KeptChain(tokens, hashes(*numbers)))
 
 
 async def write(path: Path, *records: OpenedRequest | Settlement, prices: PriceBook | None = None) -> None:
@@ -170,7 +171,7 @@ async def test_the_ledgers_of_all_replicas_are_one_period(tmp_path: Path) -> Non
     for n, path in enumerate(paths):
         names = [f"{n}-{call}" for call in range(4)]
         requests = [kept(name, n, call, at=NOON + timedelta(seconds=3 * call + n)) for call, name in enumerate(names)]
-        await write(path, *requests, *(replace(settled(name), ttft_s=n + 1.0) for name in names))
+        await write(path, *requests, *(structs.replace(settled(name), ttft_s=n + 1.0) for name in names))
     together = period(*paths)
     found = list(past_requests(together, "llama", [256]))
     assert [past.chain.hashes for past in found] == [hashes(n, call) for call in range(4) for n in range(3)]
@@ -196,8 +197,8 @@ async def test_what_was_recorded_is_of_the_same_requests(ledger_path: Path) -> N
     records: list[OpenedRequest | Settlement] = []
     for n in range(1, 101):
         name = f"r{n:03d}"
-        records += [kept(name, n), replace(settled(name, Usage(1000, 900, 100)), ttft_s=n / 100)]
-    whole = replace(kept("whole"), stream=False)
+        records += [kept(name, n), structs.replace(settled(name, Usage(1000, 900, 100)), ttft_s=n / 100)]
+    whole = structs.replace(kept("whole"), stream=False)
     await write(
         ledger_path, *records, whole, settled("whole", Usage(1000, 0, 100)), opened("no chain"), settled("no chain")
     )
@@ -220,7 +221,7 @@ async def test_what_was_not_measured_is_unknown_and_not_zero(ledger_path: Path) 
     await write(
         ledger_path,
         kept("a", 1),
-        replace(settled("a", Usage(1000, None, 10), attempts=(attempt("a"),)), ttft_s=None),
+        structs.replace(settled("a", Usage(1000, None, 10), attempts=(attempt("a"),)), ttft_s=None),
         prices=book(unpriced),
     )
     found = recorded(period(ledger_path), "llama", groups_of(period(ledger_path)))

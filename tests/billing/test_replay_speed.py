@@ -3,9 +3,10 @@
 import asyncio
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from billing import LedgerPeriod, MeasuredWork, Settlement, SettlementState, Usage, measured_work, open_ledger
 from billing.when import to_us

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from billing import (
     About,
@@ -64,7 +65,7 @@ async def write(path: Where, prices: PriceBook, records: Iterable[Record]) -> No
 
 def credit(id_: str, pico: int, at: datetime = NOON, tenant: str = "acme", **more: Any) -> Correction:
     made = Correction(id_, at, None, tenant, None, None, CorrectionKind.CREDIT, "a miss of ours", "USD", 0, pico)
-    return replace(made, **more)
+    return structs.replace(made, **more)
 
 
 def charged(found: Report) -> int:
@@ -117,9 +118,9 @@ def test_a_report_from_roll_ups_is_that_from_rows_for_any_split_zone_and_ragged_
     for n, (tenant, model, state, usage, second, tagged, verdict) in enumerate(asked):
         at = LONG_AGO + timedelta(seconds=second)
         request = opened(f"{n}", at=at, tenant=tenant, model=model)
-        records.append(replace(request, key_id=f"{tenant}-{n % 2}", tags=tagged or None))
+        records.append(structs.replace(request, key_id=f"{tenant}-{n % 2}", tags=tagged or None))
         if state is not None:
-            records.append(replace(settled(f"{n}", usage, state=state), verdict=verdict))
+            records.append(structs.replace(settled(f"{n}", usage, state=state), verdict=verdict))
     asyncio.run(write(path, PRICES, records))
     start = LONG_AGO + timedelta(seconds=early_s)
     query = Query(start, LONG_AGO + timedelta(days=40, seconds=-late_s), by, ZoneInfo(zone))
@@ -241,7 +242,7 @@ async def test_tags_split_and_choose_requests_and_a_name_inside_a_name_is_anothe
     shapes = [{"team": "a"}, {"team": "b", "env": "p"}, None, {'x"team': "a"}, {"y": ',"team":"a"'}, {"team": "ab"}]
     records: list[Record] = []
     for n, shape in enumerate(shapes):
-        records += [replace(opened(f"{n}"), tags=shape), settled(f"{n}")]
+        records += [structs.replace(opened(f"{n}"), tags=shape), settled(f"{n}")]
     await write(where, book(), records)
     period = (NOON - timedelta(days=1), NOON + timedelta(days=1))
     for source in Source:
@@ -317,8 +318,8 @@ async def test_verdicts_doubts_coverage_and_misses_are_told(where: Where) -> Non
             (Verdict.UNREPORTED, (), "evicted", Usage(1000, None, 1)),
         ]
     ):
-        done = replace(settled(f"{n}", usage, flags=flags), verdict=verdict, miss_reason=reason)
-        records += [replace(opened(f"{n}"), tags={"team": "a"}), done]
+        done = structs.replace(settled(f"{n}", usage, flags=flags), verdict=verdict, miss_reason=reason)
+        records += [structs.replace(opened(f"{n}"), tags={"team": "a"}), done]
     await write(where, book(), records)
     query = Query(NOON - timedelta(days=1), NOON + timedelta(days=1), (), with_misses=True)
     found = report_of(where, query)

@@ -4,13 +4,13 @@ import asyncio
 import sqlite3
 import tempfile
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 

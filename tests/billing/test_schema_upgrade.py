@@ -2,11 +2,11 @@
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from billing import Correction, CorrectionKind, RowRefused, Verdict, open_ledger, reading, report
 from billing.money import split_pico

@@ -5,12 +5,12 @@ import socket
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from billing import Ledger, LedgerUnavailable, PriceBook, RowRefused, open_ledger
 from billing import ledger_client as client_module

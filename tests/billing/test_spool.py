@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from billing import (
     Correction,
@@ -259,7 +260,7 @@ def test_what_is_read_back_is_what_was_written_up_to_where_a_crash_cut_it(
     spool = Spool(tmp_path_factory.mktemp("spool"), sync="normal", most_bytes=1 << 20)
     spool.start()
     records: list[Record] = [
-        replace(opened(name), tags=tags, chain=KeptChain(16, data)),
+        structs.replace(opened(name), tags=tags, chain=KeptChain(16, data)),
         settled(name, Usage(1, None, 2), flags=[UsageFlag.ESTIMATED], attempts=(attempt(name),), usage_json=data),
         CREDIT,
     ]

@@ -2,11 +2,11 @@
 
 import asyncio
 import sqlite3
-from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from sqlalchemy.exc import SQLAlchemyError
 
 from billing import (

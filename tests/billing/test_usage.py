@@ -2,11 +2,11 @@
 
 import json
 import math
-from dataclasses import astuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from billing import Buckets, Usage, UsageFlag, UsageMerger, UsageReport
 from billing.usage import LARGEST_COUNT, MOST_RAW_BYTES, checked

@@ -1,13 +1,13 @@
 """A period looked through in a ledger of either database: verdicts, misses, spans between samples of the engines."""
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from billing import (

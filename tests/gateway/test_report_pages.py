@@ -8,7 +8,6 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from billing import OpenedRequest, ReportTooSlow, Settlement, Usage, open_ledger, report_of
 from billing.types import Correction, CorrectionKind

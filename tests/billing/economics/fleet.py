@@ -1,10 +1,12 @@
 """Ledgers of tests: requests of tenants at endpoints, with all that is known of them, written as a gateway would."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from billing import Attempt, KeptChain, Price, SettlementState, Usage, open_ledger
 from billing.economics import CostBook
