@@ -43,6 +43,8 @@ class Sheet:
 
     cells: dict[tuple[str, str, int], Cell] = field(default_factory=dict)
     answered: dict[str, int] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+    """Rows of ledgers."""
 
     def add(self, one: Running, ask: Ask, connections: int, window: Window, reason: str | None) -> None:
         """One more window."""
@@ -63,6 +65,14 @@ class Sheet:
             cell["void"].append(why or "no answers")
         self.answered[one.title] = self.answered.get(one.title, 0) + found.requests - found.errors.get("status", 0)
 
+    def hold_against(self, one: Running, written: int) -> None:
+        """All of a row is void where its ledger has fewer rows than wrk has got answers."""
+        self.written[one.title] = written
+        if (lost := self.answered[one.title] - written) > 0:
+            for (title, _, _), cell in self.cells.items():
+                if title == one.title:
+                    cell["void"].append(f"{lost} answers are not in the ledger")
+
 
 def run(stage: Stage, pace: Pace, tell: Callable[[str], None]) -> list[Row]:
     """Measure all rows of a stage. Raises `StageFailed`."""
@@ -77,6 +87,9 @@ def run(stage: Stage, pace: Pace, tell: Callable[[str], None]) -> list[Row]:
                 for one in stage.running:
                     window, reason = _window(stage, one, ask, connections, pace.seconds_with(connections))
                     sheet.add(one, ask, connections, window, reason)
+    for one in stage.running:
+        if one.is_ours:
+            sheet.hold_against(one, ledger_rows(one.home / LEDGER))
     return [_row(sheet, one, ask, pace) for one in stage.running for ask in stage.asks]
 
 
@@ -103,6 +116,6 @@ def _row(sheet: Sheet, one: Running, ask: Ask, pace: Pace) -> Row:
     if one.watched:
         row["peak_mb"] = round(used(one.watched[ROUTER]).peak_mb, 1)
     if one.is_ours:
-        row |= {"answered": sheet.answered[one.title], "ledger_rows": ledger_rows(one.home / LEDGER)}
+        row |= {"answered": sheet.answered[one.title], "ledger_rows": sheet.written[one.title]}
         row["stand_in_matches"] = state(one.url).stand_in
     return row | {f"c={connections}": sheet.cells[one.title, ask.size, connections] for connections in pace.connections}

@@ -1,14 +1,20 @@
 """Tables, goals, page and picture of the benchmark of overhead."""
 
 import math
+import subprocess
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
+from bench.overhead_load import Measured, Window
 from bench.overhead_page import BEGIN, END, IMAGE, PAGE, UNMEASURED, Result, page_part, part_of, read_result, with_part
 from bench.overhead_plot import plot
+from bench.overhead_prompts import Ask
 from bench.overhead_report import Figures, Row, goals_of, grids, table
+from bench.overhead_runs import Sheet
+from bench.overhead_stage import Running
 from bench.result import RESULTS
 
 FILE = RESULTS / "overhead.json"
@@ -77,6 +83,21 @@ def test_a_void_figure_is_not_shown_takes_part_in_no_goal_and_says_why() -> None
     with console.capture() as capture:
         console.print(table(found))
     assert "void: prefixgate 1 worker, c=64: 12 status errors" in capture.get()
+
+
+def test_errors_silence_and_answers_that_are_in_no_ledger_make_figures_void() -> None:
+    with subprocess.Popen(("true",)) as process:
+        ours = Running("prefixgate", "1 worker", "http://x", Path(), Path(), process, {})
+    sheet, ask = Sheet(), Ask("2.3 KB", "", "", 464, 432, 22)
+    sheet.add(ours, ask, 1, Window(Measured(10, 10**6, 5, 9), {}), None)
+    sheet.add(ours, ask, 16, Window(Measured(10, 10**6, 5, 9, {"status": 4}), {}), "degraded: index")
+    sheet.add(ours, ask, 64, Window(Measured(0, 10**6, 0, 0), {}), None)
+    voids = [cell["void"] for cell in sheet.cells.values()]
+    assert voids == [[], ["4 status errors; degraded: index"], ["no answers"]]
+    sheet.hold_against(ours, 16)
+    assert voids[0] == []
+    sheet.hold_against(ours, 15)
+    assert voids[0] == ["1 answers are not in the ledger"]
 
 
 def test_goals_are_against_the_faster_smg_in_latency_and_the_one_that_looks_at_prefixes_in_requests() -> None:
