@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger bench-relay bench-overhead bench-memory bench-profile chaos crash
+.PHONY: help demo test test-engines conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ bench-routing-full: $(VENV)/installed ## every policy, five seeds, 90 minutes: b
 
 bench-limits: $(VENV)/installed ## what limits and budgets add to a request, half a minute: bench/results/limits.json
 	$(BIN)/python -m bench.limits
+
+bench-client: $(VENV)/installed ## CPU of one upstream call, ours beside aiohttp and httpx, 3 minutes, needs nginx: bench/results/client.json
+	$(BIN)/python -m bench.client
 
 bench-relay: $(VENV)/installed ## chunks a second of one core, and how late they come of 100 to 2,000 open streams, with other routers beside, 10 minutes
 	$(BIN)/python -m bench.relay $(RELAY_ARGS)
