@@ -13,8 +13,10 @@ a thread, so that the loop stays free.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, ParamSpec, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from backends import EndpointSnapshot
 from gateway.parity import ParityBook, shape_of
@@ -51,8 +53,7 @@ class EngineTokenizer(Protocol):
         """Token ids, or None where no engine could say."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tokens:
+class _Tokens(msgspec.Struct, frozen=True):
     """Token ids and where they are from. `exact`: they are the engine's own, each of them and in number."""
 
     ids: TokenIds
@@ -85,9 +86,10 @@ class Planner:
         """The chain of a request, as good as it can be had; never raises for what the engine should judge."""
         if request.blind is not None:
             return _without_tokens(request, block_size, request.blind)
-        shape = await _off_loop(request, shape_of, request.route.value, request.prompt)
+        is_long, prompt = _is_long(request), request.prompt
+        shape = await _off_loop(is_long, shape_of, request.route.value, prompt)
         try:
-            tokens = await self._tokens(request, endpoints, shape)
+            tokens = await self._tokens(request, endpoints, shape, is_long=is_long)
         except UnsupportedContent:
             return _without_tokens(request, block_size, Reason.UNSUPPORTED_CONTENT)
         except TemplateFailed:
@@ -124,21 +126,23 @@ class Planner:
         facts = endpoints[0].facts
         return text if facts is None else text.for_engine(facts.engine)
 
-    async def _tokens(self, request: InferenceRequest, endpoints: list[EndpointSnapshot], shape: str) -> _Tokens:
+    async def _tokens(
+        self, request: InferenceRequest, endpoints: list[EndpointSnapshot], shape: str, *, is_long: bool
+    ) -> _Tokens:
         """Raises `UnsupportedContent` or `TemplateFailed` where there is no way to the tokens."""
         text = self.text_of(request.model, endpoints)
         believed = not self._parity.is_degraded(request.model, shape)
-        local = None if text is None else await _local_tokens(text, request, self._monotonic)
+        local = None if text is None else await _local_tokens(text, request, self._monotonic, is_long=is_long)
         if local is not None and believed:
             return local
-        given = await _off_loop(request, given_ids, request.prompt)
+        given = await _off_loop(is_long, given_ids, request.prompt)
         asked = given or await self._engine.tokens_of(request.model, request.prompt, endpoints)
         counted = len(local.ids) // TOKEN_BYTES if local is not None and local.exact else None
         if asked is not None:
             return _Tokens(asked, TokenSource.ENGINE, local_tokens=counted)
         if local is not None:
             return replace(local, exact=False, local_tokens=counted)
-        ids = await _off_loop(request, bytes_as_tokens, request.prompt)
+        ids = await _off_loop(is_long, bytes_as_tokens, request.prompt)
         return _Tokens(ids, TokenSource.BYTES, exact=False)
 
     async def _chain(self, tokens: _Tokens, root: bytes, block_size: int) -> Chain:
@@ -147,10 +151,12 @@ class Planner:
         return self._memo.chain_of(tokens.ids, root, block_size)
 
 
-async def _local_tokens(text: ModelText, request: InferenceRequest, monotonic: Callable[[], float]) -> _Tokens | None:
+async def _local_tokens(
+    text: ModelText, request: InferenceRequest, monotonic: Callable[[], float], *, is_long: bool
+) -> _Tokens | None:
     """None where only the engine has the tokenizer, or renders by code of its own."""
     try:
-        if _is_long(request):
+        if is_long:
             return await asyncio.to_thread(_rendered_here, text, request, monotonic)
         encoding, exact = _begun(text, request, monotonic)
         if encoding.is_long:
@@ -181,9 +187,9 @@ def _is_long(request: InferenceRequest) -> bool:
     return len(request.body) > LOOP_SAFE_BODY_BYTES or renders_long(request.prompt)
 
 
-async def _off_loop(request: InferenceRequest, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def _off_loop(is_long: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """What `work` gives, made in a thread where the prompt is long."""
-    return await asyncio.to_thread(work, *args, **kwargs) if _is_long(request) else work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs) if is_long else work(*args, **kwargs)
 
 
 def _without_tokens(request: InferenceRequest, block_size: int, reason: Reason) -> Plan:

@@ -140,6 +140,7 @@ class InferenceRequest:
     adapters beside the model's name, as canonical JSON. `blind` names why the prompt's tokens cannot be known, where
     the request itself tells so. `started_s` is monotonic, `opened_at` wall time in UTC. `user` is whom the client says
     it asks for, and goes no further than into the hash in `labels`. `choices` is how many answers are asked for.
+    `steering` names the fields of the body that are not a client's to set, and that no engine gets.
     `marks` are the moments of its way, noted as it goes.
     """
 
@@ -162,6 +163,8 @@ class InferenceRequest:
     user: str | None = field(default=None, repr=False)
     labels: Labels = Labels()
     choices: int = 1
+    steering: frozenset[str] = frozenset()
+    has_stream_options: bool = False
     marks: Marks = field(default_factory=Marks, repr=False, compare=False)
 
     @property

@@ -12,11 +12,12 @@ from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
-from gateway.edge.control_fields import ADAPTER_FIELDS, ALTERING_FIELDS
+from gateway.edge.control_fields import ADAPTER_FIELDS, ALTERING_FIELDS, ENGINE_CONTROL_FIELDS
 from gateway.edge.messages import MessagesTranslation
 from gateway.edge.responses import KEPT_BY_SERVER, ResponsesTranslation
 from gateway.edge.translation import Translation
@@ -42,6 +43,8 @@ LOOP_SAFE_PARSED_BYTES: Final = 512 * 1024
 """A body that may be read on the event loop: under 2 ms."""
 
 _NULL = b"null"
+_ABSENT: Final = msgspec.Raw(_NULL)
+"""Stands for a field that the body does not have, by being the object that it is."""
 _TRUE_WORDS = frozenset({"true", "1", "t", "yes", "y", "on"})
 _MISSING = re.compile(r"missing required field `([^`]+)`(?: - at `\$\.?([^`]*)`)?")
 _WHY_REFUSED: Final = (
@@ -49,7 +52,7 @@ _WHY_REFUSED: Final = (
     "background could not be billed"
 )
 _FALSE: Final = (_NULL, b"false", b"0")
-_RAW_FIELDS: Final = (*ALTERING_FIELDS, *ADAPTER_FIELDS, "user", "safety_identifier")
+_RAW_FIELDS: Final = (*ENGINE_CONTROL_FIELDS, *ALTERING_FIELDS, *ADAPTER_FIELDS, "user", "safety_identifier")
 """Fields of which only their JSON matters, or that may be of any type."""
 
 
@@ -71,29 +74,56 @@ class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class _Common(msgspec.Struct, kw_only=True):
+class _Steering(msgspec.Struct, kw_only=True):
+    """The fields by which a client would steer an engine: whether they are there is all that matters."""
+
+    bootstrap_host: msgspec.Raw = _ABSENT
+    bootstrap_port: msgspec.Raw = _ABSENT
+    bootstrap_room: msgspec.Raw = _ABSENT
+    cache_prompt: msgspec.Raw = _ABSENT
+    cache_salt: msgspec.Raw = _ABSENT
+    conversation_params: msgspec.Raw = _ABSENT
+    custom_logit_processor: msgspec.Raw = _ABSENT
+    data_parallel_rank: msgspec.Raw = _ABSENT
+    disagg_prefill_dp_rank: msgspec.Raw = _ABSENT
+    disaggregated_params: msgspec.Raw = _ABSENT
+    ec_transfer_params: msgspec.Raw = _ABSENT
+    extra_key: msgspec.Raw = _ABSENT
+    id_slot: msgspec.Raw = _ABSENT
+    kv_transfer_params: msgspec.Raw = _ABSENT
+    n_cache_reuse: msgspec.Raw = _ABSENT
+    priority: msgspec.Raw = _ABSENT
+    request_id: msgspec.Raw = _ABSENT
+    rid: msgspec.Raw = _ABSENT
+    routed_dp_rank: msgspec.Raw = _ABSENT
+    session_params: msgspec.Raw = _ABSENT
+    slot_id: msgspec.Raw = _ABSENT
+    vllm_xargs: msgspec.Raw = _ABSENT
+
+
+class _Common(_Steering, kw_only=True):
     model: str | None = None
     stream: bool | int | float | str | None = None
-    stream_options: _StreamOptions | None = None
+    stream_options: _StreamOptions | msgspec.UnsetType | None = msgspec.UNSET
     max_tokens: int | float | None = None
     max_completion_tokens: int | float | None = None
-    n: msgspec.Raw = msgspec.Raw(_NULL)
-    best_of: msgspec.Raw = msgspec.Raw(_NULL)
-    n_predict: msgspec.Raw = msgspec.Raw(_NULL)
-    user: msgspec.Raw = msgspec.Raw(_NULL)
-    safety_identifier: msgspec.Raw = msgspec.Raw(_NULL)
-    adapter_id: msgspec.Raw = msgspec.Raw(_NULL)
-    lora: msgspec.Raw = msgspec.Raw(_NULL)
-    lora_path: msgspec.Raw = msgspec.Raw(_NULL)
-    lora_request: msgspec.Raw = msgspec.Raw(_NULL)
-    chat_template: msgspec.Raw = msgspec.Raw(_NULL)
-    input_ids: msgspec.Raw = msgspec.Raw(_NULL)
-    media_io_kwargs: msgspec.Raw = msgspec.Raw(_NULL)
-    mm_processor_kwargs: msgspec.Raw = msgspec.Raw(_NULL)
-    prompt_embeds: msgspec.Raw = msgspec.Raw(_NULL)
-    prompt_logprobs: msgspec.Raw = msgspec.Raw(_NULL)
-    prompt_token_ids: msgspec.Raw = msgspec.Raw(_NULL)
-    truncate_prompt_tokens: msgspec.Raw = msgspec.Raw(_NULL)
+    n: msgspec.Raw = _ABSENT
+    best_of: msgspec.Raw = _ABSENT
+    n_predict: msgspec.Raw = _ABSENT
+    user: msgspec.Raw = _ABSENT
+    safety_identifier: msgspec.Raw = _ABSENT
+    adapter_id: msgspec.Raw = _ABSENT
+    lora: msgspec.Raw = _ABSENT
+    lora_path: msgspec.Raw = _ABSENT
+    lora_request: msgspec.Raw = _ABSENT
+    chat_template: msgspec.Raw = _ABSENT
+    input_ids: msgspec.Raw = _ABSENT
+    media_io_kwargs: msgspec.Raw = _ABSENT
+    mm_processor_kwargs: msgspec.Raw = _ABSENT
+    prompt_embeds: msgspec.Raw = _ABSENT
+    prompt_logprobs: msgspec.Raw = _ABSENT
+    prompt_token_ids: msgspec.Raw = _ABSENT
+    truncate_prompt_tokens: msgspec.Raw = _ABSENT
 
 
 class _Chat(_Common, kw_only=True):
@@ -110,8 +140,8 @@ class _Chat(_Common, kw_only=True):
 class _Completion(_Common, kw_only=True):
     prompt: Any = None
     add_special_tokens: bool = True
-    echo: msgspec.Raw = msgspec.Raw(_NULL)
-    logprobs: msgspec.Raw = msgspec.Raw(_NULL)
+    echo: msgspec.Raw = _ABSENT
+    logprobs: msgspec.Raw = _ABSENT
 
     @property
     def wants_logprobs_of_prompt(self) -> bool:
@@ -127,6 +157,12 @@ class _Embedding(_Common, kw_only=True):
 class _Named(_Common, kw_only=True):
     """Any body that names a model."""
 
+
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+_STEERING: Final = tuple(sorted(ENGINE_CONTROL_FIELDS))
+_steering_values = attrgetter(*_STEERING)
+_altering = attrgetter(*ALTERING_FIELDS)
+_adapters = attrgetter(*ADAPTER_FIELDS)
 
 _chat = msgspec.json.Decoder(_Chat)
 _completion = msgspec.json.Decoder(_Completion)
@@ -215,6 +251,7 @@ def _request(
 ) -> InferenceRequest:
     if blind is None:
         blind = _blind(view, prompt)
+    options = view.stream_options
     return InferenceRequest(
         id=arrival.id,
         tenant=arrival.tenant,
@@ -222,7 +259,7 @@ def _request(
         path=arrival.path,
         model=view.model or "",
         stream=_is_true(view.stream),
-        client_wants_usage=bool(view.stream_options and view.stream_options.include_usage),
+        client_wants_usage=isinstance(options, _StreamOptions) and bool(options.include_usage),
         max_output_tokens=_longest_output(view),
         prompt=prompt,
         body=body,
@@ -234,13 +271,15 @@ def _request(
         blind=blind,
         user=_user(view) if foreign is None else _foreign_user(foreign.body),
         choices=_choices(view, prompt),
+        steering=_steering(view) if foreign is None else ENGINE_CONTROL_FIELDS.intersection(foreign.body),
+        has_stream_options=options is not msgspec.UNSET,
         marks=arrival.marks,
     )
 
 
 def _choices(view: _Common, prompt: PromptView) -> int:
     """How many answers are computed, to all prompts together; what is no number is the engine's to judge."""
-    asked = [_number(raw) for raw in (view.n, view.best_of)]
+    asked = [_number(raw) for raw in (view.n, view.best_of) if raw is not _ABSENT]
     each = int(min(max((number for number in asked if number is not None and number >= 1), default=1), MOST_CHOICES))
     several = prompt.prompt
     if isinstance(several, list) and several and isinstance(several[0], str | list):
@@ -250,7 +289,8 @@ def _choices(view: _Common, prompt: PromptView) -> int:
 
 def _longest_output(view: _Common) -> int | None:
     """The client's limit of an answer. Engines differ in which they follow where a body has several: the largest."""
-    said = (view.max_tokens, view.max_completion_tokens, _number(view.n_predict))
+    predicted = None if view.n_predict is _ABSENT else _number(view.n_predict)
+    said = (view.max_tokens, view.max_completion_tokens, predicted)
     return max((limit for limit in map(_as_limit, said) if limit is not None), default=None)
 
 
@@ -265,7 +305,7 @@ def _number(raw: msgspec.Raw) -> float | None:
 def _user(view: _Common) -> str | None:
     """Whom the client says it asks for; what is no text is the engine's to judge."""
     for raw in (view.user, view.safety_identifier):
-        said = bytes(raw)
+        said = b"" if raw is _ABSENT else bytes(raw)
         if said.startswith(b'"'):
             return decode(_text, said)
     return None
@@ -306,7 +346,7 @@ def _chat_prompt(view: _Chat) -> PromptView:
 
 def _blind(view: _Common, prompt: PromptView) -> Reason | None:
     """Why the tokens cannot be known, so far as the body tells by itself."""
-    if any(bytes(getattr(view, name)) != _NULL for name in ALTERING_FIELDS):
+    if any([_is_said(raw) for raw in _altering(view)]):
         return Reason.ENGINE_ALTERS
     if isinstance(view, _Completion) and view.wants_logprobs_of_prompt:
         return Reason.ENGINE_ALTERS
@@ -318,9 +358,21 @@ def _blind(view: _Common, prompt: PromptView) -> Reason | None:
 
 def _adapter(view: _Common) -> str | None:
     """What the body says of adapters, each field as its JSON; None where it says nothing."""
-    said = [(name, bytes(getattr(view, name))) for name in ADAPTER_FIELDS]
-    named = {name: msgspec.json.decode(value) for name, value in said if value != _NULL}
+    said = [(name, raw) for name, raw in zip(ADAPTER_FIELDS, _adapters(view), strict=True) if _is_said(raw)]
+    named = {name: msgspec.json.decode(raw) for name, raw in said}
     return msgspec.json.encode(named, order="sorted").decode() if named else None
+
+
+def _is_said(raw: msgspec.Raw) -> bool:
+    return raw is not _ABSENT and bytes(raw) != _NULL
+
+
+def _steering(view: _Steering) -> frozenset[str]:
+    """The names of those that are there, whatever they say."""
+    values = _steering_values(view)
+    if all([value is _ABSENT for value in values]):
+        return _NO_NAMES
+    return frozenset(name for name, value in zip(_STEERING, values, strict=True) if value is not _ABSENT)
 
 
 def _place(text: str) -> str | None:

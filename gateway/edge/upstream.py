@@ -14,7 +14,6 @@ from gateway.edge.reading import TRANSLATIONS
 from gateway.edge.splice import add_fields, cut_fields, put_in_object
 from gateway.edge.translation import AnswerTranslator
 from gateway.errors import BadRequest
-from gateway.surrogates import decode
 from gateway.types import ForeignForm, Headers, InferenceRequest, RequestId, Route
 
 _USAGE_ON_REQUEST: Final = frozenset({Route.CHAT, Route.COMPLETIONS})
@@ -24,9 +23,6 @@ _USAGE_ON_REQUEST: Final = frozenset({Route.CHAT, Route.COMPLETIONS})
 def asks_for_usage(request: InferenceRequest) -> bool:
     """Whether the gateway asks for the usage of a stream, which the client did not: it is taken out again."""
     return request.stream and not request.client_wants_usage and request.route in _USAGE_ON_REQUEST
-
-
-_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +69,12 @@ def engine_headers(headers: Headers, request_id: RequestId) -> Headers:
 
 
 def _spliced(request: InferenceRequest, *, inject_salt: bool) -> bytes:
-    keys = decode(_keys, request.body).keys()
-    body = cut_fields(request.body, ENGINE_CONTROL_FIELDS) if keys & ENGINE_CONTROL_FIELDS else request.body
+    body = cut_fields(request.body, ENGINE_CONTROL_FIELDS) if request.steering else request.body
     ours: dict[str, bytes] = {}
     if inject_salt:
         ours["cache_salt"] = msgspec.json.encode(request.tenant.salt)
     if asks_for_usage(request):
-        if "stream_options" in keys:
+        if request.has_stream_options:
             body = put_in_object(body, "stream_options", {"include_usage": b"true"})
         else:
             ours["stream_options"] = b'{"include_usage":true}'

@@ -118,11 +118,23 @@ def test_a_limit_of_any_length_weighs_as_load_no_more_than_an_answer_can_have() 
 
 @pytest.mark.parametrize(
     "junk",
-    [b',"priority":1,"x":"\xff"}', b',"stream":true,"stream_options":{},"x":"\xff"}', b',"\xff":1}'],
+    [b',"priority":1,"x":"\xff"}', b',"stream":true,"stream_options":{},"x":"\xff"}'],
 )
 def test_what_was_only_passed_over_and_is_not_utf_8_is_refused_where_it_must_be_walked(junk: bytes) -> None:
     with pytest.raises(BadRequest, match="UTF-8"):
         upstream_body(read(CHAT + junk), inject_salt=True)
+
+
+def test_what_was_only_passed_over_is_the_engines_to_judge() -> None:
+    assert upstream_body(read(CHAT + b',"\xff":1}'), inject_salt=True) == CHAT + b',"\xff":1,"cache_salt":"5a17"}'
+
+
+def test_every_field_that_steers_an_engine_is_looked_for() -> None:
+    body = CHAT + b"".join(b',"%s":null' % name.encode() for name in sorted(ENGINE_CONTROL_FIELDS)) + b"}"
+    assert read(body).steering == ENGINE_CONTROL_FIELDS
+    assert upstream_body(read(body), inject_salt=False) == CHAT + b"}"
+    assert read(CHAT + b',"cache\\u005fsalt":"mine"}').steering == {"cache_salt"}
+    assert read(CHAT + b"}").steering == frozenset()
 
 
 @pytest.mark.parametrize("name", sorted(ENGINE_CONTROL_HEADERS - {b"x-request-id"}))
