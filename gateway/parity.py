@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from itertools import product
 from typing import Final
 
@@ -57,6 +58,7 @@ def shape_of(route: str, prompt: PromptView) -> str:
     return _shape(dialect, answers)
 
 
+@cache
 def _shape(dialect: str, answers: tuple[bool, ...]) -> str:
     return "+".join((dialect, *(flag for flag, answer in zip(_FLAGS, answers, strict=True) if answer)))
 

@@ -37,6 +37,9 @@ from prefix_index.segments import Encoding
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_Kind = tuple[TokenSource, int]
+"""Where ids are from, and how many make a block."""
+
 _ENGINE_KNOWS: Final = frozenset({Unsupported.CUSTOM_ENCODER, Unsupported.NO_TOKENIZER, Unsupported.TOOLS})
 _TEXT_BYTES_PER_TOKEN: Final = 4
 """Of English text, roughly."""
@@ -80,6 +83,8 @@ class Planner:
         self._engine = engine
         self._parity = parity
         self._memo = ChainMemo()
+        self._roots: dict[str, tuple[list[EndpointSnapshot], dict[tuple[_Kind, str], bytes]]] = {}
+        """Of each model, by kind of tokens and salt, for those who served it."""
         self._monotonic = monotonic
 
     async def plan(self, request: InferenceRequest, endpoints: list[EndpointSnapshot], block_size: int) -> Plan:
@@ -95,8 +100,7 @@ class Planner:
         except TemplateFailed:
             return _without_tokens(request, block_size, Reason.NOT_TOKENIZED)
         request.marks.tokens_s = self._monotonic()
-        salt = request.tenant.salt if self._salted else ""
-        root = root_of_request(request, endpoints, tokens.source, block_size, salt)
+        root = self._root(request, endpoints, (tokens.source, block_size))
         chain = await self._chain(tokens, root, block_size)
         request.marks.planned_s = self._monotonic()
         short = None if len(chain) else Reason.SHORT_PROMPT
@@ -144,6 +148,22 @@ class Planner:
             return replace(local, exact=False, local_tokens=counted)
         ids = await _off_loop(is_long, bytes_as_tokens, request.prompt)
         return _Tokens(ids, TokenSource.BYTES, exact=False)
+
+    def _root(
+        self, request: InferenceRequest, endpoints: list[EndpointSnapshot], kind: tuple[TokenSource, int]
+    ) -> bytes:
+        """As `root_of_request`, remembered while the fleet is the same: the list of who serves a model is, too."""
+        source, block_size = kind
+        salt = request.tenant.salt if self._salted else ""
+        known = self._roots.get(request.model)
+        if known is None or known[0] is not endpoints:
+            known = self._roots[request.model] = (endpoints, {})
+        root = known[1].get((kind, salt)) if request.adapter is None else None
+        if root is None:
+            root = root_of_request(request, endpoints, source, block_size, salt)
+            if request.adapter is None:
+                known[1][kind, salt] = root
+        return root
 
     async def _chain(self, tokens: _Tokens, root: bytes, block_size: int) -> Chain:
         if len(tokens.ids) > LOOP_SAFE_TOKENS_BYTES:  # the memo belongs to the loop
