@@ -14,8 +14,8 @@ _MOST_PROBES: Final = 3
 def notice_the_vanished(listeners: Iterable[socket.socket]) -> None:
     """Have the system ask a connection that is silent whether its client is still there: after a minute it is closed.
 
-    A machine that lost its power or its network says nothing, and a request may wait minutes for its answer. Connections
-    have what their listener has.
+    A machine that lost its power or its network says nothing, and a request may wait minutes for its answer.
+    Connections have what their listener has.
     """
     for listener in listeners:
         if listener.family in (socket.AF_INET, socket.AF_INET6):

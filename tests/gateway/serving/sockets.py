@@ -9,8 +9,8 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
@@ -81,6 +81,16 @@ class RawClient:
         return body
 
 
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[RawClient]:
+    """A client until the block ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield RawClient(reader, writer)
+    finally:
+        writer.close()
+
+
 @dataclass
 class House:
     """Connections that are served, and where."""
@@ -88,16 +98,10 @@ class House:
     port: int
     connections: Connections
     metrics: CollectorRegistry
-    left: list[str] = field(default_factory=list)
 
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[RawClient]:
+    def client(self) -> AbstractAsyncContextManager[RawClient]:
         """A client that is connected."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        try:
-            yield RawClient(reader, writer)
-        finally:
-            writer.close()
+        return connected(self.port)
 
     def count(self, name: str, reason: str) -> float:
         """A counter of `PressureMetrics`."""
