@@ -3,8 +3,8 @@
 The layout is that of a ULID: 48 bits of Unix milliseconds, 80 random bits, in Crockford's base 32, so ids of one
 gateway sort by time and ids of several never collide.
 
-    26 digits = 13 pairs of 10 bits, looked up      1 us an id; chance is asked of the system once for 400 of them, since
-                                                    the call lets other threads take over the interpreter
+    26 digits = 13 pairs of 10 bits, looked up          2 us an id; the system is asked for chance once for 400 of them,
+                                                        since that call lets other threads take over the interpreter
 """
 
 import os
