@@ -18,7 +18,8 @@ answer where its end would be in doubt:
 - Heads, trailers, sizes of chunks and their extensions are bounded: `MAX_HEADER_BYTES` for a head with all interim ones
   before it, and about as much between two pieces of body.
 
-Costs: about 8 µs for an answer with eight fields. Chunks of body call no Python: the parser appends to a list.
+Costs: one call of Python per field and three per answer, about 5 µs. None per chunk of body: the parser appends to a
+list.
 """
 
 from collections.abc import Callable

@@ -60,6 +60,7 @@ async def ours(url: str, body: bytes, _: int) -> AsyncIterator[Call]:
 
         async def call() -> None:
             async with await client.send(endpoint, request, _DEADLINES) as answer:
+                assert answer.status == 200
                 while await answer.read_chunk():
                     pass
 
@@ -81,6 +82,7 @@ async def of_aiohttp(url: str, body: bytes, _: int) -> AsyncIterator[Call]:
 
         async def call() -> None:
             async with client.post(f"{url}/v1/chat/completions", data=body, headers=headers) as answer:
+                assert answer.status == 200
                 while await answer.content.readany():
                     pass
 
@@ -98,6 +100,7 @@ async def of_httpx(url: str, body: bytes, at_once: int) -> AsyncIterator[Call]:
             async with client.stream(
                 "POST", f"{url}/v1/chat/completions", content=body, headers=headers, follow_redirects=False
             ) as answer:
+                assert answer.status_code == 200
                 async for _ in answer.aiter_raw():
                     pass
 
