@@ -17,8 +17,8 @@ Invariants:
 Parts: `backends.target` how a request begins, `backends.pool` which connection, `backends.connection` what goes over
 it, `backends.http1` what the bytes that come mean.
 
-Costs: 20 to 40 µs of CPU per call of 2 to 33 KB under uvloop, a third of it event loop and kernel (`make bench-client`);
-one future per wait that has to wait, no timer, no task.
+Costs: 20 to 40 µs of CPU per call of 2 to 33 KB under uvloop, a third of it event loop and kernel; one future per wait
+that has to wait, no timer, no task.
 """
 
 import asyncio
