@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash
+.PHONY: help demo test test-engines conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -109,6 +109,9 @@ chaos: $(VENV)/installed ## gateways, an engine and Redis are killed under load,
 
 crash: $(VENV)/installed ## a gateway is killed 200 times under load, 15 minutes: bench/results/crash.json; fails where a row is lost or twice there
 	$(BIN)/python -m bench.crash $(CRASH_ARGS)
+
+rolling: $(VENV)/installed ## workers reloaded and replicas restarted under load, 2 minutes: bench/results/rolling.json; fails where a request does
+	$(BIN)/python -m bench.rolling $(ROLLING_ARGS)
 
 clean: ## remove what the commands made, the virtual environment included
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

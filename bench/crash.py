@@ -211,6 +211,11 @@ def _rows(ledger: Path) -> dict[str, _Row]:
         return {row[0]: _Row(*row) for row in file.execute(query)}
 
 
+def settled_prompts(ledger: Path) -> list[tuple[str, int]]:
+    """The state of each request, `open` where it has none, and its prompt tokens, 0 where they are not known."""
+    return [(row.state or "open", row.prompt or 0) for row in _rows(ledger).values()]
+
+
 def _is_of(row: _Row | None, number: int) -> bool:
     return row is not None and row.state == "complete" and row.prompt == Known(number).prompt_tokens
 

@@ -139,8 +139,10 @@ class KnownEngine:
 
 
 @asynccontextmanager
-async def running_known_engine(seed: int, *, split_prefill: bool = False) -> AsyncIterator[KnownEngine]:
-    """One on a free port, until the block ends."""
+async def running_known_engine(
+    seed: int, *, split_prefill: bool = False, tokenizes: bool = True
+) -> AsyncIterator[KnownEngine]:
+    """One on a free port, until the block ends; one that `tokenizes` tells the tokens of a prompt."""
     engine = KnownEngine(random.Random(seed), split_prefill)
     app = web.Application()
     models = {
@@ -151,7 +153,8 @@ async def running_known_engine(seed: int, *, split_prefill: bool = False) -> Asy
     app.router.add_get("/version", _always({"version": "0.32.0"}))
     app.router.add_get("/health", _always({}))
     app.router.add_get("/metrics", engine.metrics)
-    app.router.add_post("/tokenize", engine.tokenize)
+    if tokenizes:
+        app.router.add_post("/tokenize", engine.tokenize)
     app.router.add_post("/v1/chat/completions", engine.answer)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
     await runner.setup()

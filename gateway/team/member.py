@@ -46,8 +46,8 @@ class Team:
         """As told last; None until then."""
         self._line = Line(line, self._answer, self._heard)
         self._stop = stop
-        self.is_replaced = False
-        """Whether another worker takes connections from the same sockets already."""
+        self.goes_unannounced = False
+        """Whether there is no reason to serve on for a while: another has the slot, or the supervisor is gone."""
         self._served: Served | None = None
         self._leaving = False
 
@@ -84,6 +84,7 @@ class Team:
     async def _listen(self) -> None:
         await self._line.run()
         if not self._leaving:
+            self.goes_unannounced = True
             self._stop()
 
     def _heard(self, note: Note) -> None:
@@ -93,7 +94,7 @@ class Team:
             for endpoint_id in note.endpoint_ids:
                 self._served.drain(endpoint_id)
         elif isinstance(note, Replaced):
-            self.is_replaced = True
+            self.goes_unannounced = True
             self._stop()
 
     async def _answer(self, question: Question) -> Sequence[Reply]:

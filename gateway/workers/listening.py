@@ -1,7 +1,10 @@
 """The listening sockets of all slots, which outlive every worker.
 
-On Linux each slot has a socket of its own, and the kernel spreads connections over them by their hash; elsewhere the
-slots share one, and whoever is first takes a connection.
+    Linux        a socket for each slot; the kernel spreads connections over them by a hash of their addresses
+    elsewhere    one, which the slots share: whoever is first takes a connection
+
+A slot without a worker keeps its socket while the next one is being started, so that nobody is turned away. One whose
+workers die again and again lets go of it, and the kernel sends to the others what would have come there.
 """
 
 import errno
@@ -9,52 +12,85 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 _BACKLOG = 2048
 _SPREADS = sys.platform == "linux"
 """Elsewhere SO_REUSEPORT, where it is known at all, gives every connection to the same socket."""
+
+_Address = tuple[str | int, ...]
+Sockets = tuple[socket.socket, ...]
 
 
 class CannotListen(OSError):
     """The address cannot be bound."""
 
 
-def listen(host: str, port: int, slots: int) -> tuple[tuple[socket.socket, ...], ...]:
-    """For each slot its sockets, one for each address of `host`; port 0 takes a free one. Raises `CannotListen`."""
-    try:
-        addresses = _addresses(host, port)
-        sockets = [_of_slots(family, address, slots) for family, address in addresses]
-    except OSError as error:
-        raise CannotListen(error.errno, f"cannot listen at {host}:{port}: {error.strerror or error}") from error
-    return tuple(zip(*sockets, strict=True))
+class Listening:
+    """Bound and listening once made. Raises `CannotListen`."""
+
+    def __init__(self, host: str, port: int, slots: int) -> None:
+        """`host` may have several addresses; port 0 takes a free one."""
+        self._where = f"{host}:{port}"
+        self._spreads = _SPREADS and slots > 1
+        try:
+            self._addresses = [_alone(family, address) for family, address in _addresses(host, port)]
+            first = self._bound() if not self._spreads else ()
+            self._of_slots: list[Sockets] = [first or self._bound() for _ in range(slots)]
+        except OSError as error:
+            raise self._failed(error) from error
+        for sockets in self._of_slots:
+            for one in sockets:
+                one.listen(_BACKLOG)
+
+    @property
+    def url(self) -> str:
+        """Where one reaches them."""
+        host, port = self._addresses[0][1][:2]
+        return f"http://[{host}]:{port}" if ":" in str(host) else f"http://{host}:{port}"
+
+    def of(self, slot: int) -> Sockets:
+        """The sockets of a slot. What it had let go of is bound again, and takes connections once a worker listens.
+
+        Raises `CannotListen`.
+        """
+        if any(one.fileno() < 0 for one in self._of_slots[slot]):
+            try:
+                self._of_slots[slot] = self._bound()
+            except OSError as error:
+                raise self._failed(error) from error
+        return self._of_slots[slot]
+
+    def let_go(self, slot: int) -> None:
+        """Have the other slots take what comes, where each has a socket of its own."""
+        if self._spreads:
+            _close(self._of_slots[slot])
+
+    def close(self) -> None:
+        """Of all slots."""
+        for sockets in self._of_slots:
+            _close(sockets)
+
+    def _bound(self) -> Sockets:
+        return tuple(_bind(family, address, spreads=self._spreads) for family, address in self._addresses)
+
+    def _failed(self, error: OSError) -> CannotListen:
+        return CannotListen(error.errno, f"cannot listen at {self._where}: {error.strerror or error}")
 
 
-def url_of(sockets: Sequence[socket.socket]) -> str:
-    """Where one reaches them."""
-    host, port = sockets[0].getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str | int, ...]]]:
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, _Address]]:
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]
+    return list(dict.fromkeys((family, cast("_Address", address)) for family, _, _, _, address in found))
 
 
-def _of_slots(family: socket.AddressFamily, address: tuple[str | int, ...], slots: int) -> list[socket.socket]:
-    # The first alone: two gateways that both spread would share a port without either noticing.
-    first = _bound(family, address, spreads=False)
-    if not _SPREADS or slots == 1:
-        first.listen(_BACKLOG)
-        return [first, *(first.dup() for _ in range(slots - 1))]
-    taken = (address[0], first.getsockname()[1], *address[2:])
-    first.close()
-    sockets = [_bound(family, taken, spreads=True) for _ in range(slots)]
-    for one in sockets:
-        one.listen(_BACKLOG)
-    return sockets
+def _alone(family: socket.AddressFamily, address: _Address) -> tuple[socket.AddressFamily, _Address]:
+    """The address with the port that it gets, bound for a moment by us alone: two gateways that both spread would share
+    a port without either noticing."""
+    with _bind(family, address, spreads=False) as first:
+        return family, (address[0], first.getsockname()[1], *address[2:])
 
 
-def _bound(family: socket.AddressFamily, address: tuple[str | int, ...], *, spreads: bool) -> socket.socket:
+def _bind(family: socket.AddressFamily, address: _Address, *, spreads: bool) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -66,5 +102,11 @@ def _bound(family: socket.AddressFamily, address: tuple[str | int, ...], *, spre
         bound.bind(address)
     except OSError as error:
         bound.close()
-        raise OSError(error.errno or errno.EADDRINUSE, os.strerror(error.errno or errno.EADDRINUSE)) from error
+        number = error.errno or errno.EADDRINUSE
+        raise OSError(number, os.strerror(number)) from error  # asyncio's words would be our address once more
     return bound
+
+
+def _close(sockets: Sequence[socket.socket]) -> None:
+    for one in sockets:
+        one.close()

@@ -28,8 +28,8 @@ class WorkerServer(Server):
 
     @property
     def announces_end(self) -> bool:
-        """Where another worker has its slot, the gateway goes on."""
-        return not self._team.is_replaced
+        """Where another worker has its slot, the gateway goes on; without a supervisor nothing can be billed."""
+        return not self._team.goes_unannounced
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then tell."""

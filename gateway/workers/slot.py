@@ -1,6 +1,7 @@
 """A slot: the listening sockets of one worker, and the workers that have them one after the other.
 
-    keep      a worker --dies--> the next one, at once; where that dies soon, after a delay that doubles
+    keep      a worker --dies--> the next one, at once; where that dies soon, after a delay that doubles,
+                                 in which other slots have its connections
     replace   a successor --ready--> the old one stops accepting and drains --> gone
                           `--not ready--> it is killed, the old one goes on
 
@@ -22,12 +23,12 @@ LEAST_DELAY_S, MOST_DELAY_S = 0.25, 30.0
 
 
 class Slot:
-    """`start` makes a worker of this slot, and has it run."""
+    """`start` makes a worker of this slot, and has it run; `let_go` leaves its connections to other slots."""
 
-    def __init__(self, number: int, start: Callable[[], Child]) -> None:
+    def __init__(self, number: int, start: Callable[[], Child], let_go: Callable[[], None]) -> None:
         self.number = number
-        self.restarts = 0
         self._start = start
+        self._let_go = let_go
         self._child: Child | None = None
         self._stopping = asyncio.Event()
 
@@ -58,11 +59,12 @@ class Slot:
             delay_s = 0.0 if loop.time() - began_s > LONG_S else delay_s
             fields = {"slot": self.number, "pid": child.pid, "status": child.status, "again_in_s": delay_s}
             LOGGER.error("worker died", extra={"fields": fields})
-            await first_of(self._stopping, timeout_s=delay_s)
+            if delay_s:
+                self._let_go()
+                await first_of(self._stopping, timeout_s=delay_s)
             delay_s = min(max(2 * delay_s, LEAST_DELAY_S), MOST_DELAY_S)
             if self._child is child and not self._stopping.is_set():
-                self.restarts += 1
-                with suppress(OSError):  # no process to be had: the next try is later
+                with suppress(OSError):  # no process to be had, or no address: the next try is later
                     self._child = self._start()
 
     async def replace(self) -> bool:

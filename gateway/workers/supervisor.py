@@ -6,12 +6,13 @@ SIGTERM  no more connections --> workers finish what they have begun --> ledger,
 """
 
 import asyncio
+import errno
 import json
 import signal
-import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import count
 
 import uvloop
@@ -29,10 +30,12 @@ from gateway.team.messages import Crew, Drained, Terms
 from gateway.team_admin import PRICES_RELOAD
 from gateway.workers.asking import Asking, SupervisorMetrics
 from gateway.workers.child import Child, Keeper
-from gateway.workers.listening import listen, url_of
+from gateway.workers.listening import CannotListen, Listening
 from gateway.workers.reloading import taken_over
 from gateway.workers.slot import Slot, first_of
 
+BIND_S = 5.0
+"""How long the address may be taken: by the workers of a supervisor that was killed, until they have noticed."""
 BEYOND_DRAIN_S = 30.0
 """What a worker may take beyond the limits of its drain: what was cut is counted and settled."""
 
@@ -59,7 +62,7 @@ class Supervisor:
         self._read = read
         self._numbers = count(1)
         self._redis_url: str | None = None
-        self._listening: Sequence[Sequence[socket.socket]] = ()
+        self._listening: Listening | None = None
         self._slots: list[Slot] = []
         self._children: set[Child] = set()
         self._drained: set[str] = set()
@@ -75,8 +78,8 @@ class Supervisor:
         config = self._config
         self._heed_signals()
         async with AsyncExitStack() as stack:
-            self._listening = listen(config.listen.host, config.listen.port, config.workers)
-            stack.callback(self._close_sockets)
+            listening = self._listening = await _bound(config)
+            stack.callback(listening.close)
             self._redis_url = await private_redis_url(config, stack)
             prices = self._prices = LivePrices(config.prices_file, Clocks().wall)
             ledger = await stack.enter_async_context(owned_ledger(config, self._environment, prices))
@@ -90,7 +93,10 @@ class Supervisor:
                     drained=self._note_drained,
                     all_drained=lambda: Drained(sorted(self._drained), draining=True),
                 )
-                self._slots = [Slot(number, self._starter(number, keeper, group)) for number in range(config.workers)]
+                self._slots = [
+                    Slot(number, self._starter(number, keeper, group), partial(listening.let_go, number))
+                    for number in range(config.workers)
+                ]
                 served = await self._serve(group)
                 watching.cancel()
         return served
@@ -101,7 +107,7 @@ class Supervisor:
         begun = await asyncio.gather(*(slot.begin() for slot in self._slots))
         told = self._stop.is_set()
         if all(begun) and not told:
-            print(json.dumps({"url": url_of(self._listening[0])}), file=sys.stdout, flush=True)  # noqa: T201 - the product
+            print(json.dumps({"url": self._sockets.url}), file=sys.stdout, flush=True)  # noqa: T201 - the product
             reloading = group.create_task(self._reload_when_told())
             await asyncio.gather(*(slot.keep() for slot in self._slots))
             reloading.cancel()
@@ -115,7 +121,7 @@ class Supervisor:
     async def _stop_when_told(self) -> None:
         """Have workers finish; end those that take too long, or all once told again."""
         await self._stop.wait()
-        self._close_sockets()
+        self._sockets.close()
         for slot in self._slots:
             slot.stop()
         await first_of(self._kill, timeout_s=self._drained_within_s)
@@ -170,7 +176,7 @@ class Supervisor:
         def start() -> Child:
             config = self._config.model_dump_json().encode()
             terms = Terms(config, number, next(self._numbers), self._redis_url)
-            child = Child(terms, self._listening[number], keeper)
+            child = Child(terms, self._sockets.of(number), keeper)
             self._children.add(child)
             group.create_task(self._run(child))
             return child
@@ -197,10 +203,10 @@ class Supervisor:
             self._kill.set()
         self._stop.set()
 
-    def _close_sockets(self) -> None:
-        for sockets in self._listening:
-            for one in sockets:
-                one.close()
+    @property
+    def _sockets(self) -> Listening:
+        assert self._listening is not None, "bound first of all"
+        return self._listening
 
     def _crew(self) -> Crew:
         return Crew(sum(slot.is_alive for slot in self._slots), len(self._slots))
@@ -221,3 +227,16 @@ class Supervisor:
     def _note_drained(self, note: Drained) -> None:
         change = self._drained.update if note.draining else self._drained.difference_update
         change(note.endpoint_ids)
+
+
+async def _bound(config: Config) -> Listening:
+    """The address, as soon as it is free. Raises `CannotListen`."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + BIND_S
+    while True:
+        try:
+            return Listening(config.listen.host, config.listen.port, config.workers)
+        except CannotListen as taken:
+            if taken.errno != errno.EADDRINUSE or loop.time() > until_s:
+                raise
+        await asyncio.sleep(0.1)

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,16 @@ class Served:
     url: str
     config: Path
     ledger: Path
-    log: Path
     member: Member
     clients: Clients
     engine: KnownEngine
-    status: int | None = field(default=None)
+    starts: int = 0
+
+    async def start(self) -> None:
+        """Start it, for the first time or again; returns once it serves."""
+        await self.member.start()
+        self.starts += 1
+        self.clients.up.set()
 
     def change(self, **settings: object) -> None:
         """Write other settings into the file of the configuration; dots in keys are written as double underscores."""
@@ -56,8 +61,9 @@ class Served:
         os.kill(self.member.pid, number)
 
     def logged(self, message: str) -> list[dict[str, Any]]:
-        """The log lines with this message."""
-        lines = (json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{"))
+        """The log lines with this message, since the last start."""
+        text = (self.config.parent / f"gateway.{self.starts}.log").read_text()
+        lines = (json.loads(line) for line in text.splitlines() if line.startswith("{"))
         return [line for line in lines if line.get("message") == message]
 
     async def until_logged(self, message: str, times: int = 1) -> list[dict[str, Any]]:
@@ -90,15 +96,14 @@ async def served(home: Path, **settings: object) -> AsyncIterator[Served]:
         command = (sys.executable, "-m", "gateway", "serve", "-c", str(config))
         member = Member("gateway", command, home, clean_environment())
         clients = Clients(url, random.Random(1))
-        gateway = Served(url, config, ledger, home / "gateway.1.log", member, clients, engine)
+        gateway = Served(url, config, ledger, member, clients, engine)
         (home / "token").write_text("letmein")
         gateway.change(workers=2, index__embedded=True, log_level="info", **settings)
         gateway.change(admin_token_file=str(home / "token"))
         async with asyncio.TaskGroup() as group:
             calling = group.create_task(clients.run(CLIENTS))
             try:
-                await member.start()
-                clients.up.set()
+                await gateway.start()
                 yield gateway
             finally:
                 clients.up.clear()
