@@ -12,7 +12,7 @@ from bench.overhead_report import DIRECT, NGINX, OURS_NAME, SHOWN, Figures, Row
 from bench.svg import LIGHT, WIDTH, label, picture
 
 NAME: Final = "overhead.svg"
-TITLE: Final = "Requests a second on one core, 16 connections; milliseconds added at one connection"
+TITLE: Final = "One core, 16 connections: requests a second; ms added at one connection"
 CONNECTIONS: Final = 16
 _BAR, _GAP, _LEFT, _RIGHT, _TOP = 18, 34, 190, 170, 62
 _OURS, _OTHERS, _CEILING = 0, 1, len(LIGHT) - 1
