@@ -99,5 +99,6 @@ def expected_cached_tokens(matched_tokens: int, prompt_tokens: int, block_size: 
     A prompt is never reused whole: engines compute at least its last token, so a full match of n tokens gives
     floor((n - 1) / block) blocks (vLLM's rule).
     """
-    reusable = min(matched_tokens, max(prompt_tokens - 1, 0))
-    return reusable // block_size * block_size
+    most = prompt_tokens - 1 if prompt_tokens > 0 else 0
+    reusable = matched_tokens if matched_tokens < most else most
+    return reusable - reusable % block_size

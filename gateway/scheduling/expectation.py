@@ -46,12 +46,20 @@ def expectation(
     The first are whole blocks of the engine (`engine_block_tokens`; None: as ours), and so are the bounds of the
     second. 0 <= both < prompt_tokens, or 0. O(1).
     """
-    engine_block = engine_block_tokens or block_size
-    confirmed, speculative, host, disk = (
-        max(expected_cached_tokens(blocks * block_size, prompt_tokens, engine_block) - known.withheld_tokens, 0)
-        for blocks in (known.confirmed_blocks, known.speculative_blocks, known.host_blocks, known.disk_blocks)
-    )
-    expected = max(confirmed if known.survival >= LIKELY else 0, host, disk)
-    near = max(confirmed, speculative)
+    engine_block, withheld = engine_block_tokens or block_size, known.withheld_tokens
+
+    def reused(blocks: int) -> int:
+        if not blocks:
+            return 0
+        tokens = expected_cached_tokens(blocks * block_size, prompt_tokens, engine_block)
+        return max(tokens - withheld, 0) if withheld else tokens
+
+    confirmed, speculative = reused(known.confirmed_blocks), reused(known.speculative_blocks)
+    near = confirmed if confirmed > speculative else speculative
     average = speculative + known.survival * (near - speculative)
-    return expected, average + HOST_WORTH * max(host - near, 0) + DISK_WORTH * max(disk - max(near, host), 0)
+    expected = confirmed if known.survival >= LIKELY else 0
+    if known.host_blocks or known.disk_blocks:
+        host, disk = reused(known.host_blocks), reused(known.disk_blocks)
+        expected = max(expected, host, disk)
+        average += HOST_WORTH * max(host - near, 0) + DISK_WORTH * max(disk - max(near, host), 0)
+    return expected, average
