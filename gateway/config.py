@@ -117,9 +117,14 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _workers_share_an_index(self) -> "Config":
+    def _workers_can_be_several(self) -> "Config":
         if self.workers > 1 and self.index.redis_url is None and not self.index.embedded:
             raise ValueError("several workers share the index: set index.redis_url, or let index.embedded be true")
+        for one in self.backends if self.workers > 1 else ():
+            if any(source.is_bound for source in one.kv_events.sources):
+                raise ValueError(
+                    f"kv_events.url of {one.name}: only one of several workers could bind it; let the engine"
+                )
         return self
 
     @model_validator(mode="after")

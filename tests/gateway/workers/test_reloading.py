@@ -40,3 +40,10 @@ def test_every_key_that_waits_for_a_restart_exists_and_is_documented() -> None:
     assert set(FIXED) <= keys
     text = (Path(DOCS) / "operations.md").read_text()
     assert [key for key in FIXED if f"`{key}" not in text] == []
+
+
+def test_an_address_that_only_one_of_several_workers_could_bind_is_refused() -> None:
+    bound = [{"url": "http://a", "kv_events": {"url": "tcp://*:5557"}}]
+    assert config(backends=bound).workers == 1
+    with pytest.raises(ConfigInvalid, match=r"kv_events.url of a: only one of several workers could bind it"):
+        config(backends=bound, workers=2)
