@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
+.PHONY: help demo test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -40,6 +40,10 @@ test-engines: $(VENV)/installed ## vLLM and llama.cpp behind the gateway, on the
 	TORCH_INDEX=$(TORCH_INDEX) PYTHON=$(PYTHON) bash tests/engines/install.sh $(ENGINES_DIR) vllm
 	PYTHON=$(PYTHON) bash tests/engines/install.sh $(ENGINES_DIR) llamacpp
 	ENGINES_DIR=$(ENGINES_DIR) $(BIN)/python -m pytest -q -m engines -p no:randomly tests/engines $(PYTEST_ARGS)
+
+test-clients: $(VENV)/installed ## curl, Node, Chromium and Python clients see each token before the next is sent, and how soon: bench/results/clients.json
+	for program in curl node chromium; do command -v $$program >/dev/null || { echo "make test-clients needs $$program: apt-get install curl nodejs chromium" >&2; exit 1; }; done
+	$(BIN)/python -m pytest -q -n 0 -m clients -p no:randomly tests/clients $(PYTEST_ARGS)
 
 conformance: $(VENV)/installed ## the upstream client against uvicorn and nginx, which must be on this machine, 1 minute
 	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo "make conformance needs nginx: apt-get install nginx-light, or brew install nginx" >&2; exit 1; }
