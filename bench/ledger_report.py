@@ -16,7 +16,8 @@ from sqlalchemy.pool import NullPool
 
 from billing import reading
 from billing.migrations import bring_up
-from billing.postgres import postgres_engine, postgres_url
+from billing.postgres import postgres_engine
+from billing.postgres_address import postgres_url
 from billing.reports.query import Query, Source
 from billing.reports.report import report_of
 from billing.rollup_sql import differences, rebuild

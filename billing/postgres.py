@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from psycopg import DataError as DriverDataError
 from psycopg import Error as DriverError
 from psycopg import IntegrityError as DriverIntegrityError
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from billing.database import Sync, Watcher, words
-from billing.errors import LedgerUnavailable
+from billing.postgres_address import postgres_url, shown
 from billing.takeover import Takeover, lock_owner
 
 _UPGRADE_LOCK = 0x7072_6566_6978_6761  # "prefixga"
@@ -134,28 +134,10 @@ class Postgres:
             self._takeover.close()
 
 
-def postgres_url(url: str | URL) -> URL:
-    """The URL with our driver. Raises `LedgerUnavailable` for one of another database; never repeats it."""
-    try:
-        read = make_url(url)
-    except SQLAlchemyError:
-        raise LedgerUnavailable(
-            "its URL cannot be read; one of PostgreSQL is postgresql://user@host/database"
-        ) from None
-    if read.get_backend_name() not in ("postgresql", "postgres"):
-        raise LedgerUnavailable(f"there is no ledger in {read.get_backend_name()}: use postgresql:// or a path")
-    return read.set(drivername="postgresql+psycopg")
-
-
 def postgres_engine(url: URL, **settings: str) -> Engine:
     """Sessions with these settings of libpq, for writing: statements of ours take their parameters by place."""
     settings = {"application_name": "prefixgate", **_KEEPALIVE, **settings}
     return create_engine(url, poolclass=NullPool, hide_parameters=True, paramstyle="format", connect_args=settings)
-
-
-def shown(url: URL) -> str:
-    """The URL as people may see it: without password, and without what follows the name of the database."""
-    return url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
 
 
 def _options(sync: Sync, patience_s: float) -> str:

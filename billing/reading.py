@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from billing.database import words
 from billing.errors import LedgerUnavailable
-from billing.postgres import postgres_url, shown
+from billing.postgres_address import postgres_url, shown
 
 _MISSING = re.compile(r"no such (table|column)|(relation|column) .+ does not exist")
 

@@ -31,7 +31,7 @@ from billing.invoicing.documents import Document, DocumentKind, InvoiceInvalid, 
 from billing.invoicing.documents import document_of as document_in
 from billing.invoicing.seller_file import Seller
 from billing.invoicing.tables import invoice_closings, invoice_drafts, invoice_metadata, invoices
-from billing.postgres import postgres_url, shown
+from billing.postgres_address import postgres_url, shown
 from billing.reading import is_read_only, upgrade_hint
 from billing.when import from_us, to_us
 

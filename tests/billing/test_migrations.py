@@ -10,7 +10,7 @@ from sqlalchemy.pool import NullPool
 
 from billing import open_ledger
 from billing.migrations import bring_up, revision_of, run
-from billing.postgres import postgres_url as with_driver
+from billing.postgres_address import postgres_url as with_driver
 from billing.schema import REVISION, metadata
 from tests.billing.conftest import Where
 from tests.billing.samples import book, opened

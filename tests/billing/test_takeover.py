@@ -14,7 +14,7 @@ from billing import Ledger, LedgerOptions, open_ledger, reading
 from billing.database import Watcher
 from billing.money import joined_pico
 from billing.postgres import Postgres, postgres_engine
-from billing.postgres import postgres_url as with_driver
+from billing.postgres_address import postgres_url as with_driver
 from billing.rollup_sql import differences
 from billing.store import LedgerStore
 from billing.takeover import Takeover, lock_key
