@@ -58,7 +58,7 @@ class LedgerClient(asyncio.Protocol):
     def __init__(self, most_waiting: int) -> None:
         self._most_waiting = most_waiting
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport
         self._reader = FrameReader()
         self._state: State | None = None
         self._heard = self._loop.create_future()
@@ -112,8 +112,7 @@ class LedgerClient(asyncio.Protocol):
                 await self._idle.wait()
         except TimeoutError:
             pass
-        if self._transport is not None:
-            self._transport.close()
+        self._transport.close()
         self._lost()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -137,8 +136,6 @@ class LedgerClient(asyncio.Protocol):
     def _flush(self) -> None:
         """Send what was put in this turn. A record that cannot be said in a frame is refused alone."""
         batch, self._batch = self._batch, []
-        if self._closed or self._transport is None:
-            return
         try:
             payload, futures = self._encoded(batch)
         except (ValueError, OverflowError, TypeError):

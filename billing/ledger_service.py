@@ -10,6 +10,7 @@ no promise with it: what was acknowledged is durable, and what was sent and not 
 import asyncio
 import socket
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -31,6 +32,7 @@ from billing.writer import Record
 
 STATE_S = 1.0
 RETRY_S = 1.0
+_READ_BYTES = 1 << 18
 
 
 class LedgerService:
@@ -48,13 +50,18 @@ class LedgerService:
         the ledger finds it.
         """
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_unix_connection(lambda: _Connection(self._ledger, self._state), sock=line)
-        try:
-            while not connection.lost.done():
-                connection.tell(self._state())
-                await asyncio.wait((connection.lost,), timeout=STATE_S)
-        finally:
-            connection.close()
+        with line.dup() as unread:
+            _, connection = await loop.create_unix_connection(lambda: _Connection(self._ledger, self._state), sock=line)
+            try:
+                while not connection.lost.done():
+                    connection.tell(self._state())
+                    await asyncio.wait((connection.lost,), timeout=STATE_S)
+            finally:
+                connection.close()
+            # A connection is lost, too, when nobody takes our words any more; what the worker said last stands unread.
+            with suppress(BlockingIOError):
+                while data := unread.recv(_READ_BYTES):
+                    connection.data_received(data)
         await self._close_left_open(connection.open)
 
     def _state(self) -> State:
@@ -89,25 +96,23 @@ class _Connection(asyncio.Protocol):
         self._ledger = ledger
         self._state = state
         self._reader = FrameReader()
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport
         self.open: set[str] = set()
         """What the worker has opened and not settled."""
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell(self, answer: State | Done) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if not self._transport.is_closing():
             self._transport.write(framed(encode(answer)))
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
 
     def connection_lost(self, _: Exception | None) -> None:
-        if not self.lost.done():
-            self.lost.set_result(None)
+        self.lost.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         for payload in self._reader.feed(data):

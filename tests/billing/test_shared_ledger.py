@@ -14,10 +14,13 @@ from msgspec.structs import replace
 
 from billing import Ledger, LedgerUnavailable, PriceBook, RowRefused, open_ledger
 from billing import ledger_client as client_module
+from billing import ledger_service as service_module
+from billing.ledger import LedgerFigures
 from billing.ledger_client import ledger_of_owner
-from billing.ledger_frames import MOST_FRAME_BYTES, FrameInvalid, FrameReader, State, encode, framed
+from billing.ledger_frames import MOST_FRAME_BYTES, FrameInvalid, FrameReader, Records, State, encode, framed
 from billing.ledger_service import LedgerService
-from billing.types import Correction, CorrectionKind, EngineSample, KeptChain
+from billing.types import Correction, CorrectionKind, EngineSample, KeptChain, Settlement
+from billing.writer import Record
 from tests.billing.samples import NOON, attempt, opened, price, settled
 
 
@@ -102,7 +105,7 @@ async def test_what_a_worker_leaves_open_is_interrupted_and_what_another_has_ope
 
 async def test_an_owner_that_is_gone_fails_what_waits_and_what_comes() -> None:
     ours, theirs = socket.socketpair()
-    ours.sendall(framed(encode(State(healthy=True, settled_twice=0, interrupted=0, spool=None))))
+    ours.sendall(STATE)
     async with ledger_of_owner(theirs) as ledger:
         assert ledger.healthy
         waits = ledger.open(opened())
@@ -124,6 +127,90 @@ async def test_an_owner_that_says_nothing_is_not_healthy(monkeypatch: pytest.Mon
         assert ledger.healthy
         monkeypatch.setattr(client_module, "SILENT_S", -1.0)
         assert not healthy(ledger)
+
+
+STATE = framed(encode(State(healthy=True, settled_twice=0, interrupted=0, spool=None)))
+
+
+async def test_an_owner_that_never_says_anything_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_START_S", 0.01)
+    ours, theirs = socket.socketpair()
+    with ours, pytest.raises(LedgerUnavailable, match="said nothing within"):
+        async with ledger_of_owner(theirs):
+            pytest.fail("it was taken for usable")
+
+
+@pytest.mark.parametrize("sent", [True, False])
+async def test_what_is_not_acknowledged_when_a_worker_ends_has_failed(
+    monkeypatch: pytest.MonkeyPatch, *, sent: bool
+) -> None:
+    monkeypatch.setattr(client_module, "_CLOSE_S", 0)
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.sendall(STATE)
+        async with ledger_of_owner(theirs) as ledger:
+            future = ledger.open(opened())
+            await asyncio.sleep(0.01 if sent else 0)
+            late = ledger.open(opened("late"))
+        for one in (future, late):
+            with pytest.raises(LedgerUnavailable, match="is gone"):
+                await one
+
+
+class ScriptedWriting:
+    """Takes records, and says what it is told to: one outcome each, then that they are durable."""
+
+    def __init__(self, *outcomes: LedgerUnavailable) -> None:
+        self.healthy = True
+        self.put_so_far: list[Record] = []
+        self._outcomes = list(outcomes)
+
+    def put(self, record: Record) -> asyncio.Future[None]:
+        self.put_so_far.append(record)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._outcomes:
+            self.healthy = False
+            future.set_exception(self._outcomes.pop(0))
+        else:
+            self.healthy = True
+            future.set_result(None)
+        return future
+
+
+async def test_that_the_ledger_is_away_is_told_at_once() -> None:
+    writing = ScriptedWriting(LedgerUnavailable("disk full"))
+    async with worker_of(LedgerService(Ledger(writing, LedgerFigures))) as ledger:
+        with pytest.raises(LedgerUnavailable, match="disk full"):
+            await ledger.open(opened())
+        async with asyncio.timeout(0.5):  # and not with the next state, in a second
+            while healthy(ledger):
+                await asyncio.sleep(0)
+
+
+async def test_what_was_left_open_is_closed_once_the_ledger_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "RETRY_S", 0.001)
+    writing = ScriptedWriting()
+    service = LedgerService(Ledger(writing, LedgerFigures))
+    async with worker_of(service) as ledger:
+        await asyncio.gather(ledger.open(opened("a")), ledger.open(opened("b")))
+        writing._outcomes += [LedgerUnavailable("away"), RowRefused("b", "gone"), LedgerUnavailable("away")]
+    closings = [(one.request_id, one.state) for one in writing.put_so_far if isinstance(one, Settlement)]
+    again = closings[0][0] if closings[0][0] == closings[2][0] else closings[1][0]
+    assert sorted(closings[:2]) == [("a", "interrupted"), ("b", "interrupted")]
+    assert closings[2:] == [(again, "interrupted")] * 2
+    async with worker_of(service) as successor:
+        assert successor.interrupted == 1
+
+
+async def test_an_acknowledgement_for_a_worker_that_is_gone_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    ours, theirs = socket.socketpair()
+    async with owned(path) as owner, asyncio.TaskGroup() as group:
+        serving = group.create_task(LedgerService(owner).serve(ours))
+        theirs.sendall(framed(encode(Records(1, [opened()], [], [], []))))
+        theirs.close()
+        await serving
+    assert rows(path, "SELECT request_id, state FROM settlements") == [("r1", "interrupted")]
 
 
 async def test_a_row_that_is_no_text_or_was_never_opened_is_refused_alone(tmp_path: Path) -> None:
