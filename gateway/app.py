@@ -68,6 +68,7 @@ from gateway.status import StatusPages, StatusParts, TenantPage
 from gateway.team.member import Team, leads
 from gateway.team_admin import admin_of
 from gateway.telemetry import LOGGER, Telemetry
+from gateway.tracing import running_tracer
 from gateway.verifying import Verifying
 from gateway.wire import Receive, Scope, Send
 from prefix_index import (
@@ -156,6 +157,7 @@ class Gateway:
         endpoints = [endpoint_of(backend, self._environment) for backend in config.backends]
         prices = LivePrices(config.prices_file, clocks.wall)
         local = load_model_texts(config)
+        tracer = await stack.enter_async_context(running_tracer(config, self._environment, telemetry))
         ledger = await stack.enter_async_context(ledger_of(config, self._environment, prices, telemetry.registry, team))
         redis = await redis_of(config, self._environment, stack, team)
         replica = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -163,8 +165,9 @@ class Gateway:
         limits = limits_of(config, quotas, prices, telemetry, clocks)
         index = index_of(config, redis, replica)
         client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
-        polls = PollSettings(interval_s=config.poll_interval_s)
-        registry = await stack.enter_async_context(Registry(endpoints, clocks.monotonic, settings=polls))
+        registry = await stack.enter_async_context(
+            Registry(endpoints, clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
+        )
         receipts = Receipts(index, telemetry, clocks.monotonic)
         fleet_settings = fleet_options(config, authenticator)
         fleet = Fleet(registry, index, receipts, fleet_settings)
@@ -209,6 +212,7 @@ class Gateway:
                 perf=perf,
                 misses=misses,
                 worked=feeds.worked,
+                tracer=tracer,
             )
         )
         pipeline = Pipeline(
@@ -229,6 +233,7 @@ class Gateway:
                 responses=responses,
                 clocks=clocks,
                 rng=random.Random(),  # noqa: S311 - spreads near-ties, keeps no secret
+                tracer=tracer,
             ),
             options,
         )
@@ -270,7 +275,7 @@ class Gateway:
         )
         return _Background(
             *(registry, index, next_turns, settler, quotas),
-            (feeds.run, prewarmer.run, watch.run, verifying.run, partial(watch_prices, prices, polls.interval_s)),
+            (feeds.run, prewarmer.run, watch.run, verifying.run, partial(watch_prices, prices, config.poll_interval_s)),
         )
 
 

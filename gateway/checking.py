@@ -22,6 +22,8 @@ from gateway.keys_file import read_keys_file
 from gateway.model_texts import load_model_texts
 from gateway.options import authenticator_of, endpoint_of
 from gateway.proof import Proof, prove
+from gateway.telemetry import Telemetry
+from gateway.tracing import tracer_of
 from prefix_index import DegradedReason, IndexUnavailable, SharedIndex, SharedIndexOptions, connect
 from prefix_index.prompt import ModelText
 
@@ -77,6 +79,7 @@ def check_files(config: Config, environment: Mapping[str, str]) -> dict[str, Mod
         read_seller(config.invoicing_file)
     if config.index.redis_url is not None:
         connect(config.index.redis_url, redis_access(config.index, environment))  # on use only
+    tracer_of(config, environment, Telemetry())
     texts = load_model_texts(config)
     _check_ledger(config, environment)
     return texts

@@ -18,7 +18,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from billing.postgres import postgres_url
+from billing.postgres_address import postgres_url
 from gateway.config_sections import (
     NAME_PATTERN,
     Backend,
@@ -34,6 +34,7 @@ from gateway.config_sections import (
     Scheduling,
     Section,
     Timing,
+    Tracing,
 )
 from gateway.strict_yaml import load_yaml
 from prefix_index import RedisAccess
@@ -53,6 +54,7 @@ __all__ = [
     "Quota",
     "Scheduling",
     "Timing",
+    "Tracing",
     "admin_token",
     "backend_key",
     "is_name",
@@ -61,6 +63,7 @@ __all__ = [
     "process_environment",
     "redis_access",
     "salt_secret",
+    "tracing_headers",
 ]
 
 ENV_PREFIX = "PREFIXGATE_"
@@ -106,6 +109,7 @@ class Config(Section):
         2.0, description="How often each endpoint's health and load are read, seconds."
     )
     timing: Timing = Field(Timing(), description="Where the time of requests goes.")
+    tracing: Tracing = Field(Tracing(), description="Spans of requests, for an OpenTelemetry collector.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
 
     @model_validator(mode="after")
@@ -209,6 +213,11 @@ def ledger_place(config: Config, environment: Mapping[str, str] | None = None) -
     password = _secret(*given, process_environment() if environment is None else environment)
     url = postgres_url(ledger.url)
     return (url if password is None else url.set(password=password)).render_as_string(hide_password=False)
+
+
+def tracing_headers(tracing: Tracing, environment: Mapping[str, str]) -> str | None:
+    """Header fields for the collector of spans, as they are written. Raises `ConfigInvalid` where they are missing."""
+    return _secret(tracing.headers_file, tracing.headers_env, "tracing.headers", environment)
 
 
 def salt_secret(config: Config) -> bytes:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from billing import LedgerUnavailable, PeriodInvalid
-from billing.postgres import postgres_url
+from billing.postgres_address import postgres_url
 from billing.when import zone_named
 from prefix_index import read_address
 from prefix_index.errors import EventSourceInvalid
@@ -324,3 +324,26 @@ class Timing(Section):
     header: Literal["asked", "always", "never"] = Field(
         "asked", description="Which answers tell the times of their steps: those of requests that ask, all, none."
     )
+
+
+class Tracing(Section):
+    """Spans of requests, for an OpenTelemetry collector."""
+
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^/\s@]+(/\S*)?$",
+        description="Base URL of a collector that takes OTLP over HTTP (extra `otel`); default: no tracing.",
+    )
+    sample_ratio: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.01, description="Share of the requests that are traced, of those whose caller does not say, 0 to 1."
+    )
+    service_name: str = Field("prefixgate", min_length=1, description="Name of this service in its spans.")
+    headers_file: Path | None = Field(None, description="File with header fields for the collector, name=value.")
+    headers_env: str | None = Field(None, description="Environment variable with these header fields.")
+    ca_file: Path | None = Field(None, description="Certificate authorities to trust in place of the usual ones.")
+
+    @model_validator(mode="after")
+    def _one_place_for_headers(self) -> "Tracing":
+        if self.headers_file is not None and self.headers_env is not None:
+            raise ValueError("the headers are given twice: headers_file and headers_env")
+        return self

@@ -17,6 +17,7 @@ from gateway.receipts import Sent
 from gateway.relay import PlainTee, StreamTee
 from gateway.scheduling import Decision
 from gateway.stream_format import format_of
+from gateway.tracing import Trace
 from gateway.translated import TranslatedPlain, TranslatedStream, must_be_uncoded
 from gateway.types import Headers, InferenceRequest, Plan
 from prefix_index import Match, coarser
@@ -53,6 +54,8 @@ class Exchange:
     """The one endpoint that may take the request, where it continues what is kept there."""
     held: Held | None = None
     """What limits and budgets hold for it, until it is settled."""
+    trace: Trace | None = None
+    """What it is traced as, where it is."""
     opened: asyncio.Future[None] = field(init=False)
     decision: Decision | None = None
     sent: Sent | None = None

@@ -15,7 +15,6 @@ import logging
 import os
 import select
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +22,8 @@ from functools import lru_cache
 from typing import Final, TextIO
 
 import msgspec
+
+from gateway.backlog import Backlog
 
 LOGGER: Final = logging.getLogger("prefixgate")
 _ROOMS: Final = (LOGGER.name, "prefix_index", "backends", "billing")
@@ -38,87 +39,41 @@ _JSON: Final = msgspec.json.Encoder(enc_hook=str)
 
 
 class LogWriter:
-    """Lines on their way to a stream, and the thread that writes them. Safe to call from any thread.
+    """Lines on their way to a stream. Safe to call from any thread.
 
     `sink` writes all lines that it gets, for as long as that takes; an `OSError` loses them.
     """
 
     def __init__(self, sink: Callable[[Iterable[bytes]], None], most_bytes: int = MOST_WAITING_BYTES) -> None:
         self._sink = sink
-        self._most_bytes = most_bytes
+        self._backlog = Backlog("log-writer", self._write, most=most_bytes, gather_s=GATHER_S)
         self.dropped_lines = 0
         """Since the start."""
-        self._begin()
-        os.register_at_fork(after_in_child=self._begin)
-
-    def _begin(self) -> None:
-        """Also in a process that was forked off: it has no thread, and what waited is its parent's to write."""
-        self._lock = threading.RLock()  # a collected object may log from inside of `put`
-        self._changed = threading.Condition(self._lock)
-        self._waiting: list[bytes] = []
-        self._bytes = 0
-        self._put = self._written = 0
-        self._hurry = self._ending = False
-        self._told_dropped = self.dropped_lines
-        self._thread: threading.Thread | None = None
+        self._told_lines = 0
+        """Of them, those that a line has told of."""
 
     def put(self, line: bytes, *, urgent: bool = False) -> None:
-        """Have a line written. O(1), but for waking the thread where it has nothing to do."""
-        with self._lock:
-            if self._bytes + len(line) > self._most_bytes:
-                self.dropped_lines += 1
-                return
-            self._waiting.append(line)
-            self._bytes += len(line)
-            self._put += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
-                self._thread.start()
-            if len(self._waiting) == 1 or (urgent and not self._hurry):
-                self._hurry = self._hurry or urgent
-                self._changed.notify_all()
+        """Have a line written. O(1), no I/O."""
+        if not self._backlog.put(line, len(line), urgent=urgent):
+            self.dropped_lines += 1
 
     def flush(self, within_s: float = FLUSH_S) -> bool:
         """Wait until all that was put before is written or lost; False where that took too long."""
-        with self._changed:
-            until = self._put
-            self._hurry = True
-            self._changed.notify_all()
-            return self._changed.wait_for(lambda: self._written >= until, within_s)
+        return self._backlog.flush(within_s)
 
     def close(self) -> None:
         """Flush, and let the thread end. What is put later begins anew."""
         self.flush()
-        with self._changed:
-            self._ending = True
-            self._changed.notify_all()
+        self._backlog.close()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._ending)
-                self._changed.wait_for(lambda: self._hurry or self._ending, GATHER_S)
-                if not self._waiting:
-                    self._thread, self._ending = None, False
-                    return
-                lines, self._waiting = self._waiting, []
-                self._hurry = False
-                missing = self.dropped_lines - self._told_dropped
-                self._told_dropped += missing
-            self._write(lines, missing)
-
-    def _write(self, lines: list[bytes], missing: int) -> None:
-        lost = 0
-        notice = [line_of(time.time(), "warning", "log lines were dropped", {"lines": missing})] if missing else []
+    def _write(self, lines: list[bytes]) -> None:
+        untold = self.dropped_lines - self._told_lines
+        self._told_lines += untold
+        notice = [line_of(time.time(), "warning", "log lines were dropped", {"lines": untold})] if untold else []
         try:
             self._sink(notice + lines)
         except (OSError, ValueError):  # nobody reads any more, or the stream is closed
-            lost = len(lines)
-        with self._changed:
-            self._bytes -= sum(map(len, lines))
-            self._written += len(lines)
-            self.dropped_lines += lost
-            self._changed.notify_all()
+            self.dropped_lines += len(lines)
 
 
 class LineHandler(logging.Handler):

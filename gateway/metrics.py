@@ -157,6 +157,7 @@ class _Family(Collector, Generic[SeriesT]):
 
     def collect(self) -> list[Metric]:
         """All series as they are now."""
+        time.sleep(0)  # lets the event loop go on, which else would wait for a forced switch of threads, 5 ms
         described = self._described
         metric = Metric(described.name, described.documentation, described.type)
         created = _tells_created()

@@ -48,6 +48,7 @@ from gateway.scheduling import Chooser, Decision, Demand, Filtered, Question, be
 from gateway.settling import Settler
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.timing import NO_TIMING, TimingHeader
+from gateway.tracing import Tracer
 from gateway.types import InferenceRequest, Route
 from gateway.wire import ClientStream
 from prefix_index import SharedIndex
@@ -94,6 +95,7 @@ class Parts:
     responses: ResponseOwners
     clocks: Clocks
     rng: random.Random
+    tracer: Tracer | None = None
 
 
 class Pipeline:
@@ -119,7 +121,8 @@ class Pipeline:
         held = await parts.limits.admit(request, plan, match)
         if held is not None:
             request.marks.admitted_s = parts.clocks.monotonic()
-        exchange = Exchange(request, plan, match, endpoints, matched_s=matched_s, owner=owner, held=held)
+        trace = None if parts.tracer is None else parts.tracer.trace_of(request.headers)
+        exchange = Exchange(request, plan, match, endpoints, matched_s=matched_s, owner=owner, held=held, trace=trace)
         self._open(exchange)
         try:
             await self._answer(exchange, client)
@@ -204,7 +207,10 @@ class Pipeline:
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
         natively = parts.fleet.speaks(decision.endpoint_id, request)
         exchange.outgoing = out = await _outgoing(request, natively=natively, inject_salt=salted)
-        upstream = UpstreamRequest("POST", out.path, upstream_headers(request), out.body)
+        headers = upstream_headers(request)
+        if exchange.trace is not None:
+            headers = exchange.trace.attempt(headers)
+        upstream = UpstreamRequest("POST", out.path, headers, out.body)
         marks, monotonic = request.marks, parts.clocks.monotonic
         marks.sent_s = monotonic()
         deadlines = self._options.deadlines

@@ -15,6 +15,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from traceback import walk_tb
 from typing import Final
 
@@ -34,6 +35,8 @@ from gateway.planning import Planner
 from gateway.receipts import Receipt, Receipts
 from gateway.relay import StreamTee
 from gateway.telemetry import Telemetry
+from gateway.traced import traced
+from gateway.tracing import Trace, Tracer
 from gateway.types import Reason
 
 MOST_AT_ONCE: Final = 16
@@ -68,6 +71,7 @@ class SettlerParts:
     misses: MissReasons
     worked: Callable[[str, int, float], None]
     """Told of an endpoint that has computed so many tokens of a prompt, for a request sent so many seconds ago."""
+    tracer: Tracer | None = None
 
 
 class Settler:
@@ -85,6 +89,7 @@ class Settler:
         self._perf = parts.perf
         self._misses = parts.misses
         self._worked = parts.worked
+        self._tracer = parts.tracer
         self._cut: asyncio.Queue[tuple[Exchange, asyncio.Future[None]] | None] = asyncio.Queue()
         self._threads = asyncio.Semaphore(MOST_THREADS)
         self._counted_until = math.inf
@@ -226,6 +231,8 @@ class Settler:
         self.tell_index(exchange, report)
         if not exchange.counted:
             exchange.counted = True
+            if exchange.trace is not None and self._tracer is not None:
+                durable.add_done_callback(partial(self._trace, self._tracer, exchange.trace, exchange, settlement))
             self._misses.settled(exchange, judgement, settlement.endpoint_id)
             self._count(exchange, settlement)
         return durable
@@ -279,6 +286,16 @@ class Settler:
                 telemetry.unreported(endpoint_id).inc()
             self._compare(exchange, endpoint_id, usage)
         tell("request", _log_fields(exchange, settlement, None if outcome is None else outcome.regret_s))
+
+    def _trace(
+        self, tracer: Tracer, trace: Trace, exchange: Exchange, settlement: Settlement, _: asyncio.Future[None]
+    ) -> None:
+        """A request is over, whatever became of its record."""
+        marks, now_s = exchange.request.marks, self._clocks.monotonic()
+        if marks.ended_s:
+            marks.settled_s = now_s
+        urls = {attempt.endpoint_id: self._fleet.config_of(attempt.endpoint_id).url for attempt in settlement.attempts}
+        tracer.ended(traced(exchange, settlement, trace, now_s, urls))
 
     def _compare(self, exchange: Exchange, endpoint_id: str, usage: Usage) -> None:
         """Our count of the prompt against the engine's."""
@@ -357,4 +374,5 @@ def _log_fields(exchange: Exchange, settlement: Settlement, regret_s: float | No
         "duration_s": settlement.duration_s,
         "attempts": len(settlement.attempts),
         "regret_s": regret_s,
+        **({} if exchange.trace is None else {"trace_id": exchange.trace.trace_id.decode()}),
     }

@@ -147,6 +147,12 @@ class Telemetry:
             registry, "prefixgate_log_lines_dropped", "Log lines that were lost, since nobody took them.", dropped_lines
         )
         self.steps = StepTimes(registry)
+        self.trace_spans = counters(
+            registry,
+            "prefixgate_trace_spans",
+            "Spans by what became of them: sent, failed (the collector did not take them), dropped (too many waited).",
+            ["outcome"],
+        )
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
         self.pressure = PressureMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)

@@ -116,10 +116,12 @@ def test_nothing_is_told_of_requests_above_their_level() -> None:
     assert lines(out) == []
 
 
-def test_a_reader_that_hangs_costs_lines_and_nothing_else(pipe: tuple[IO[bytes], TextIO]) -> None:
+def test_a_reader_that_hangs_costs_lines_and_nothing_else(
+    pipe: tuple[IO[bytes], TextIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
     reading, writing = pipe
     set_up_logging("info", writing)
-    writer()._most_bytes = 50_000
+    monkeypatch.setattr(writer()._backlog, "_most", 50_000)
     for number in range(10_000):
         tell("request", {"number": number})
     dropped = dropped_lines()

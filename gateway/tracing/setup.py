@@ -1,0 +1,94 @@
+"""The tracer as the configuration has it; what it needs is imported only where it is configured."""
+
+import asyncio
+import os
+import random
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from urllib.parse import unquote, urlsplit
+
+from gateway.config import Config, ConfigInvalid, tracing_headers
+from gateway.telemetry import Telemetry
+from gateway.tracing.context import Sampler
+from gateway.tracing.tracer import Tracer
+
+_PATH = "/v1/traces"
+
+
+def tracer_of(config: Config, environment: Mapping[str, str], telemetry: Telemetry) -> Tracer | None:
+    """Traces requests as configured; None where that is off. Raises `ConfigInvalid`, as where the extra is missing."""
+    tracing = config.tracing
+    if tracing.otlp_endpoint is None:
+        return None
+    try:
+        from gateway.tracing.otlp import Collector, CollectorClient  # noqa: PLC0415 - the extra `otel` brings what it needs
+    except ImportError:
+        raise ConfigInvalid(
+            "tracing.otlp_endpoint: spans need the extra `otel`: pip install 'prefixgate[otel]'"
+        ) from None
+    collector = Collector(
+        url=_url_of(tracing.otlp_endpoint),
+        resource={
+            "service.name": tracing.service_name,
+            "service.version": version("prefixgate"),
+            "service.instance.id": f"{socket.gethostname()}-{os.getpid()}",
+        },
+        headers=dict(_headers_of(tracing_headers(tracing, environment))),
+        tls=_tls_of(config),
+    )
+    dice = random.Random()  # noqa: S311 - ids and chance, no secret
+    return Tracer(
+        Sampler(tracing.sample_ratio, dice),
+        lambda pause: CollectorClient(collector, pause),
+        telemetry.trace_spans,
+        dice,
+    )
+
+
+@asynccontextmanager
+async def running_tracer(
+    config: Config, environment: Mapping[str, str], telemetry: Telemetry
+) -> AsyncIterator[Tracer | None]:
+    """The same; what waits at the end is sent, for a while."""
+    tracer = tracer_of(config, environment, telemetry)
+    try:
+        yield tracer
+    finally:
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
+
+
+def _url_of(endpoint: str) -> str:
+    """The address for spans at a collector, of which the base may be given."""
+    parts = urlsplit(endpoint)
+    path = parts.path.rstrip("/")
+    return parts._replace(path=path if path.endswith(_PATH) else path + _PATH).geturl()
+
+
+def _headers_of(text: str | None) -> Iterator[tuple[str, str]]:
+    """`name=value`, with commas or ends of lines between them, values percent-encoded: as OpenTelemetry writes them."""
+    for entry in re.split(r"[,\n]", text or ""):
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        if not name and not equals:
+            continue
+        if (
+            not equals
+            or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
+            or not (value.isascii() and value.isprintable())
+        ):
+            raise ConfigInvalid("tracing.headers: written name=value, with commas or ends of lines between them")
+        yield name, unquote(value)
+
+
+def _tls_of(config: Config) -> ssl.SSLContext | None:
+    file = config.tracing.ca_file
+    if file is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise ConfigInvalid(f"tracing.ca_file: cannot use {file}: {error.strerror or error}") from None
