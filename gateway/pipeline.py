@@ -42,20 +42,20 @@ from gateway.perf_book import PerfBook
 from gateway.planning import Planner
 from gateway.prewarm import Prewarmer
 from gateway.receipts import Receipts
-from gateway.relay import PlainTee, StreamTee
+from gateway.relay import StreamTee
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, Decision, Demand, Filtered, Question, behind
 from gateway.settling import Settler
 from gateway.telemetry import LOGGER, Telemetry
 from gateway.timing import NO_TIMING, TimingHeader
 from gateway.tracing import Tracer
-from gateway.types import InferenceRequest, Route
+from gateway.types import Headers, InferenceRequest, Route
+from gateway.waiting import in_time
 from gateway.wire import ClientStream
 from prefix_index import SharedIndex
 
 DEFAULT_OUTPUT_TOKENS: Final = 256
 """Expected length of an answer whose request sets no limit."""
-LEDGER_DEADLINE_S: Final = 10.0
 CLOSING_S: Final = 1.0
 """Patience with an engine that has sent the end of a stream and keeps the connection open."""
 LOOP_SAFE_SPLICED_BYTES: Final = 512 * 1024
@@ -158,7 +158,7 @@ class Pipeline:
     async def _answer(self, exchange: Exchange, client: ClientStream) -> None:
         response, first_chunk = await self._dispatch(exchange)
         async with response:
-            await _in_time(exchange.opened)
+            await in_time(exchange.opened)
             await self._relay(exchange, response, first_chunk, client)
 
     async def _dispatch(self, exchange: Exchange) -> tuple[UpstreamResponse, bytes]:
@@ -261,28 +261,16 @@ class Pipeline:
 
     async def _relay(self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream) -> None:
         """Steps 9 and 10 from the first `chunk` on."""
-        parts = self._parts
+        parts, monotonic = self._parts, self._parts.clocks.monotonic
         streaming = is_event_stream(response.headers)
         outlet = exchange.answer_begins(response.status, response.headers, streaming=streaming)
         self._first_byte(exchange)
         head = answer_headers(exchange, response.headers, streaming, self._options.timing)
         tee = exchange.tee
         assert tee is not None
-        closing_at_s: float | None = None
-        while chunk:
-            passed = outlet.feed(chunk)
-            self._look_for_token(exchange)
-            if passed:
-                if not client.started:
-                    await self._keep_response(exchange)
-                    await client.start(response.status, head)
-                handed_s = parts.clocks.monotonic()
-                await client.write(passed)
-                exchange.client_waited_s += parts.clocks.monotonic() - handed_s
-            closing_at_s = closing_at_s or (parts.clocks.monotonic() + CLOSING_S if _has_ended(tee) else None)
-            chunk = await _next_chunk(response, closing_at_s, parts.clocks)
+        await self._pass_on(exchange, response, chunk, client, head)
         held = await asyncio.to_thread(outlet.held) if outlet.is_long else outlet.held()
-        self._look_for_token(exchange)
+        self._look_for_token(exchange, monotonic())
         await self._keep_response(exchange)
         exchange.attempt_ends(parts.clocks.wall(), "answered")
         state = exchange.final_state()
@@ -299,11 +287,34 @@ class Pipeline:
                 parts.next_turns.offer(exchange)
                 parts.prewarmer.keep(exchange)
 
+    async def _pass_on(
+        self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream, head: Headers
+    ) -> None:
+        """Every chunk to the client as it comes, less what is held back, until the engine's answer is at its end."""
+        monotonic, outlet, tee = self._parts.clocks.monotonic, exchange.outlet, exchange.tee
+        assert outlet is not None
+        stream, closing_at_s = tee if isinstance(tee, StreamTee) else None, 0.0
+        while chunk:
+            passed = outlet.feed(chunk)
+            here_s = monotonic()
+            self._look_for_token(exchange, here_s)
+            if passed:
+                if not client.started:
+                    await self._keep_response(exchange)
+                    await client.start(response.status, head)
+                await client.write(passed)
+                exchange.client_waited_s += monotonic() - here_s
+            if stream is None or not stream.complete:
+                chunk = await response.read_chunk()
+            else:
+                closing_at_s = closing_at_s or monotonic() + CLOSING_S
+                chunk = await _closing_chunk(response, closing_at_s - monotonic())
+
     async def _settle(self, exchange: Exchange, state: SettlementState) -> None:
         """Wait until the usage of an answer that has ended is durable."""
         settler = self._parts.settler
         cut = state is SettlementState.PARTIAL and not exchange.is_counted
-        await _in_time(settler.settle_cut(exchange) if cut else settler.settle(exchange, state))
+        await in_time(settler.settle_cut(exchange) if cut else settler.settle(exchange, state))
         exchange.request.marks.settled_s = self._parts.clocks.monotonic()
 
     async def _keep_response(self, exchange: Exchange) -> None:
@@ -319,7 +330,7 @@ class Pipeline:
         exchange.seat.first_token()
         parts.telemetry.ttft_s(exchange.endpoint_id).observe(exchange.first_byte_s - exchange.request.started_s)
 
-    def _look_for_token(self, exchange: Exchange) -> None:
+    def _look_for_token(self, exchange: Exchange, now_s: float) -> None:
         """Once the answer shows a token, and not before, its prompt is known to be computed: an answer may be an error
         under any status, or a comment that keeps the connection alive."""
         tee, sent = exchange.tee, exchange.sent
@@ -328,7 +339,7 @@ class Pipeline:
             if sent is not None:
                 self._parts.receipts.first_token(sent)
         if exchange.computed:
-            exchange.answer_goes_on(self._parts.clocks.monotonic())
+            exchange.answer_goes_on(now_s)
 
     async def _fail(self, exchange: Exchange, client: ClientStream, error: GatewayError) -> None:
         """An error before the first byte is raised to the edge; after it, it is told inside the stream, or by a cut."""
@@ -339,7 +350,7 @@ class Pipeline:
         unserved = SettlementState.REJECTED if error.status < 500 else SettlementState.FAILED
         settled = settler.settle_cut(exchange) if begun else settler.settle(exchange, unserved)
         with suppress(LedgerUnavailable):  # the request fails already
-            await _in_time(settled)
+            await in_time(settled)
         if not client.started:
             raise error
         if isinstance(error, Internal):
@@ -357,26 +368,10 @@ async def _outgoing(request: InferenceRequest, *, natively: bool, inject_salt: b
     return outgoing(request, natively=natively, inject_salt=inject_salt)
 
 
-def _has_ended(tee: StreamTee | PlainTee) -> bool:
-    """Whether a stream has said that it is done."""
-    return isinstance(tee, StreamTee) and tee.complete
-
-
-async def _next_chunk(response: UpstreamResponse, closing_at_s: float | None, clocks: Clocks) -> bytes:
-    """The next bytes. Once a stream has said that it is done (`closing_at_s`), an engine that does not close by then,
-    or not properly, changes nothing any more."""
-    if closing_at_s is None:
-        return await response.read_chunk()
+async def _closing_chunk(response: UpstreamResponse, within_s: float) -> bytes:
+    """The next bytes of a stream that has said that it is done: an engine that does not close in time, or not properly,
+    changes nothing any more."""
     try:
-        return await response.read_chunk(max(closing_at_s - clocks.monotonic(), 0.001))
+        return await response.read_chunk(max(within_s, 0.001))
     except UpstreamError:
         return b""
-
-
-async def _in_time(future: asyncio.Future[None]) -> None:
-    """Wait for the ledger; what is under way there goes on even if we are cancelled or give up."""
-    try:
-        async with asyncio.timeout(LEDGER_DEADLINE_S):
-            await asyncio.shield(future)
-    except TimeoutError:
-        raise LedgerUnavailable(f"no acknowledgement within {LEDGER_DEADLINE_S:g} s") from None

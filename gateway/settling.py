@@ -38,6 +38,7 @@ from gateway.telemetry import Telemetry
 from gateway.traced import traced
 from gateway.tracing import Trace, Tracer
 from gateway.types import Reason
+from gateway.waiting import LEDGER_DEADLINE_S
 
 MOST_AT_ONCE: Final = 16
 """Cut answers that are counted at the same time."""
@@ -49,7 +50,7 @@ ASKING_DEADLINE_S: Final = 1.5
 """Patience with an engine, for all texts of an answer together: a client may be waiting for its error."""
 DRAIN_S: Final = 3.0
 """How long after `close` cut answers are still counted; the rest is settled with an unknown output."""
-LEDGER_DEADLINE_S: Final = 10.0
+
 _CUT: Final = "cut"
 _SILENT: Final = frozenset({UpstreamTimeout.code, FirstByteTimeout.__name__})
 """Outcomes of attempts at an endpoint that would not answer a question either."""
