@@ -83,6 +83,8 @@ class Exchange:
     attempts: list[Attempt] = field(default_factory=list)
     counted: bool = False
     """Whether metrics and log have it: a settlement may be handed in again, the ledger keeps the first."""
+    durable: asyncio.Future[None] | None = None
+    """Resolves when the settlement that was handed in last is durable."""
     _attempt_began_at: datetime | None = None
     _ended: bool = False
 

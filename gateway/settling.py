@@ -102,8 +102,12 @@ class Settler:
     def settle_cut(self, exchange: Exchange) -> asyncio.Future[None]:
         """Have an exchange that was cut, by whomever, counted and settled; the future resolves when it is durable.
 
-        Safe inside a cancelled task, since it awaits nothing: the work is done in `run`.
+        One that is on its way to the ledger already, since the client left after all of its answer had come, is settled
+        as it is. Safe inside a cancelled task, since it awaits nothing: the work is done in `run`.
         """
+        under_way = exchange.durable
+        if under_way is not None and not (under_way.done() and under_way.exception()):
+            return under_way
         exchange.attempt_ends(self._clocks.wall(), _CUT)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cut.put_nowait((exchange, done))
@@ -225,7 +229,9 @@ class Settler:
             verdict=judgement.verdict,
             miss_reason=None if judgement.miss is None else str(judgement.miss),
         )
-        durable = self._ledger.settle(settlement)  # first of all: nothing below may keep a bill from being written
+        durable = exchange.durable = self._ledger.settle(
+            settlement
+        )  # first of all: nothing below may keep a bill from being written
         held, exchange.held = exchange.held, None
         if held is not None:
             held.settle(settlement, durable)

@@ -189,6 +189,29 @@ class Desk:
         return {name: one.usage.output_tokens for name, one in self.settled.items() if one.usage is not None}
 
 
+async def _counts_nothing(text: str, endpoints: list[str]) -> int | None:
+    raise AssertionError("nothing is to be counted")
+
+
+async def test_a_client_that_leaves_while_its_whole_answer_is_written_down_is_settled_once() -> None:
+    desk = Desk(_counts_nothing)
+    exchange = answered(Plan(chain(1, 2, 3), TokenSource.LOCAL), cached_tokens=BLOCK)
+    durable = desk.settler.settle(exchange, SettlementState.COMPLETE)
+    (cut_one,) = await desk.finish(exchange)
+    assert cut_one is durable
+    assert desk.settled["r"].state is SettlementState.COMPLETE
+
+
+async def test_a_settlement_that_failed_is_handed_in_again_when_the_answer_is_cut() -> None:
+    desk = Desk(_counts_nothing, ledger_fails=True)
+    exchange = answered(Plan(chain(1, 2, 3), TokenSource.LOCAL), cached_tokens=BLOCK)
+    assert isinstance(desk.settler.settle(exchange, SettlementState.COMPLETE).exception(), LedgerUnavailable)
+    desk.ledger_fails = False
+    (again,) = await desk.finish(exchange)
+    await again
+    assert desk.settled["r"].state is SettlementState.PARTIAL
+
+
 async def test_cut_answers_are_counted_side_by_side_and_not_all_at_once() -> None:
     counting, most = 0, 0
     all_there = asyncio.Event()
