@@ -22,7 +22,7 @@ from gateway.demo.processes import clean_environment
 
 CLIENTS = 4
 """They leave the processors to the workers that are to start."""
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """For what takes a second on an idle machine."""
 
 

@@ -6,11 +6,14 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 
 from bench.crash import End
 from gateway.team_admin import SHARING
 from tests.gateway.workers.served import PATIENCE_S, Served, served
 from tests.gateway.workers.test_metrics_of_all import value
+
+pytestmark = pytest.mark.timeout(300)
 
 CONNECTIONS = 12
 """Enough that both workers have one, but for a chance of 1 in 2048."""
