@@ -173,6 +173,10 @@ class Desk:
     def contradicted(self, endpoint_id: str, holder: str) -> None:
         """The fleet's."""
 
+    def endpoint_of(self, holder: str) -> str:
+        """The fleet's."""
+        return holder.partition("@")[0]
+
     async def count_tokens(self, model: str, text: str, endpoints: list[EndpointSnapshot]) -> int | None:
         """The planner's."""
         return await self.count(text, [endpoint.id for endpoint in endpoints]) if endpoints else None
