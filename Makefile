@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
+.PHONY: help demo test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ bench-routing: $(VENV)/installed ## routing policies over traces and published l
 
 bench-routing-full: $(VENV)/installed ## every policy, five seeds, 90 minutes: bench/results/routing.json, docs/routing.md
 	$(BIN)/python -m bench.routing --full $(ROUTING_ARGS)
+
+bench-instrumentation: $(VENV)/installed ## what metrics, log lines, step times and spans cost a request, a minute: bench/results/instrumentation.json
+	$(BIN)/python -m bench.instrumentation
 
 bench-limits: $(VENV)/installed ## what limits and budgets add to a request, half a minute: bench/results/limits.json
 	$(BIN)/python -m bench.limits
