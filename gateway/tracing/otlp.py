@@ -38,6 +38,7 @@ _KINDS: Final = {
     Kind.INTERNAL: Message.SPAN_KIND_INTERNAL,
 }
 _SAMPLED: Final = 1
+_HELD_UP_BY: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,13 @@ class CollectorClient:
 
 
 def request_of(resource: Resource, spans: Iterable[Span]) -> ExportTraceServiceRequest:
-    """Spans as the message that a collector takes. 12 µs a span; the event loop, where it wants to go on, waits for one
-    of them and no longer."""
+    """Spans as the message that a collector takes. 12 µs a span; an event loop that wants to go on waits for 16 of
+    them, which is less than the 5 ms after which a switch of threads is forced."""
     scope = ScopeSpans(scope=InstrumentationScope(name="prefixgate"))
-    for span in spans:
+    for number, span in enumerate(spans, 1):
         scope.spans.append(_message(span))
-        time.sleep(0)  # else it would wait for a forced switch of threads, 5 ms
+        if number % _HELD_UP_BY == 0:
+            time.sleep(0)
     return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[scope])])
 
 
