@@ -131,7 +131,8 @@ async def test_a_client_who_leaves_while_the_end_is_settled_is_counted_once(
     async with scripted_engine(two_parts) as engine:
         gateway = await start(start_gateway, engine.url)
         async with client.stream("POST", f"{gateway.url}/v1/chat/completions", json=STREAM) as answer:
-            await anext(answer.aiter_bytes())
+            chunks = answer.aiter_bytes()  # kept, since it closes the connection when it goes
+            await anext(chunks)
             with locked_ledger(gateway):
                 sent.set()
                 await asyncio.sleep(0.3)
