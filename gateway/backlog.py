@@ -11,7 +11,9 @@ Costs on the loop: 0.25 µs an item, 2 µs for the one that wakes the thread.
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -30,7 +32,7 @@ class Backlog(Generic[T]):
         self._most = most
         self._gather_s = gather_s
         self._begin()
-        os.register_at_fork(after_in_child=self._begin)
+        os.register_at_fork(after_in_child=partial(_begin_anew, weakref.ref(self)))
 
     def _begin(self) -> None:
         """Also in a process that was forked off: it has no thread, and what waited is its parent's."""
@@ -88,3 +90,10 @@ class Backlog(Generic[T]):
                 self._taken_weight = 0
                 self._done += len(items)
                 self._changed.notify_all()
+
+
+def _begin_anew(backlog: "weakref.ref[Backlog[T]]") -> None:
+    """In a process that was forked off."""
+    found = backlog()
+    if found is not None:
+        found._begin()

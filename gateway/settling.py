@@ -292,7 +292,10 @@ class Settler:
             if usage.cached_tokens is None:
                 telemetry.unreported(endpoint_id).inc()
             self._compare(exchange, endpoint_id, usage)
-        tell("request", _log_fields(exchange, settlement, None if outcome is None else outcome.regret_s))
+        fields = _log_fields(exchange, settlement, None if outcome is None else outcome.regret_s)
+        if exchange.trace is not None:
+            fields["trace_id"] = exchange.trace.trace_id.decode()
+        tell("request", fields)
 
     def _trace(
         self, tracer: Tracer, trace: Trace, exchange: Exchange, settlement: Settlement, _: asyncio.Future[None]
@@ -381,5 +384,4 @@ def _log_fields(exchange: Exchange, settlement: Settlement, regret_s: float | No
         "duration_s": settlement.duration_s,
         "attempts": len(settlement.attempts),
         "regret_s": regret_s,
-        **({} if exchange.trace is None else {"trace_id": exchange.trace.trace_id.decode()}),
     }

@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final
 
 import httpx
 from google.protobuf.message import DecodeError
@@ -65,10 +65,8 @@ class CollectorClient:
             verify=collector.tls or True,
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self._http.close()
 
     def send(self, spans: Sequence[Span]) -> int:

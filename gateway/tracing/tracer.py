@@ -35,6 +35,9 @@ class SpanSink(Protocol):
     def send(self, spans: Sequence[Span]) -> int:
         """How many of them were taken."""
 
+    def close(self) -> None:
+        """Nothing is sent any more."""
+
 
 class Tracer:
     """Traces requests. `sink_of` gets a function that waits in the exporting thread, until the gateway stops.
@@ -70,6 +73,7 @@ class Tracer:
         self._backlog.flush(DRAIN_S)
         self._stopping.set()
         self._backlog.close()
+        self._sink.close()
 
     def _pause(self, seconds: float) -> bool:
         return not self._stopping.wait(seconds)

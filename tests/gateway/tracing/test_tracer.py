@@ -4,6 +4,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def sent_to(url: str, goes_on: bool = True) -> tuple[int, list[float]]:
         waits.append(seconds)
         return goes_on
 
-    with CollectorClient(Collector(url, {}), pause) as client:
+    with closing(CollectorClient(Collector(url, {}), pause)) as client:
         return client.send(SPANS), waits
 
 
@@ -107,6 +108,9 @@ class Hanging:
         assert self.released.wait(30)
         self.sent += len(spans)
         return len(spans)
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 def counts(telemetry: Telemetry) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """A request as its operator finds it in a collector, over real ports."""
 
 import asyncio
+import logging
 import re
 from collections import Counter
 from itertools import pairwise
@@ -11,6 +12,7 @@ import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from gateway.log_lines import LOGGER
 from tests.gateway.conftest import StartGateway, start
 from tests.gateway.scripted_engine import answer_chat, answer_json, chat_stream, delta, scripted_engine
 from tests.gateway.tracing.collector import Collector, attributes, running_collector
@@ -114,6 +116,18 @@ async def test_a_request_is_a_tree_of_spans_and_none_of_its_text(
     assert b"prefixgate" in resource
     assert collector.paths == ["/v1/traces"]
     assert not [body for body in collector.bodies if b"canary" in body.lower()]
+
+
+async def test_the_log_line_of_a_traced_request_names_its_trace(
+    collector: Collector, start_gateway: StartGateway, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOGGER.name)
+    async with scripted_engine(answer_chat("Hi")) as engine:
+        url = await traced(start_gateway, collector, engine.url, tracing__sample_ratio=0.0)
+        for headers in (CALLER, {}):
+            await client.post(f"{url}/v1/chat/completions", json=CHAT, headers=headers)
+    lines = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "request"]
+    assert [line.get("trace_id") for line in lines] == [TRACE, None]
 
 
 async def test_each_attempt_is_a_span_and_the_engine_gets_that_of_its_own(
