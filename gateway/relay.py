@@ -69,6 +69,7 @@ class StreamTee:
         "_keep_usage",
         "_kept",
         "_marks",
+        "_null_marks",
         "began",
         "complete",
         "failed",
@@ -91,6 +92,7 @@ class StreamTee:
         self.response_id: str | None = None
         self._format = format
         self._marks = format.marks
+        self._null_marks = format.null_marks
         self._keep_usage = keep_usage
         self._begun = bytearray()
         self._inside_large = False
@@ -111,7 +113,7 @@ class StreamTee:
             return self._leave_large(chunk)
         if not self._begun:
             cut = _end_of_last_event(chunk)
-            if cut == len(chunk) and not self._held and not self._marked(chunk):
+            if cut == len(chunk) and not self._held and self._first_mark(chunk) == cut:
                 if not self.uncounted:  # else a token was seen already, and no usage since
                     self._note_tokens(chunk)
                 return chunk
@@ -154,8 +156,8 @@ class StreamTee:
         """Whole events, and the beginning of the next."""
         if self._held:
             out = self._look_into(events)
-        elif self._marked(events):
-            out = self._look_from_first_mark(events)
+        elif (first := self._first_mark(events)) < len(events):
+            out = self._look_from(first, events)
         else:
             out = events
             self._note_tokens(events)
@@ -176,20 +178,19 @@ class StreamTee:
         self._begun = tail
         return passed
 
-    def _marked(self, data: bytes) -> bool:
-        for mark in self._marks:  # noqa: SIM110 - the generator of `any` costs more than three searches
-            if mark in data and not self._is_null(mark, data):
-                return True
-        return False
+    def _first_mark(self, data: bytes) -> int:
+        """Where the first mark stands that says something, the end of the data where none does."""
+        first = len(data)
+        for mark in self._marks:
+            at = data.find(mark, 0, first)
+            while at >= 0 and data.startswith(self._null_marks, at):
+                at = data.find(mark, at + len(mark), first)
+            if at >= 0:
+                first = at
+        return first
 
-    def _is_null(self, mark: bytes, data: bytes) -> bool:
-        """Whether a mark stands here only as engines put it on every event, with nothing behind it."""
-        nulls = sum(data.count(null) for null in self._format.null_marks if null.startswith(mark))
-        return nulls > 0 and nulls == data.count(mark)
-
-    def _look_from_first_mark(self, events: bytes) -> bytes:
-        """Nothing is held: what stands before the first event with a mark passes as it is."""
-        first = min(at for mark in self._marks if (at := events.find(mark)) >= 0)
+    def _look_from(self, first: int, events: bytes) -> bytes:
+        """Nothing is held: what stands before the event with the first mark passes as it is."""
         start = _end_of_last_event(events[:first])
         self._note_tokens(events[:start])
         return events[:start] + self._look_into(events[start:])
@@ -197,7 +198,7 @@ class StreamTee:
     def _look_into(self, events: bytes) -> bytes:
         passed: list[bytes] = []
         for event in split_events(events):
-            seen = self._format.look(event_data(event)) if self._marked(event) else CONTENT
+            seen = self._format.look(event_data(event)) if self._first_mark(event) < len(event) else CONTENT
             self._note_tokens(event)
             self._note(seen)
             if seen.kind is Kind.CONTENT and not self.complete:

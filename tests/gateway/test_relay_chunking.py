@@ -1,5 +1,6 @@
 """However a stream is cut, the tee finds out the same and holds the same; it keeps little more than its bytes."""
 
+import re
 import tracemalloc
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.relay import StreamTee
+from gateway.sse import end_of_last_event, event_data, event_ends, split_events
 from gateway.stream_format import ChatFormat, Seen, format_of
 from gateway.types import Route
 from tests.gateway.test_relay import DONE, USAGE_EVENT, cut, delta, event, line_ends, run
@@ -91,3 +93,14 @@ def test_of_a_stream_of_short_events_hardly_more_is_kept_than_its_bytes() -> Non
     assert kept_bytes < 1.2 * 10_000 * 51
     assert given_up_bytes < 10_000
     assert tee.kept() is None
+
+
+@given(
+    st.lists(st.sampled_from([b"data: ", b"data:", b"a", b" ", b":", b"\n", b"\r", b"\n\n"]), max_size=9).map(b"".join)
+)
+def test_the_data_of_an_event_is_that_of_its_lines(event: bytes) -> None:
+    lines = re.split(rb"\r\n|\n|\r", event)
+    data = [line.removeprefix(b"data:").removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+    assert event_data(event) == b"\n".join(data).strip()
+    assert b"".join(split_events(event)) == event
+    assert end_of_last_event(event) == max(event_ends(event), default=0)
