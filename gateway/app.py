@@ -65,6 +65,7 @@ from gateway.report_pages import USAGE_PATH, ReportPages, report_router
 from gateway.response_owners import ResponseOwners
 from gateway.settling import Settler, SettlerParts
 from gateway.status import StatusPages, StatusParts, TenantPage
+from gateway.team.catching_up import caught_up
 from gateway.team.member import Team, leads
 from gateway.team_admin import admin_of
 from gateway.telemetry import LOGGER, Telemetry
@@ -141,6 +142,8 @@ class Gateway:
                 await parts.registry.detect_all(deadline_s=self._config.limits.connect_s)
                 background = [group.create_task(work()) for work in parts.works]
                 finishing = [group.create_task(part.run()) for part in (parts.settler, parts.next_turns)]
+                if self._team is not None:
+                    await caught_up(self._team, parts.registry)
                 yield
                 parts.settler.close()
                 parts.next_turns.close()

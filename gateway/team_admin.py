@@ -20,6 +20,7 @@ import msgspec
 from backends import EndpointId, Registry, UnknownEndpoint
 from gateway.admin import AdminParts, admin_app
 from gateway.status import StatusPages
+from gateway.team.catching_up import healthy_here
 from gateway.team.inner_calls import answered, call_of
 from gateway.team.member import Served, Team
 from gateway.team.messages import Call, Reply
@@ -136,7 +137,8 @@ def admin_of(token: str | None, parts: AdminParts, pages: StatusPages, team: Tea
         return app
     shared = None if app is None else TeamAdmin(app, team)
     drain = partial(_drain, parts.registry)
-    team.serve(Served(None if shared is None else shared.serve, pages.exposition, drain))
+    healthy = partial(healthy_here, parts.registry)
+    team.serve(Served(None if shared is None else shared.serve, pages.exposition, healthy, drain))
     return shared
 
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from gateway.team.line import Line
-from gateway.team.messages import Call, Crew, Drained, Farewell, Note, Question, Ready, Replaced, Reply, Terms
+from gateway.team.messages import Call, Crew, Drained, Farewell, Healthy, Note, Question, Ready, Replaced, Reply, Terms
 
 PATIENCE_S = 5.0
 """How long the others may take for an answer."""
@@ -20,10 +20,12 @@ PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What others have of a worker: answers to calls, the text of its metrics, and that it drains an endpoint."""
+    """What others have of a worker: answers to calls, the text of its metrics, the endpoints that it finds healthy, and
+    that it drains one."""
 
     call: Callable[[Call], Awaitable[Reply]] | None
     text: Callable[[], Awaitable[bytes]]
+    healthy: Callable[[], Reply]
     drain: Callable[[str], None]
 
 
@@ -103,4 +105,6 @@ class Team:
             return []
         if isinstance(question, Call):
             return [] if served.call is None else [await served.call(question)]
+        if isinstance(question, Healthy):
+            return [served.healthy()]
         return [Reply(200, b"text/plain", await served.text())]

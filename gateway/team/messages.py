@@ -3,8 +3,8 @@
     supervisor --> worker    Terms, once; Crew, when it changes; Drained, once it is ready; Replaced; questions
     worker --> supervisor    Ready, once; Drained, when it was told so; Farewell, at an orderly end; questions
 
-A question is a `Call` to be served as if it had come in over HTTP, or `Metrics`. Asked by a worker, they are about all
-workers: the supervisor asks each of the others. Both ends are one version of this program.
+A question is a `Call` to be served as if it had come in over HTTP, `Metrics` or `Healthy`. Asked by a worker, they are
+about all workers: the supervisor asks each of the others. Both ends are one version of this program.
 """
 
 import msgspec
@@ -63,6 +63,10 @@ class Metrics(msgspec.Struct, frozen=True, tag=True):
     """The text of all metrics."""
 
 
+class Healthy(msgspec.Struct, frozen=True, tag=True):
+    """Which endpoints take requests, as a worker sees them."""
+
+
 class Reply(msgspec.Struct, frozen=True, array_like=True):
     """The answer to a call."""
 
@@ -75,7 +79,7 @@ class Asked(msgspec.Struct, frozen=True, tag=True):
     """A question; its answer bears the same number."""
 
     number: int
-    question: Call | Metrics
+    question: Call | Metrics | Healthy
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
@@ -85,7 +89,7 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     replies: list[Reply]
 
 
-Question = Call | Metrics
+Question = Call | Metrics | Healthy
 Note = Terms | Ready | Crew | Drained | Replaced | Farewell
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Terms | Ready | Crew | Drained | Replaced | Farewell | Asked | Answered).decode

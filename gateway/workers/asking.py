@@ -44,9 +44,9 @@ class Asking:
         self._before = before
 
     async def answer(self, asker: Child, question: Question) -> Sequence[Reply]:
-        """What the others say to a call; the one text of all, the asker's included."""
-        if isinstance(question, Call):
-            if question.path in self._before:
+        """What each of the others says; of metrics the one text of all, the asker's included."""
+        if not isinstance(question, Metrics):
+            if isinstance(question, Call) and question.path in self._before:
                 await self._before[question.path]()
             answers = await self._ask([child for child in self._children if child is not asker], question)
             return [reply for replies in answers.values() for reply in replies]

@@ -8,7 +8,7 @@ import pytest
 from gateway.team import member as member_module
 from gateway.team.line import Line
 from gateway.team.member import Served, Team
-from gateway.team.messages import Call, Crew, Drained, Farewell, Metrics, Note, Question, Ready, Reply, Terms
+from gateway.team.messages import Call, Crew, Drained, Farewell, Healthy, Metrics, Note, Question, Ready, Reply, Terms
 
 
 async def test_two_ends_of_a_line_ask_and_answer_each_other() -> None:
@@ -31,7 +31,7 @@ async def test_two_ends_of_a_line_ask_and_answer_each_other() -> None:
     async def serve(call: Call) -> Reply:
         return Reply(200, b"text/plain", call.path.encode())
 
-    team.serve(Served(serve, text, drained.append))
+    team.serve(Served(serve, text, lambda: Reply(200, b"", b"healthy"), drained.append))
     supervisor = Line(other, answer, heard.append)
     async with asyncio.TaskGroup() as group:
         group.create_task(supervisor.run())
@@ -42,6 +42,7 @@ async def test_two_ends_of_a_line_ask_and_answer_each_other() -> None:
             assert await team.ask(Metrics()) == [Reply(200, b"text/plain", b"all")]
             assert await team.ask(Call("GET", "/", b"", (), b"")) == []
             assert await supervisor.ask(Call("GET", "/x", b"", (), b""), 5) == [Reply(200, b"text/plain", b"/x")]
+            assert await supervisor.ask(Healthy(), 5) == [Reply(200, b"", b"healthy")]
             assert (team.crew, drained) == (Crew(1, 2), ["a"])
     assert [type(note) for note in heard] == [Ready, Farewell]
     assert heard[1] == Farewell(await text())
