@@ -1,106 +1,125 @@
-"""The routers of the relay benchmark: each started on one core before the same engines, and ended with its block.
+"""The routers of `make bench-relay`: those of `make bench-overhead`, each alone on one core, for many open streams.
 
-ours     everything on: keys, limits, budgets, prices, index in Valkey, ledger in SQLite, prompts tokenised here
-nginx    proxy_buffering off: the least that a relay can cost
-others   as their users start them, but quiet (log level error) and without a bound on requests at once
-direct   no router at all
+direct      no router: an engine is asked itself
+nginx       proxy_buffering off, the least that a relay can cost
+others      as there, but without a bound on requests at once where they have one
+prefixgate  everything on, as there; its Valkey is on its own core beside it, and counted with it
 """
 
 import asyncio
 import os
-import shutil
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+import secrets
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
-import yaml
-
 from backends.reference.model_files import ensure_model
-from bench.chaos_fleet import HOST, free_port
-from bench.peer import peer_python
+from bench.chaos_fleet import free_port
+from bench.overhead_backend import program
+from bench.overhead_gateway import NAME, State, gateway, state
+from bench.overhead_process import used
+from bench.overhead_prompts import MODEL
+from bench.overhead_routers import HOST, NGINX, Router, Site, peers
 from gateway.demo.processes import Starting, clean_environment, started_process
-from gateway.edge.auth import new_key
+from prefix_index import EmbeddedServer
 
-MODEL: Final = "smollm2"
-READY_WITHIN_S: Final = 60.0
-_MOST_CONNECTIONS: Final = 8192
+DIRECT: Final = "direct"
+MEASURED: Final = (
+    DIRECT,
+    NGINX.name,
+    "SMG cache_aware",
+    "SMG round_robin",
+    "vllm-router cache_aware",
+    "sglang-router cache_aware",
+    NAME,
+)
+"""In the order of the tables."""
+MOST_STREAMS: Final = 8192
+_READY_WITHIN_S: Final = 120.0
+_UNBOUNDED: Final = ("--max-concurrent-requests", str(MOST_STREAMS))
+_FURTHER: Final = {NAME: {"PREFIXGATE_LIMITS__CONNECTIONS_PER_ENDPOINT": str(MOST_STREAMS)}}
+_TO_STDERR: Final = ("sh", "-c", 'exec "$@" >&2', "sh")
 
 
 @dataclass(frozen=True, slots=True)
-class Router:
-    """One that runs: where it listens, and its first process."""
+class Running:
+    """A router that listens. `pids`: its processes, with all that they start; none where an engine is asked itself."""
 
     name: str
     url: str
-    pid: int | None
-    key: str = "none"
+    key: str
+    pids: Sequence[int]
 
-    def cpu_s(self) -> float:
-        """Processor time of the whole process tree so far, seconds; 0 without a router."""
-        ticks = sum(_cpu_ticks(pid) for pid in _tree(self.pid)) if self.pid is not None else 0
-        return ticks / os.sysconf("SC_CLK_TCK")
+    def cpu_us(self) -> int:
+        """Processor time so far, in steps of a clock tick."""
+        return sum(used(pid).cpu_us for pid in self.pids)
 
-    def resident_bytes(self) -> int:
-        """Resident memory of the process tree."""
-        pages = 0
-        for pid in _tree(self.pid) if self.pid is not None else ():
-            with suppress(OSError):
-                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+    def resident_mb(self) -> float:
+        """Resident memory now."""
+        return sum(used(pid).resident_mb for pid in self.pids)
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A router to start. `command` gets a folder of its own, a free port, and the engines."""
-
-    name: str
-    command: Callable[[Path, int, Sequence[str]], Sequence[str]]
-    key: str = "none"
+    async def state(self) -> State | None:
+        """What it says of itself, where it is ours."""
+        return await asyncio.to_thread(state, self.url) if self.name == NAME else None
 
 
 @asynccontextmanager
-async def running_router(plan: Plan, core: int, engines: Sequence[str]) -> AsyncIterator[Router]:
-    """Start a router on one core, wait until it listens; it ends with the block. Raises `DemoFailed`."""
-    if plan.name == "direct":
-        yield Router("direct", engines[0], None)
+async def running_router(name: str, core: int, engine_ports: Sequence[int]) -> AsyncIterator[Running]:
+    """Start a router of `MEASURED` on one core and wait until it listens; it ends with the block.
+
+    Raises `DemoFailed`, `PeerNotInstalled`, `ToolMissing`.
+    """
+    key = f"sk-{secrets.token_urlsafe(32)}"
+    if name == DIRECT:
+        yield Running(name, f"http://{HOST}:{engine_ports[0]}", key, ())
         return
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix=f"relay-{plan.name}-") as folder:
-        home = Path(folder)
-        command = plan.command(home, port, engines)
-        async with _pinned(plan.name, command, home, core) as starting:
-            await _listening(port, starting)
-            yield Router(plan.name, f"http://{HOST}:{port}", starting.process.pid, plan.key)
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="relay-"))
+        site = Site(Path(folder), free_port(), free_port(), engine_ports)
+        pids: list[int] = []
+        with _on(core):
+            if name == NAME:
+                index = await stack.enter_async_context(EmbeddedServer())
+                assert index.pid is not None
+                pids.append(index.pid)
+                router = gateway(key, index.url, ensure_model(MODEL))
+            else:
+                router = next(one for one in peers() if one.title == name)
+            starting = await stack.enter_async_context(
+                started_process(
+                    name,
+                    (*_TO_STDERR, *_command(router, site)),
+                    log=site.home / "log",
+                    environment={**clean_environment(), **router.environment, **_FURTHER.get(name, {})},
+                    ready_within_s=_READY_WITHIN_S,
+                )
+            )
+        await _listening(site.port, starting)
+        yield Running(name, f"http://{HOST}:{site.port}", key, (*pids, starting.process.pid))
 
 
-@asynccontextmanager
-async def _pinned(name: str, command: Sequence[str], home: Path, core: int) -> AsyncIterator[Starting]:
-    """A child has the cores that its parent has when it starts it."""
+@contextmanager
+def _on(core: int) -> Iterator[None]:
+    """What is started in the block runs on this core: a child has the cores of its parent."""
     here = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
-        process = started_process(
-            name,
-            ("sh", "-c", 'exec "$@" >/dev/null', "sh", *command),
-            log=home / "log",
-            environment=clean_environment(),
-            ready_within_s=READY_WITHIN_S,
-        )
-        starting = await process.__aenter__()
+        yield
     finally:
         os.sched_setaffinity(0, here)
-    try:
-        yield starting
-    finally:
-        await process.__aexit__(None, None, None)
+
+
+def _command(router: Router, site: Site) -> Sequence[str]:
+    if router.name == NGINX.name:
+        return _unbuffered_nginx(site)
+    return router.command(site) if router.name == NAME else (*router.command(site), *_UNBOUNDED)
 
 
 async def _listening(port: int, starting: Starting) -> None:
-    async with asyncio.timeout(READY_WITHIN_S):
+    async with asyncio.timeout(_READY_WITHIN_S):
         while starting.process.poll() is None:
             with suppress(OSError):
                 _, writer = await asyncio.open_connection(HOST, port)
@@ -110,102 +129,25 @@ async def _listening(port: int, starting: Starting) -> None:
     await starting.url()  # raises with its last words
 
 
-def _tree(root: int) -> list[int]:
-    """A process and all below it."""
-    found = [root]
-    for pid in found:
-        with suppress(OSError):
-            for thread in Path(f"/proc/{pid}/task").iterdir():
-                found += map(int, (thread / "children").read_text().split())
-    return found
-
-
-def _cpu_ticks(pid: int) -> int:
-    """User and system time, of the process and of its children that have ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return sum(map(int, fields[11:15]))
-
-
-def plans() -> list[Plan]:
-    """All routers, in the order of the tables."""
-    return [
-        Plan("direct", lambda *_: ()),
-        Plan("nginx", _nginx),
-        Plan("smg-cache_aware", lambda *given: _smg("cache_aware", *given)),
-        Plan("smg-round_robin", lambda *given: _smg("round_robin", *given)),
-        Plan("vllm-router", lambda *given: _python_router("vllm-router", "vllm_router", *given)),
-        Plan("sglang-router", lambda *given: _python_router("sglang-router", "sglang_router", *given)),
-        _ours(),
-    ]
-
-
-def _nginx(home: Path, port: int, engines: Sequence[str]) -> Sequence[str]:
-    servers = " ".join(f"server {engine.removeprefix('http://')};" for engine in engines)
-    (home / "nginx.conf").write_text(f"""
-daemon off; worker_processes 1; pid {home}/pid; error_log {home}/error.log error;
-events {{ worker_connections {2 * _MOST_CONNECTIONS}; }}
+def _unbuffered_nginx(site: Site) -> Sequence[str]:
+    """In turns, with connections kept open on both sides."""
+    home, config = site.home, site.home / "nginx.conf"
+    servers = " ".join(f"server {HOST}:{port};" for port in site.engines)
+    places = " ".join(
+        f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    config.write_text(f"""
+daemon off; worker_processes 1; pid {home}/pid; error_log stderr error;
+events {{ worker_connections {4 * MOST_STREAMS}; }}
 http {{
-  access_log off;
-  client_body_temp_path {home}/body; proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi;
-  uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi; client_body_buffer_size 128k;
-  keepalive_requests 1000000;
-  upstream engines {{ {servers} keepalive {_MOST_CONNECTIONS // 2}; keepalive_requests 1000000; }}
+  {places} access_log off; client_body_buffer_size 128k; keepalive_requests 100000000;
+  upstream engines {{ {servers} keepalive {MOST_STREAMS}; keepalive_requests 100000000; }}
   server {{
-    listen {HOST}:{port} backlog=4096;
+    listen {HOST}:{site.port} backlog=4096;
     location / {{
       proxy_pass http://engines; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off;
-      proxy_read_timeout 600s;
     }}
   }}
 }}
 """)
-    nginx = shutil.which("nginx") or "/usr/sbin/nginx"
-    return (nginx, "-c", str(home / "nginx.conf"), "-p", str(home), "-e", str(home / "error.log"))
-
-
-def _flags(policy: str, port: int, engines: Sequence[str]) -> list[str]:
-    return [
-        *("--host", HOST, "--port", str(port), "--worker-urls", *engines, "--policy", policy),
-        *("--prometheus-port", str(free_port()), "--log-level", "error"),
-        *("--max-concurrent-requests", str(_MOST_CONNECTIONS)),
-    ]
-
-
-def _smg(policy: str, home: Path, port: int, engines: Sequence[str]) -> Sequence[str]:
-    return [str(peer_python("smg").with_name("smg")), "launch", *_flags(policy, port, engines)]
-
-
-def _python_router(name: str, module: str, home: Path, port: int, engines: Sequence[str]) -> Sequence[str]:
-    return [str(peer_python(name)), "-m", f"{module}.launch_router", *_flags("cache_aware", port, engines)]
-
-
-def _ours() -> Plan:
-    key, digest = new_key()
-
-    def command(home: Path, port: int, engines: Sequence[str]) -> Sequence[str]:
-        limits = {"requests_per_minute": 10**9, "tokens_per_minute": 10**12, "concurrent": 10**6}
-        budgets = [{"amount": 10**9, "per": "day"}, {"amount": 10**9, "per": "month", "time_zone": "Asia/Tokyo"}]
-        held = {"limits": limits, "budgets": budgets}
-        price = {"model": MODEL, "input_per_mtok": 3, "cached_input_ratio": "0.1", "output_per_mtok": 15}
-        files: dict[str, object] = {
-            "keys": {"tenants": [{"id": "acme", **held, "keys": [{"id": "acme-1", "sha256": digest, **held}]}]},
-            "prices": {"currency": "USD", "prices": [{**price, "from": "2020-01-01"}]},
-            "config": {
-                "listen": {"host": HOST, "port": port},
-                "backends": [{"id": f"engine-{at}", "url": engine} for at, engine in enumerate(engines)],
-                "models": {MODEL: {"tokenizer": str(ensure_model(MODEL))}},
-                "keys_file": str(home / "keys.yaml"),
-                "prices_file": str(home / "prices.yaml"),
-                "ledger": {"path": str(home / "ledger.db")},
-                "limits": {"connections_per_endpoint": _MOST_CONNECTIONS},
-                "log_level": "error",
-            },
-        }
-        for name, content in files.items():
-            (home / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-        return [sys.executable, "-m", "gateway", "serve", "--config", str(home / "config.yaml")]
-
-    return Plan("prefixgate", command, key)
+    return (program("nginx", "nginx-light"), "-e", "stderr", "-p", str(home), "-c", str(config))

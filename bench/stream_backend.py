@@ -18,6 +18,8 @@ import json
 import os
 import re
 import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Final, cast
 
 SLOTS: Final = 50
@@ -41,27 +43,39 @@ def framed(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-class StreamBackend:
-    """The engine of one model, on any number of ports of this process."""
+@asynccontextmanager
+async def streaming_engines(model: str, usage: Mapping[str, object], count: int) -> AsyncIterator[list[int]]:
+    """So many engines on this machine, until the block ends; gives their ports."""
+    backend = StreamBackend(model, usage)
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as group:
+        wheel = group.create_task(backend.turn_the_wheel())
+        servers = [
+            await loop.create_server(lambda: Answering(backend), "127.0.0.1", 0, backlog=4096) for _ in range(count)
+        ]
+        yield [int(server.sockets[0].getsockname()[1]) for server in servers]
+        wheel.cancel()
+        for server in servers:
+            server.close()
+        for connection in list(backend.connections):
+            connection.leave()
 
-    def __init__(self, model: str) -> None:
+
+class StreamBackend:
+    """The engine of one model. `connections` are those of routers that are open."""
+
+    def __init__(self, model: str, usage: Mapping[str, object]) -> None:
+        """`usage` stands at the end of each answer, whatever its length."""
         self.pages = _pages(model)
         before, after = _event_around(model)
         self._size = len(before) + 16 + len(after)
         self._frame = b"%x\r\n%s%%016d%s\r\n" % (self._size, before.replace(b"%", b"%%"), after.replace(b"%", b"%%"))
-        self.end = framed(_usage(model)) + framed(b"data: [DONE]\n\n") + LAST_CHUNK
+        self.end = framed(_event(model, choices=[], usage=usage)) + framed(b"data: [DONE]\n\n") + LAST_CHUNK
         self._slots: list[list[Answering]] = [[] for _ in range(SLOTS)]
         self._next_slot = 0
         self._unpaced: list[Answering] = []
         self._turning = False
-        self.written = 0
-        """Chunks so far."""
-
-    async def listen(self) -> str:
-        """Serve on a free port; gives the URL."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Answering(self), "127.0.0.1", 0, backlog=4096)
-        return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self.connections: set[Answering] = set()
 
     def begin(self, answer: "Answering", *, paced: bool) -> None:
         """From now on this answer gets its chunks."""
@@ -96,7 +110,6 @@ class StreamBackend:
         ended = False
         for answer in answers:
             ended |= answer.give(frame)
-        self.written += len(answers)
         if ended:
             answers[:] = [answer for answer in answers if answer.left]
 
@@ -114,11 +127,17 @@ class Answering(asyncio.Protocol):
         """Remember the socket: a write of its own for each chunk, where the event loop would join them."""
         self._transport = cast(asyncio.Transport, transport)
         self._fd = int(transport.get_extra_info("socket").fileno())
+        self._backend.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The router has left."""
         self.left = 0
         self._fd = -1
+        self._backend.connections.discard(self)
+
+    def leave(self) -> None:
+        """Close the connection."""
+        self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take requests, one at a time."""
@@ -224,13 +243,3 @@ def _event_around(model: str) -> tuple[bytes, bytes]:
     choice = {"index": 0, "delta": {"content": "@"}, "logprobs": None, "finish_reason": None}
     before, at, after = _event(model, choices=[choice]).partition(b"@")
     return before + at, after
-
-
-def _usage(model: str) -> bytes:
-    usage = {
-        "prompt_tokens": 600,
-        "completion_tokens": 500,
-        "total_tokens": 1100,
-        "prompt_tokens_details": {"cached_tokens": 560},
-    }
-    return _event(model, choices=[], usage=usage)
