@@ -16,7 +16,7 @@ from itertools import count
 from typing import Final, cast
 from urllib.parse import urlsplit
 
-_MARK: Final = b'"delta"'
+_MARK: Final = b'"content"'
 _BODY_END: Final = b"0\r\n\r\n"
 
 Request = Callable[[int, int], bytes]

@@ -70,7 +70,7 @@ class StreamBackend:
         before, after = _event_around(model)
         self._size = len(before) + 16 + len(after)
         self._frame = b"%x\r\n%s%%016d%s\r\n" % (self._size, before.replace(b"%", b"%%"), after.replace(b"%", b"%%"))
-        self.end = framed(_event(model, choices=[], usage=usage)) + framed(b"data: [DONE]\n\n") + LAST_CHUNK
+        self.end = b"".join(map(framed, _ending(model, usage))) + LAST_CHUNK
         self._slots: list[list[Answering]] = [[] for _ in range(SLOTS)]
         self._next_slot = 0
         self._unpaced: list[Answering] = []
@@ -240,6 +240,12 @@ def _event(model: str, **more: object) -> bytes:
 
 def _event_around(model: str) -> tuple[bytes, bytes]:
     """A content event before and after the 16 digits of its time."""
-    choice = {"index": 0, "delta": {"content": "@"}, "logprobs": None, "finish_reason": None}
-    before, at, after = _event(model, choices=[choice]).partition(b"@")
+    choice = {"index": 0, "delta": {"content": " word"}, "logprobs": None, "finish_reason": None}
+    before, at, after = _event(model, system_fingerprint="@", choices=[choice]).partition(b"@")
     return before + at, after
+
+
+def _ending(model: str, usage: Mapping[str, object]) -> tuple[bytes, ...]:
+    """The events behind the content."""
+    limited = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": "length"}
+    return _event(model, choices=[limited]), _event(model, choices=[], usage=usage), b"data: [DONE]\n\n"

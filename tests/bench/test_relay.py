@@ -39,10 +39,12 @@ async def test_the_engine_streams_so_many_chunks_its_usage_and_the_end(seed: int
     async with engine() as url, httpx.AsyncClient() as client:
         body = {"max_tokens": 7, "seed": seed, "messages": []}
         answer = await client.post(f"{url}/v1/chat/completions", json=body)
-    *events, usage, done, nothing = answer.text.split("\n\n")
-    texts = [json.loads(event.removeprefix("data: "))["choices"][0]["delta"]["content"] for event in events]
-    assert len(texts) == 7
-    assert texts == sorted(texts)  # they hold when they were written
+    *events, last, usage, done, nothing = answer.text.split("\n\n")
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks) == 7 * " word"
+    times = [int(chunk["system_fingerprint"].removeprefix("@")) for chunk in chunks]
+    assert times == sorted(times)
+    assert json.loads(last.removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
     assert json.loads(usage.removeprefix("data: "))["usage"] == USAGE
     assert (done, nothing) == ("data: [DONE]", "")
 
