@@ -25,9 +25,10 @@ def pattern(size: int) -> bytes:
 
 
 class Engine:
-    """The application; `left` is for the thread of the test."""
+    """The application; `asked` and `left` are for the thread of the test."""
 
     def __init__(self) -> None:
+        self.asked = threading.Event()
         self.left = threading.Event()
         self._stepped: asyncio.Event | None = None
 
@@ -52,6 +53,7 @@ class Engine:
         if talks:
             await _start(send, 200)
             await _more(send, b"hello")
+        self.asked.set()
         while (await receive())["type"] != "http.disconnect":
             pass
         self.left.set()
