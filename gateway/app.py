@@ -48,6 +48,7 @@ from gateway.index_setup import index_of, redis_of
 from gateway.invoice_pages import INVOICES_PATH, invoice_pages
 from gateway.ledger_setup import ledger_of
 from gateway.limits_parts import admission_of, keys_watch_of, limits_of, quotas_of
+from gateway.log_lines import LOGGER
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
@@ -68,7 +69,7 @@ from gateway.status import StatusPages, StatusParts, TenantPage
 from gateway.team.catching_up import caught_up
 from gateway.team.member import Team, leads
 from gateway.team_admin import admin_of
-from gateway.telemetry import LOGGER, Telemetry
+from gateway.telemetry import Telemetry
 from gateway.tracing import running_tracer
 from gateway.verifying import Verifying
 from gateway.wire import Receive, Scope, Send

@@ -33,10 +33,11 @@ from gateway.errors import (
 from gateway.exchange import Clocks
 from gateway.ids import new_request_id
 from gateway.leaving import while_client_stays
+from gateway.log_lines import LOGGER
 from gateway.passthrough import FreeRequest, Passthrough
 from gateway.pipeline import Pipeline
 from gateway.status import Answer, StatusPages, TenantPage
-from gateway.telemetry import LOGGER, Telemetry
+from gateway.telemetry import Telemetry
 from gateway.types import Headers, RequestId, Route, Tenant
 from gateway.wire import ASGIApp, ClientStream, Receive, Scope, Send, served_request
 

@@ -12,8 +12,8 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
+from gateway.log_lines import LOGGER
 from gateway.scheduling import Decision, Evidence, Hindsight, Shortened, decision_as_json, is_short, shortened
-from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, Plan, RequestId
 
 MOST_KEPT = 4096

@@ -29,8 +29,8 @@ from backends import (
 from gateway.config import KvEvents
 from gateway.fleet import Fleet
 from gateway.known import cache_name
+from gateway.log_lines import LOGGER
 from gateway.roots import root_of_event
-from gateway.telemetry import LOGGER
 from prefix_index import RedisClient, SharedIndex
 from prefix_index.errors import EventSourceInvalid, EventsUnavailable
 from prefix_index.kv_events import Mirror

@@ -25,10 +25,10 @@ from backends import (
 )
 from gateway.candidates import Candidates, Standing
 from gateway.errors import BadRequest, ModelNotFound
+from gateway.log_lines import LOGGER
 from gateway.receipts import Receipts, Sent
 from gateway.scheduling import Candidate, Filtered
 from gateway.slot_books import SlotBooks
-from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, Plan
 from prefix_index import Chain, Claim, Load, Match, SharedIndex
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from gateway.config import Config, redis_access
+from gateway.log_lines import LOGGER
 from gateway.team.member import Team
-from gateway.telemetry import LOGGER
 from prefix_index import (
     DegradedReason,
     EmbeddedServer,

@@ -18,7 +18,7 @@ from typing import Final
 from gateway.edge.auth import Authenticator, KeysFileInvalid, authenticator_from
 from gateway.keys_file import parse_keys_file
 from gateway.limit_metrics import LimitMetrics
-from gateway.telemetry import LOGGER
+from gateway.log_lines import LOGGER
 
 _FRESH_S: Final = 2.0
 

@@ -14,7 +14,7 @@ from billing.reading import reading
 from billing.verification.credits import own_misses
 from billing.verification.report import LONGEST_REQUEST
 from billing.when import to_us
-from gateway.telemetry import LOGGER
+from gateway.log_lines import LOGGER
 from gateway.verification_metrics import VerificationMetrics
 
 EVERY_S: Final = 60.0

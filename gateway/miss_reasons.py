@@ -18,9 +18,10 @@ from billing.types import Verdict
 from billing.verification.verdicts import Miss, MissReason, Prefixes, Suspects, is_doubtful, miss_of, verdict_of
 from gateway.exchange import Exchange
 from gateway.fleet import Fleet
+from gateway.log_lines import LOGGER
 from gateway.receipts import Sent
 from gateway.scheduling import Candidate, Decision, expected_cached_tokens
-from gateway.telemetry import LOGGER, Telemetry
+from gateway.telemetry import Telemetry
 from gateway.types import Reason
 from prefix_index import HASH_BYTES, Chain, Match, common_blocks
 

@@ -26,10 +26,11 @@ from backends import EndpointSnapshot
 from billing import Usage
 from gateway.answer_text import AnswerText, answer_text
 from gateway.exchange import Exchange
+from gateway.log_lines import LOGGER
 from gateway.planning import LOOP_SAFE_BODY_BYTES
 from gateway.relay import StreamTee
 from gateway.surrogates import UNREADABLE
-from gateway.telemetry import LOGGER, Telemetry
+from gateway.telemetry import Telemetry
 from gateway.types import Plan, Route, TokenSource
 from prefix_index import TOKEN_BYTES, Chain, NothingHeld, TemplateFailed, TokenIds, UnsupportedContent, chain_of
 from prefix_index.prompt import (

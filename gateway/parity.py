@@ -25,7 +25,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.telemetry import LOGGER, Telemetry
+from gateway.log_lines import LOGGER
+from gateway.telemetry import Telemetry
 from gateway.types import Route, TokenSource
 from prefix_index.prompt import PromptView, has_media
 

@@ -37,6 +37,7 @@ from gateway.errors import GatewayError, Internal, NotFound, Unavailable, Upstre
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.limits import Limits
+from gateway.log_lines import LOGGER
 from gateway.next_turn import NextTurns
 from gateway.perf_book import PerfBook
 from gateway.planning import Planner
@@ -46,7 +47,7 @@ from gateway.relay import StreamTee
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, Decision, Demand, Filtered, Question, behind
 from gateway.settling import Settler
-from gateway.telemetry import LOGGER, Telemetry
+from gateway.telemetry import Telemetry
 from gateway.timing import NO_TIMING, TimingHeader
 from gateway.tracing import Tracer
 from gateway.types import Headers, InferenceRequest, Route

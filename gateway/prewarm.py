@@ -25,9 +25,10 @@ from gateway.errors import GatewayError
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet, serves
 from gateway.ids import new_request_id
+from gateway.log_lines import LOGGER
 from gateway.receipts import Receipt, Receipts
 from gateway.relay import PlainTee
-from gateway.telemetry import LOGGER, Telemetry
+from gateway.telemetry import Telemetry
 from gateway.types import Plan, Route
 from prefix_index import HASH_BYTES, Match, SharedIndex
 

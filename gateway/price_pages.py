@@ -18,7 +18,7 @@ from billing.counting import counted
 from billing.prices.live import LivePrices, Reloaded
 from billing.prices.public_apis import api_prices
 from billing.prices.view import Change, ChangeKind, book_view, quote_view
-from gateway.telemetry import LOGGER
+from gateway.log_lines import LOGGER
 
 MOST_BYTES = 16 * 1024 * 1024
 

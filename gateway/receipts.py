@@ -28,9 +28,10 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from gateway.log_lines import LOGGER
 from gateway.reliability import Mode, Outcome, ReliabilityTable
 from gateway.scheduling import RecentWork, expected_cached_tokens
-from gateway.telemetry import LOGGER, Telemetry
+from gateway.telemetry import Telemetry
 from prefix_index import HASH_BYTES, Chain, Claim
 from prefix_index.contradictions import Comparison, Contradictions
 from prefix_index.fill_rates import FillRates

@@ -19,13 +19,13 @@ import msgspec
 
 from backends import EndpointId, Registry, UnknownEndpoint
 from gateway.admin import AdminParts, admin_app
+from gateway.log_lines import LOGGER
 from gateway.status import StatusPages
 from gateway.team.catching_up import healthy_here
 from gateway.team.inner_calls import answered, call_of
 from gateway.team.member import Served, Team
 from gateway.team.messages import Call, Reply
 from gateway.team_pages import endpoints_page, index_page, parity_page
-from gateway.telemetry import LOGGER
 from gateway.wire import ASGIApp, Receive, Scope, Send
 
 _OK: Final = 200

@@ -8,13 +8,11 @@ cheaper; what a scrape fills in is the library's.
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from gateway.limit_metrics import LimitMetrics
-from gateway.log_lines import LOGGER, dropped_lines
+from gateway.log_lines import dropped_lines
 from gateway.metrics import counter_read, counters, gauges, histograms
 from gateway.pressure_metrics import PressureMetrics
 from gateway.timing import StepTimes
 from gateway.verification_metrics import VerificationMetrics
-
-__all__ = ["LOGGER", "CopyMetrics", "PrewarmMetrics", "SpeedMetrics", "Telemetry"]
 
 _TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _REGRET_BUCKETS_S = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -15,7 +15,7 @@ import typer
 
 from gateway.admin_client import print_json
 from gateway.config import ledger_place
-from gateway.telemetry import LOGGER
+from gateway.log_lines import LOGGER
 from gateway.terminal import ConfigFile, read_config, refused
 from gateway.terminal_tables import wide_console
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gateway.errors import BadRequest, BodyTooLarge, GatewayError, Internal
+from gateway.log_lines import LOGGER
 from gateway.serving.answer_bytes import JOINED_BYTES, AnswerMalformed, Framing, answer_head, chunk_parts, plain_parts
 from gateway.serving.body import Piece, add_piece, whole
 from gateway.serving.reader import RequestHead
-from gateway.telemetry import LOGGER
 from gateway.wire import Message, Scope
 
 if TYPE_CHECKING:

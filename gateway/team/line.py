@@ -13,8 +13,8 @@ from contextlib import suppress
 from itertools import count
 
 from billing.ledger_frames import FrameReader, framed
+from gateway.log_lines import LOGGER
 from gateway.team.messages import Answered, Asked, Note, Question, Reply, decode, encode
-from gateway.telemetry import LOGGER
 
 _READ_BYTES = 1 << 18
 

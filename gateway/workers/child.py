@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from billing.ledger_service import LedgerService
+from gateway.log_lines import LOGGER
 from gateway.team.line import Line
 from gateway.team.messages import Crew, Drained, Farewell, Note, Question, Ready, Replaced, Reply, Terms
-from gateway.telemetry import LOGGER
 
 _LOOK_S = 0.01
 _ENDS_S = 5.0

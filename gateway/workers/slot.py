@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from gateway.telemetry import LOGGER
+from gateway.log_lines import LOGGER
 from gateway.workers.child import Child
 
 READY_S = 60.0

@@ -10,9 +10,9 @@ import pytest
 
 from backends import PerfModel
 from gateway.decision_log import DecisionLog, Outcome
+from gateway.log_lines import LOGGER
 from gateway.scheduling import Candidate, Decision, Demand, Evidence, Filtered, Shortened, decide_by_cost, hindsight
 from gateway.scheduling.explain import MOST_SHOWN
-from gateway.telemetry import LOGGER
 from gateway.types import InferenceRequest, KeyId, Plan, RequestId, Route, Tenant, TenantId, TokenSource
 from prefix_index import TokenIds, chain_of
 from prefix_index.prompt import PromptView

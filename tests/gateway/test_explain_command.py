@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from gateway.cli import cli
 from gateway.commands.explain import costs, filtered, knowledge
-from gateway.telemetry import LOGGER
+from gateway.log_lines import LOGGER
 from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
 from tests.gateway.scripted_engine import answer_chat, answer_json, chat_stream, scripted_engine
 from tests.hostile import stream
