@@ -10,7 +10,7 @@ from backends.client import UpstreamClient
 from backends.types import Deadlines, EndpointConfig, EndpointId, UpstreamRequest
 from tests.hostile import Peer
 
-PATIENT = Deadlines(connect_s=5, first_byte_s=5, idle_s=5)
+PATIENT = Deadlines(connect_s=30, first_byte_s=30, idle_s=30)
 CHAT = UpstreamRequest("POST", "/v1/chat/completions", ((b"content-type", b"application/json"),), b'{"model":"m"}')
 
 Case = Callable[[UpstreamClient], Coroutine[None, None, None]]
