@@ -7,7 +7,7 @@
 First come, first served: nobody overtakes the queue, since a place that becomes free is handed on and not put back.
 The bytes of a body count from when they come until the request leaves; what a body is parsed to is not counted.
 
-Costs: 0.2 µs to come and go while nothing is full.
+Costs: 0.6 µs to come, hold a body and go while nothing is full.
 """
 
 import asyncio

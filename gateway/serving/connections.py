@@ -4,7 +4,7 @@
                       `--> idle ones are closed --> open answers are waited for --> those left are cut
 
 Deadlines are looked after by one sweep over all connections, a few times a second, in place of a timer a request: a
-connection keeps the moment at which it is overdue. A sweep of 10,000 connections takes 3 ms.
+connection keeps the moment at which it is overdue. A sweep of 10,000 connections takes 1.5 ms.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,32 @@
-"""The listening side: clients that vanish are noticed, and none that has connected is turned away by a stop."""
+"""The listening side: room for connections, clients that vanish, and none that has connected is reset by a stop."""
 
 import os
+import resource
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+_OTHER_FILES: Final = 512
+"""The ledger, Redis, logs, modules, and some to spare."""
 _FIRST_PROBE_S: Final = 30
 _PROBE_EACH_S: Final = 10
 _MOST_PROBES: Final = 3
+
+
+def room_for(connections: int) -> int:
+    """Have the system allow the open files of so many connections, each with one to an engine, as far as it does.
+
+    For how many there is room then. Many systems begin with 1,024 files, and allow a process more if it asks.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return connections if soft == resource.RLIM_INFINITY else max((soft - _OTHER_FILES) // 2, 0)
 
 
 def notice_the_vanished(listeners: Iterable[socket.socket]) -> None:

@@ -21,7 +21,7 @@ from gateway.log_lines import LOGGER
 from gateway.serving.collector import calm_collector
 from gateway.serving.connection import Connection
 from gateway.serving.connections import Connections
-from gateway.serving.listening import connected_by_now, notice_the_vanished
+from gateway.serving.listening import connected_by_now, notice_the_vanished, room_for
 
 _TICK_S: Final = 0.05
 _UNWINDING_S: Final = 2.0
@@ -39,6 +39,16 @@ class Server(uvicorn.Server):
         self._app = config.app
         self._limits = config.app.limits
         self.connections = Connections(config.app, self._limits, time.time, config.app.telemetry.pressure)
+
+    def make_room(self) -> None:
+        """Have the system allow as many open files as the connections need; say so where it allows less."""
+        wanted = self._limits.connections
+        room = room_for(wanted)
+        if room < wanted:
+            LOGGER.warning(
+                "the system allows fewer open files than limits.connections need (ulimit -n)",
+                extra={"fields": {"connections": wanted, "room_for": room}},
+            )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Bind, or take these sockets, start, and learn the address."""
@@ -132,6 +142,7 @@ def run_until_stopped(server: Server, sockets: list[socket.socket] | None = None
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
+    server.make_room()
     server.run(sockets)
     return server.started and not server.failed
 
