@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 MAX_FORGOTTEN_NODES = 512
-"""Nodes visited by one `forget`; a seat that lost a block with more than this below it starts anew instead."""
+"""Nodes visited by one `forget`; a seat that holds more, and lost a block with more below it, starts anew instead."""
 
 DEFAULT_CAPACITY_BLOCKS = 1 << 20
 """Capacity of a holder that nobody described: 16 M tokens in blocks of 16."""
@@ -254,7 +254,7 @@ class RadixIndex(Generic[H]):
         for node in found:
             visits += len(node.children)
             if visits > MAX_FORGOTTEN_NODES:
-                return None
+                return seat.holds_below(top, MAX_FORGOTTEN_NODES)
             found.extend(child for child in node.children if seat in child.holds)
         return found
 

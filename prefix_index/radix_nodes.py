@@ -36,6 +36,21 @@ class Seat(Generic[H]):
         first = self.ends.newer
         return None if first is self.ends else first
 
+    def holds_below(self, top: "Node[H]", at_most: int) -> "list[Node[H]] | None":
+        """`top` and what this seat holds under it, parents first; None where it holds more than so many nodes in all.
+
+        Newest first, parents come before their children.
+        """
+        found = {top: None}
+        hold = self.ends.older
+        for _ in range(at_most):
+            if hold is self.ends:
+                return list(found)
+            if hold.node.parent in found:
+                found[hold.node] = None
+            hold = hold.older
+        return list(found) if hold is self.ends else None
+
     def touch(self, hold: "Hold[H]", now_s: float) -> None:
         """Make a hold the newest of this seat, and its node used by somebody just now."""
         hold.used_s = hold.node.used_s = now_s

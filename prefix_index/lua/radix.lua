@@ -137,17 +137,40 @@ local function holding(slot, chain, block)
   end
 end
 
--- A node and all that the slot holds under it, parents first; nil where that takes more visits than allowed.
+-- Those of a slot's holds that lie under a node, it among them; parents first. `low` and `high` are the slot's scores.
+local function among(low, high, top)
+  local entries = redis.call('ZRANGEBYSCORE', lru, low, high)
+  table.sort(entries, function(one, other) return sub(one, 3, 6) > sub(other, 3, 6) end)
+  local found, ends = { top }, { [last(top)] = true }
+  for _, entry in ipairs(entries) do
+    local start = 4294967295 - struct.unpack('>I4', sub(entry, 3, 6))
+    if start >= top.start + top.blocks then
+      local node = get(sub(entry, 7), start)
+      if ends[node.prev] then
+        found[#found + 1] = node
+        ends[last(node)] = true
+      end
+    end
+  end
+  return found
+end
+
+-- A node and all that the slot holds under it, parents first; nil where that takes more visits than allowed. Under a
+-- prompt that everybody's begin with there are thousands of nodes, of which a slot that was just taken holds a few: then
+-- its own holds are looked through.
 local function below(slot, top)
-  local found, visits, at = { top }, 1, 1
+  local low, high = whole(slot * SPAN), whole(slot * SPAN + SPAN - 1)
+  local holds = redis.call('ZCOUNT', lru, low, high)
+  local most, found, visits, at = min(VISITED, holds), { top }, 1, 1
   while found[at] do
     local node = found[at]
-    for _, entry in ipairs(children(node, VISITED + 1 - visits)) do
-      visits = visits + 1
+    local entries = children(node, most + 1 - visits)
+    visits = visits + #entries
+    if visits > most then return holds <= VISITED and among(low, high, top) or nil end
+    for _, entry in ipairs(entries) do
       local child = get(sub(entry, 9), node.start + node.blocks)
       if has(child.bits, slot) then found[#found + 1] = child end
     end
-    if visits > VISITED then return nil end
     at = at + 1
   end
   return found

@@ -193,6 +193,19 @@ def test_a_holder_that_lost_a_bushy_stem_starts_anew(subject: Subject) -> None:
     assert subject.check() == []
 
 
+def test_a_holder_that_lost_a_stem_on_which_others_have_thousands_keeps_what_it_has_elsewhere(subject: Subject) -> None:
+    stem = chain("x")
+    for branch in range(MAX_FORGOTTEN_NODES + 1):
+        leaf = bytes([branch % 256, branch // 256, *b"leaf.."])
+        subject.observe("b", Chain(stem.hashes + leaf, 16, 32))
+    for prompt in ("xy", "xzz", "xzq", "yyy"):
+        subject.observe("a", chain(prompt))
+    assert subject.forget("a", stem, 0) == 5
+    assert subject.match(chain("yyy")).blocks == {"a": 3}
+    assert subject.blocks_of("b") == MAX_FORGOTTEN_NODES + 2
+    assert subject.check() == []
+
+
 def test_what_was_cleared_is_given_back_a_little_at_a_time(subject: Subject) -> None:
     for branch in range(300):
         leaf = bytes([branch % 256, branch // 256, *b"leaf.."])
