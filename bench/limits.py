@@ -18,13 +18,13 @@ from typing import Final
 from redis.asyncio import Redis
 
 from bench.result import Goal, write_result
-from billing import Allowance, Budget, OneServer, Per, PriceBook, Quota, QuotaRedis, Quotas, Settlement, SettlementState
+from billing import Allowance, Budget, Per, PriceBook, Quota, QuotaRedis, Quotas, Settlement, SettlementState
 from billing.types import Usage
 from gateway.limits import LimitOptions, Limits
 from gateway.sim.ours import REQUEST
 from gateway.telemetry import Telemetry
 from gateway.types import InferenceRequest, KeyId, Plan, RequestId, TenantId, TokenSource
-from prefix_index import HASH_BYTES, Chain, EmbeddedServer, Match
+from prefix_index import HASH_BYTES, Carrier, Chain, EmbeddedServer, Match
 
 LONE, AT_ONCE, ROUNDS = 3000, 64, 60
 _US: Final = 1e6
@@ -84,7 +84,7 @@ async def measure(kind: str, url: str) -> dict[str, object]:
     request = replace(REQUEST, opened_at=datetime.now(UTC))
     tenant = replace(request.tenant, id=TenantId("t"), key_id=KeyId("k"), quota=KINDS[kind])
     async with Redis.from_url(url, protocol=2, driver_info=None) as redis:
-        shared = QuotaRedis(OneServer(redis), kind, ttl_ms=60_000, deadline_s=5.0)
+        shared = QuotaRedis(Carrier(redis), kind, ttl_ms=60_000, deadline_s=5.0)
         quotas = Quotas(shared, lambda *_: 0, replica="bench")
         book = PriceBook.parse(PRICES % request.model)
         limits = Limits(

@@ -23,8 +23,8 @@ from billing.errors import (
 from billing.ledger import Ledger, LedgerOptions, open_ledger
 from billing.prices.book import PriceBook
 from billing.prices.pricing import Charge, Price, charge
-from billing.quotas.periods import purses_of
-from billing.quotas.redis_counters import OneServer, QuotaRedis
+from billing.quotas.periods import Periods
+from billing.quotas.redis_counters import QuotaRedis
 from billing.quotas.reserving import Down, QuotaOptions, Quotas, QuotaUnavailable
 from billing.quotas.types import Allowance, Ask, Budget, Granted, LimitKind, Outcome, Per, Purse, Quota, Refused, Room
 from billing.reading import reading
@@ -75,12 +75,12 @@ __all__ = [
     "LimitKind",
     "Line",
     "MeasuredWork",
-    "OneServer",
     "OpenedRequest",
     "Outcome",
     "PastRequest",
     "Per",
     "PeriodInvalid",
+    "Periods",
     "Price",
     "PriceBook",
     "PricesInvalid",
@@ -114,7 +114,6 @@ __all__ = [
     "parse_period",
     "parse_when",
     "past_requests",
-    "purses_of",
     "reading",
     "recorded",
     "render_csv",

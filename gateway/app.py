@@ -44,7 +44,7 @@ from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet
 from gateway.index_pages import IndexParts
-from gateway.index_setup import index_of, redis_of
+from gateway.index_setup import carrier_of, client_of, index_of
 from gateway.invoice_pages import INVOICES_PATH, invoice_pages
 from gateway.ledger_setup import ledger_of
 from gateway.limits_parts import admission_of, keys_watch_of, limits_of, quotas_of
@@ -163,11 +163,11 @@ class Gateway:
         local = load_model_texts(config)
         tracer = await stack.enter_async_context(running_tracer(config, self._environment, telemetry))
         ledger = await stack.enter_async_context(ledger_of(config, self._environment, prices, telemetry.registry, team))
-        redis = await redis_of(config, self._environment, stack, team)
+        carrier = await carrier_of(config, self._environment, stack, team)
         replica = f"{os.getpid()}-{secrets.token_hex(4)}"
-        quotas = quotas_of(config, redis, prices, replica)
+        quotas = quotas_of(config, carrier, prices, replica)
         limits = limits_of(config, quotas, prices, telemetry, clocks)
-        index = index_of(config, redis, replica)
+        index = index_of(config, carrier, replica)
         client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
         registry = await stack.enter_async_context(
             Registry(endpoints, clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
@@ -178,7 +178,9 @@ class Gateway:
         perf = PerfBook(fleet_settings.speeds, telemetry.speed, clocks.monotonic, fleet.set_speed)
         parity = ParityBook(telemetry)
         feeds = EventFeeds(
-            EventFeedParts(fleet, index, client, redis, config.index.pool, replica, _unsalted(config, authenticator)),
+            EventFeedParts(
+                fleet, index, client, client_of(carrier), config.index.pool, replica, _unsalted(config, authenticator)
+            ),
             {backend.name: backend.kv_events for backend in config.backends},
         )
         fleet.follow_events(feeds.is_followed)
@@ -202,7 +204,7 @@ class Gateway:
             registry.subscribe(listener)
         planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt")
         next_turns = NextTurns(planner.text_of, partial(_observe_turn, index, fleet), telemetry)
-        decisions, responses = DecisionLog(), ResponseOwners(redis, config.index.pool)
+        decisions, responses = DecisionLog(), ResponseOwners(client_of(carrier), config.index.pool)
         settler = Settler(
             SettlerParts(
                 ledger=ledger,

@@ -7,6 +7,7 @@ from gateway.config import Config, redis_access
 from gateway.log_lines import LOGGER
 from gateway.team.member import Team
 from prefix_index import (
+    Carrier,
     DegradedReason,
     EmbeddedServer,
     EmbeddedServerFailed,
@@ -19,8 +20,21 @@ from prefix_index import (
 _MS = 1000
 
 
-async def redis_of(
+async def carrier_of(
     config: Config, environment: Mapping[str, str], stack: AsyncExitStack, team: Team | None = None
+) -> Carrier | None:
+    """What carries calls to the Redis of `_redis_of`, of the index and of limits together; None where there is none."""
+    redis = await _redis_of(config, environment, stack, team)
+    return None if redis is None else Carrier(redis)
+
+
+def client_of(carrier: Carrier | None) -> RedisClient | None:
+    """The client that it uses, for what is not called a thousand times a second."""
+    return None if carrier is None else carrier.client
+
+
+async def _redis_of(
+    config: Config, environment: Mapping[str, str], stack: AsyncExitStack, team: Team | None
 ) -> RedisClient | None:
     """A client of the configured server, else of the private Valkey that workers share, else of one of our own; None
     where there is none of them."""
@@ -46,7 +60,7 @@ async def private_redis_url(config: Config, stack: AsyncExitStack) -> str | None
     return (await stack.enter_async_context(EmbeddedServer(directory=settings.dir))).url
 
 
-def index_of(config: Config, redis: RedisClient | None, replica: str) -> SharedIndex:
+def index_of(config: Config, carrier: Carrier | None, replica: str) -> SharedIndex:
     """The index on that server, else in this process alone: degraded, unless that is what was asked for."""
     settings = config.index
     options = SharedIndexOptions(
@@ -56,9 +70,9 @@ def index_of(config: Config, redis: RedisClient | None, replica: str) -> SharedI
         max_bytes=settings.max_bytes,
     )
     return SharedIndex(
-        redis,
+        carrier,
         pool=settings.pool,
         replica=replica,
         options=options,
-        stand_in_reason=DegradedReason.UNREACHABLE if redis is None and settings.embedded else None,
+        stand_in_reason=DegradedReason.UNREACHABLE if carrier is None and settings.embedded else None,
     )

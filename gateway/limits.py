@@ -21,6 +21,7 @@ from billing import (
     Buckets,
     LimitKind,
     Outcome,
+    Periods,
     Purse,
     Quota,
     Quotas,
@@ -28,7 +29,6 @@ from billing import (
     Refused,
     Settlement,
     Usage,
-    purses_of,
 )
 from billing.prices.book import Prices
 from billing.quotas.spending import Change, charged_pico, held_pico
@@ -100,6 +100,7 @@ class Limits:
         self._wall = wall
         self._monotonic = monotonic
         self._change = Change()
+        self._periods = Periods()
         self._refused: dict[tuple[str, str, Route], tuple[float, GatewayError]] = {}
 
     @property
@@ -168,7 +169,7 @@ class Limits:
             limit = request.max_output_tokens
             output = (self._options.default_output_tokens if limit is None else limit) * request.choices
             output = min(output, _MOST_TOKENS)
-        purses = purses_of(quota.allowances, request.opened_at) if quota.has_budget else ()
+        purses = self._periods.purses_of(quota.allowances, request.opened_at) if quota.has_budget else ()
         micro = self._micro(request, purses, Buckets(prompt - cached, cached, 0, output)) if purses else 0
         tokens = prompt - cached + _part(cached, quota.cached_permille) + output
         return Ask(request.id, quota.tenant_id, quota.allowances, purses, tokens, micro)

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from billing import Down, OneServer, QuotaOptions, QuotaRedis, Quotas
+from billing import Down, QuotaOptions, QuotaRedis, Quotas
 from billing.prices.book import Prices
 from billing.quotas.spending import spent_micro
 from billing.quotas.types import Purse
@@ -14,8 +14,7 @@ from gateway.fleet import Fleet
 from gateway.keys_watch import KeysWatch, WatchedKeys
 from gateway.limits import LimitOptions, Limits
 from gateway.telemetry import Telemetry
-from prefix_index import RedisClient
-from prefix_index.redis_cluster import ClusterClient
+from prefix_index import Carrier
 
 
 def admission_of(config: Config, telemetry: Telemetry) -> Admission:
@@ -25,12 +24,12 @@ def admission_of(config: Config, telemetry: Telemetry) -> Admission:
     return Admission(takes_on, lambda why: telemetry.pressure.shed(why.value).inc())
 
 
-def quotas_of(config: Config, redis: RedisClient | None, prices: Prices, replica: str) -> Quotas:
+def quotas_of(config: Config, carrier: Carrier | None, prices: Prices, replica: str) -> Quotas:
     """The counters of this replica, in Redis where there is one."""
     quota, shared = config.quota, None
-    if redis is not None:
+    if carrier is not None:
         shared = QuotaRedis(
-            redis if isinstance(redis, ClusterClient) else OneServer(redis),
+            carrier,
             config.index.pool,
             ttl_ms=int(quota.hold_s * 1000),
             deadline_s=quota.deadline_ms / 1000,

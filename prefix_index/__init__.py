@@ -28,6 +28,7 @@ from prefix_index.errors import (
 from prefix_index.index_options import SharedIndexOptions
 from prefix_index.radix import RadixIndex
 from prefix_index.redis_address import RedisAccess, RedisAddress, read_address
+from prefix_index.redis_carrier import Carrier
 from prefix_index.redis_census import Census, HotPrefix, Hottest, SeatCensus
 from prefix_index.redis_clients import RedisClient, connect
 from prefix_index.redis_wire import pool_tag
@@ -49,6 +50,7 @@ from prefix_index.types import (
 __all__ = [
     "HASH_BYTES",
     "TOKEN_BYTES",
+    "Carrier",
     "Census",
     "Chain",
     "ChainMemo",

@@ -4,7 +4,8 @@
        └──────────────────────── probes answered in time ───────────────────────────────┘
 
 One hiccup of the server makes all matches late that wait for it, and is one lateness: a match counts as late only if it
-began after the last one that did. And a deadline that this process itself noticed late says nothing of Redis.
+began after the last one that did. That a deadline says nothing of Redis while this process itself is late is seen to
+where it is measured (`redis_lane`).
 """
 
 from collections import deque
@@ -18,16 +19,13 @@ _REMEMBERED: Final = 20
 """Answers and latenesses that are looked back on."""
 _LATE_OF_REMEMBERED: Final = 10
 """Latenesses among these that open it: every other match would wait in vain for the deadline."""
-_OWN_DELAY: Final = 0.5
-"""Share of the deadline by which this process may notice it late before it is its own fault."""
 
 
 class Breaker:
     """`reason` is why Redis is not asked at present, None while it is. Times are of one monotonic clock, seconds."""
 
-    def __init__(self, deadline_s: float) -> None:
+    def __init__(self) -> None:
         self.reason: DegradedReason | None = None
-        self._deadline_s = deadline_s
         self._late: deque[bool] = deque(maxlen=_REMEMBERED)
         self._row = 0
         self._last_late_at_s = float("-inf")
@@ -39,8 +37,7 @@ class Breaker:
 
     def late(self, began_at_s: float, now_s: float) -> bool:
         """A question asked at `began_at_s` has no answer at `now_s`, after the deadline. Whether that opens it."""
-        own_fault = now_s - began_at_s > self._deadline_s * (1 + _OWN_DELAY)
-        if own_fault or began_at_s < self._last_late_at_s:
+        if began_at_s < self._last_late_at_s:
             return False
         self._last_late_at_s = now_s
         self._late.append(True)

@@ -3,17 +3,17 @@
     match ──────> Redis ── in time ──────────────> leading runs of all replicas, everybody's loads
                     └───── late, away, nonsense ─> twin: what this replica saw itself, its own loads
 
-    observe, forget, clear ──> twin, at once
-                           └─> bounded queue ──run()──> Redis, pipelined; until then laid over what Redis says
+    observe, forget, clear ──> bounded queue ──run()──> Redis, pipelined; until then laid over what Redis says
+                           └─> twin, with the same writes: together, and before anything is read of it
 
 The breaker says whether Redis is asked at all; while it is open, `run` probes Redis until it answers in time again.
-Nothing here raises on the request path, and no write waits.
+Nothing here raises on the request path, and no write waits for Redis. Writes wait a little for each other: those of two
+milliseconds travel together, and what one of them makes another say in vain is never sent (`write_queue`).
 """
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 from prefix_index.breaker import Breaker
@@ -24,18 +24,22 @@ from prefix_index.load_exchange import LoadExchange
 from prefix_index.pending import MOST_PENDING, with_pending
 from prefix_index.quiet_log import QuietLog
 from prefix_index.radix import RadixIndex
+from prefix_index.recent_claims import RecentClaims
 from prefix_index.redis_link import is_dropped
 from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import Call
+from prefix_index.twin import Twin
 from prefix_index.types import Chain, Claim, DegradedReason, Load, Match
-from prefix_index.write_queue import Write, WriteQueue
+from prefix_index.write_queue import NO_CHAIN, Write, WriteQueue
 
-_NOTHING: Final = Chain(hashes=b"", block_size=1, prompt_tokens=0)
 _WRITES_PER_FLUSH: Final = 256
+_PACE_S: Final = 0.002
+"""Between two flushes. Who has written nothing for so long writes at once."""
 _ANSWERS_TO_CLOSE: Final = 3
 """Probes that have to be answered in time, one after the other."""
 _FIRST_PROBE_S: Final = 0.01
 _KEPT_HOLDERS: Final = 4096
+_CONFIRMED: Final = Claim.CONFIRMED  # an attribute of an enumeration takes longer than all else that is done with it
 
 
 class IndexShard:
@@ -55,10 +59,8 @@ class IndexShard:
         self._options = options
         self._log = quiet_log
         self._clock = clock
-        self.twin: RadixIndex[str] = RadixIndex(
-            capacity_blocks=options.capacity_blocks, clock=clock, speculative_s=options.speculative_s
-        )
-        """What this replica saw itself."""
+        self._twin = Twin(capacity_blocks=options.capacity_blocks, clock=clock, speculative_s=options.speculative_s)
+        self._recent = RecentClaims(clock)
         self._queue = WriteQueue(
             max_writes=options.max_queued_writes, max_bytes=options.max_queued_bytes // options.shards
         )
@@ -66,7 +68,7 @@ class IndexShard:
             interval_s=options.load_interval_s, heartbeat_s=options.heartbeat_s, stale_after_s=options.stale_after_s
         )
         self._generations = Generations()
-        self._breaker = Breaker(options.deadline_s)
+        self._breaker = Breaker()
         self._capacities: dict[str, int] = {}
         self._in_flight = 0
         self._sent: list[Write] = []
@@ -75,6 +77,9 @@ class IndexShard:
         self._refused = 0
         self._heard_at_s = float("-inf")
         self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at_s = float("inf")
+        self._flushed_at_s = float("-inf")
         self._probe_delay_s = 0.0
         self.stand_in_matches = 0
 
@@ -93,6 +98,11 @@ class IndexShard:
         """Writes on their way to Redis."""
         return len(self._queue) + len(self._sent)
 
+    @property
+    def twin(self) -> RadixIndex[str]:
+        """What this replica saw itself."""
+        return self._twin.index
+
     async def match(self, chain: Chain) -> Match[str]:
         """Leading runs and loads, from Redis or from the twin."""
         found = None
@@ -101,45 +111,60 @@ class IndexShard:
                 found = await self._ask(self._remote, chain)
             self.stand_in_matches += found is None
         if found is None:
-            found = self.twin.match(chain)
-        return replace(found, loads=self._loads.total(self._clock()))
+            found = self._twin.match(chain)
+        return Match(
+            found.blocks,
+            self._loads.total(self._clock()),
+            found.walked_blocks,
+            found.truncated,
+            found.speculative,
+            found.host,
+            found.disk,
+            found.ages_s,
+        )
 
     def observe(self, holder: str, chain: Chain, claim: Claim) -> None:
         """`holder` has all of `chain`."""
-        self.twin.observe(holder, chain, claim)
-        if self._remote is not None and chain.hashes:
-            capacity, generation = self._capacities.get(holder), self._generations.of(holder)
-            call = self._remote.observe_call(holder, chain, claim, capacity_blocks=capacity, generation=generation)
-            kind = (claim, capacity, generation)
-            self._put(Write(holder, call, claims=(claim,), hashes=chain.hashes, kind=kind))
+        if self._remote is None:
+            self._twin.observe(holder, chain, claim)
+            return
+        if not chain.hashes or (claim is _CONFIRMED and not self._recent.is_news(holder, chain)):
+            return
+        capacity, generation = self._capacities.get(holder), self._generations.of(holder)
+        write = Write(holder, claim, chain, capacity=capacity, generation=generation)
+        self._put(write)
+        self._twin.learn(write)
 
     def forget(self, holder: str, chain: Chain, from_block: int, claim: Claim | None) -> None:
         """`holder` lost `chain[from_block]` and all that comes after."""
-        self.twin.forget(holder, chain, from_block, claim)
         if self._remote is None:
+            self._twin.forget(holder, chain, from_block, claim)
             return
+        if claim is None or claim is _CONFIRMED:
+            self._recent.forget()
+        write = Write(holder, claim, chain, from_block)
         if self._queue.full:
-            self._end(self._remote, holder, fenced=False)  # as the loss would not have been
+            self._end(holder, fenced=False)  # as the loss would not have been
         else:
-            call = self._remote.forget_call(holder, chain, from_block, claim)
-            claims = tuple(Claim) if claim is None else (claim,)
-            self._put(Write(holder, call, claims=claims, hashes=chain.hashes, from_block=from_block))
+            self._put(write)
+        self._twin.learn(write)
 
     def observe_here(self, holder: str, chain: Chain, claim: Claim) -> None:
         """See `SharedIndex.observe_here`."""
         if self._remote is not None:
-            self.twin.observe(holder, chain, claim)
+            self._twin.observe(holder, chain, claim)
 
     def forget_here(self, holder: str, chain: Chain, from_block: int, claim: Claim) -> None:
         """See `SharedIndex.forget_here`."""
         if self._remote is not None:
-            self.twin.forget(holder, chain, from_block, claim)
+            self._twin.forget(holder, chain, from_block, claim)
 
     def clear(self, holder: str, *, fenced: bool) -> None:
         """The generation of `holder` has ended, or with `fenced` False whatever generation there is."""
-        self.twin.clear(holder)
+        self._twin.clear(holder)
         if self._remote is not None:
-            self._end(self._remote, holder, fenced=fenced)
+            self._recent.forget()
+            self._end(holder, fenced=fenced)
 
     def losses_of(self, holder: str) -> int:
         """Rises whenever something that was written for `holder` is lost otherwise than by its own writes."""
@@ -147,7 +172,7 @@ class IndexShard:
 
     def set_capacity(self, holder: str, blocks: int) -> None:
         """How many blocks `holder` can keep; goes to Redis with its observations."""
-        self.twin.set_capacity(holder, blocks)
+        self._twin.set_capacity(holder, blocks)
         self._capacities[holder] = blocks
         if len(self._capacities) > _KEPT_HOLDERS:
             del self._capacities[next(iter(self._capacities))]
@@ -165,9 +190,12 @@ class IndexShard:
         """Carry calls to Redis and probe it after a failure, until cancelled."""
         if self._remote is None:
             return
-        async with asyncio.TaskGroup() as group:
-            with self._remote.carried_by(group, within_s=self._options.write_deadline_s):
-                await self._serve(self._remote)
+        try:
+            await self._serve(self._remote)
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+                self._alarm = None
 
     async def drain(self, within_s: float) -> None:
         """Give queued writes a last chance and take this replica's loads back."""
@@ -188,7 +216,7 @@ class IndexShard:
                 await self._work()
                 await self._flush(remote)
                 if self._clock() - self._heard_at_s > self._options.heartbeat_s:
-                    await self._ask(remote, _NOTHING)  # who has no traffic hears all the same what others did
+                    await self._ask(remote, NO_CHAIN)  # who has no traffic hears all the same what others did
             else:
                 await asyncio.sleep(self._probe_delay_s)
                 await self._probe(remote)
@@ -197,36 +225,42 @@ class IndexShard:
         """What Redis says; None where it does not within the deadline."""
         began_at_s, unreadable_before = self._clock(), remote.unreadable_loads
         pending = [*self._sent, *self._queue.latest(MOST_PENDING)]
-        ending = self._queue.ending | {write.holder for write in self._sent if write.ending}
+        ending = {*self._queue.ending, *[write.holder for write in self._sent if write.ending]}
         self._in_flight += 1
         try:
-            async with asyncio.timeout(self._options.deadline_s):
-                found = await remote.match(chain)
-        except TimeoutError:
-            if self._breaker.late(began_at_s, self._clock()):
-                self._say_open("matches are late")
-            return None
+            read = await remote.ask(chain, self._options.deadline_s)
         except IndexUnavailable as failure:
-            self._open(failure.reason, failure.why)
+            if failure.reason is not DegradedReason.TIMEOUT:
+                self._open(failure.reason, failure.why)
+            elif self._breaker.late(began_at_s, self._clock()):
+                self._say_open("matches are late")
             return None
         finally:
             self._in_flight -= 1
         self._breaker.in_time()
         if remote.unreadable_loads > unreadable_before:
             self._log.warn("prefix index: another replica's loads are of another format, and are left out")
-        self._loads.heard(found.loads, self._clock())
-        for holder in self._generations.learn(remote.registry):
-            self.twin.clear(holder)
-            self._lost(holder)
         self._heard_at_s = self._clock()
-        return with_pending(found, chain, pending, ending)
+        self._loads.heard(remote.loads_at(read.now_us), self._heard_at_s)
+        self._follow(remote)
+        return with_pending(read.match, chain, pending, ending)
 
-    def _end(self, remote: RedisRadix, holder: str, *, fenced: bool) -> None:
+    def _follow(self, remote: RedisRadix) -> None:
+        """Let holders end here that other replicas have ended."""
+        births = self._generations.births
+        ended = self._generations.learn(remote.registry)
+        for holder in ended:
+            self._twin.clear(holder)
+            self._lost(holder)
+        if ended or births != self._generations.births:
+            self._recent.forget()
+
+    def _end(self, holder: str, *, fenced: bool) -> None:
         known = self._generations.end(holder)
-        generation = known if fenced else None
-        self._put(Write(holder, remote.clear_call(holder, generation=generation), ending=True))
+        self._put(Write(holder, None, ending=True, generation=known if fenced else None))
 
     def _lost(self, holder: str) -> None:
+        self._recent.forget()
         self._losses[holder] = self._losses.pop(holder, 0) + 1
         if len(self._losses) > _KEPT_HOLDERS:
             del self._losses[next(iter(self._losses))]
@@ -238,21 +272,34 @@ class IndexShard:
         self._wake.set()
 
     async def _work(self) -> None:
-        """Wait until there is something to send."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, self._loads.due_at_s - self._clock())):
-                await self._wake.wait()
+        """Wait until there is something to send, and until it is time to."""
+        due_at_s, now_s = self._loads.due_at_s, self._clock()
+        if self._alarm is None or due_at_s < self._alarm_at_s:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm_at_s = due_at_s
+            self._alarm = asyncio.get_running_loop().call_later(max(0.0, due_at_s - now_s), self._ring)
+        await self._wake.wait()
+        early_s = self._flushed_at_s + _PACE_S - self._clock()
+        if early_s > 0:
+            await asyncio.sleep(early_s)
         self._wake.clear()
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake.set()
 
     async def _flush(self, remote: RedisRadix, *, publish: bool = False) -> bool:
         """Send what is due, once; whether Redis took all of it in. What it did not goes back into the queue."""
+        self._twin.catch_up()
         writes = self._queue.take(_WRITES_PER_FLUSH)
         if self._queue:
             self._wake.set()
-        calls = [write.call for write in writes]
-        publish = publish or self._clock() >= self._loads.due_at_s
+        calls = [_call_of(remote, write) for write in writes]
+        now_s = self._flushed_at_s = self._clock()
+        publish = publish or now_s >= self._loads.due_at_s
         if publish:
-            self._loads.publishing(self._clock())
+            self._loads.publishing(now_s)
             calls.append(remote.publish_call(self._replica, self._loads.own))
         done = 0
         self._sent = writes
@@ -273,11 +320,7 @@ class IndexShard:
         too: in their order, writes that come twice leave what they leave when they come once.
         """
         try:
-            async with asyncio.timeout(self._options.write_deadline_s):
-                replies = await remote.send(calls)
-        except TimeoutError:
-            self._open(DegradedReason.TIMEOUT, f"writes have no answer after {self._options.write_deadline_s:g} s")
-            return 0
+            replies = await remote.send(calls, self._options.write_deadline_s)
         except IndexUnavailable as failure:
             self._open(failure.reason, failure.why)
             return 0
@@ -296,11 +339,15 @@ class IndexShard:
         else:
             self._queue.dropped += 1
             self._refused += 1
+            self._recent.forget()
         self._log.warn("prefix index: Redis refused writes, %d dropped so far: %s", self.dropped_writes, refusal)
 
     async def _probe(self, remote: RedisRadix) -> None:
-        """Try writes with patience, which also connects, then matches within the deadline."""
-        if await self._flush(remote, publish=True) and await self._answers_in_time(remote):
+        """Try writes with patience, all that wait, then matches within the deadline."""
+        took = await self._flush(remote, publish=True)
+        while took and len(self._queue) >= _WRITES_PER_FLUSH:
+            took = await self._flush(remote)
+        if took and await self._answers_in_time(remote):
             if self._breaker.reason is not None:
                 self._log.warn("prefix index: Redis is back")
             self._breaker.close()
@@ -310,7 +357,7 @@ class IndexShard:
 
     async def _answers_in_time(self, remote: RedisRadix) -> bool:
         for _ in range(_ANSWERS_TO_CLOSE):
-            if await self._ask(remote, _NOTHING) is None:
+            if await self._ask(remote, NO_CHAIN) is None:
                 return False
         return True
 
@@ -321,3 +368,13 @@ class IndexShard:
     def _say_open(self, why: str) -> None:
         self._log.warn("prefix index: Redis is not in use, matches come from this replica alone: %s", why)
         self._wake.set()
+
+
+def _call_of(remote: RedisRadix, write: Write) -> Call:
+    if write.ending:
+        return remote.clear_call(write.holder, write.claim, generation=write.generation)
+    if write.from_block is not None:
+        return remote.forget_call(write.holder, write.chain, write.from_block, write.claim)
+    assert write.claim is not None, "an observation is about one claim"
+    capacity, generation = write.capacity, write.generation
+    return remote.observe_call(write.holder, write.chain, write.claim, capacity_blocks=capacity, generation=generation)

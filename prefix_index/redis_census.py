@@ -15,6 +15,7 @@ from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 
 from prefix_index.prefix_weights import PrefixWeights, Weighed
+from prefix_index.redis_carrier import Carrier
 from prefix_index.redis_clients import RedisClient, primary_of
 from prefix_index.redis_link import RedisLink, unavailable
 from prefix_index.redis_wire import (
@@ -22,7 +23,7 @@ from prefix_index.redis_wire import (
     SLOTS,
     TICK_EPOCH_S,
     TICKS_PER_S,
-    Call,
+    call_of,
     pool_keys,
     read_node,
     read_seat,
@@ -113,7 +114,8 @@ async def census(client: RedisClient, pool: str) -> Census:
         nodes = await redis.hlen(keys[0].decode())
     except (redis_errors.RedisError, OSError) as failure:
         raise unavailable(failure) from failure
-    estimated_bytes = await RedisLink(client, keys).call(Call("stored", (), read_only=True))
+    async with Carrier(client) as carrier:
+        estimated_bytes = await RedisLink(carrier, keys).call(call_of("stored", read_only=True))
     seats_ending = len(dead or b"") // 2
     return Census(
         seats=counted,

@@ -46,6 +46,11 @@ class ClusterClient:
             home = self._homes[slot] = await self._ask_around(slot)
         return self._at(home)
 
+    def known(self, key: bytes) -> Redis | None:
+        """The same without asking anybody; None where it is not known."""
+        home = self._homes.get(key_slot(key))
+        return None if home is None else self._at(home)
+
     def moved(self, key: bytes, word: redis_errors.MovedError) -> None:
         """A node said that another one serves `key`."""
         slot = key_slot(key)

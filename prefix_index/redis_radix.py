@@ -13,14 +13,14 @@ of the last match. A write that carries a generation does nothing where that is 
 observed before a clear does not count after it, and replicas that see one restart together clear once.
 """
 
-import asyncio
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Final
 
 from prefix_index.errors import IndexUnavailable
 from prefix_index.load_book import LoadBook
 from prefix_index.radix import DEFAULT_CAPACITY_BLOCKS, IN_ENGINE_MEMORY, SPECULATIVE_S
+from prefix_index.redis_carrier import Carrier
 from prefix_index.redis_clients import RedisClient
 from prefix_index.redis_link import RedisLink
 from prefix_index.redis_wire import (
@@ -28,6 +28,8 @@ from prefix_index.redis_wire import (
     Call,
     MatchReply,
     Registry,
+    bulks,
+    call_of,
     letters,
     match_call,
     pack_loads,
@@ -42,9 +44,11 @@ DEFAULT_TTL_S = 24 * 3600
 DEFAULT_MAX_BYTES = 4 << 30
 """Memory for one pool: 10 million prompts of 8 blocks that share nothing."""
 
+_KEPT_SEATS: Final = 4096
+
 
 class RedisRadix:
-    """Leading runs per holder and loads, in Redis ≥ 7 or Valkey. The client must not decode responses.
+    """Leading runs per holder and loads, in Redis ≥ 7 or Valkey, over a client or what carries for several.
 
     `speculative_s` is how long a speculation counts that nobody renews; `max_bytes` is what the whole pool may take, as
     estimated from what is stored (0: no limit). Both travel with each write, as does the time to live.
@@ -52,7 +56,7 @@ class RedisRadix:
 
     def __init__(
         self,
-        client: RedisClient,
+        redis: RedisClient | Carrier,
         pool: str,
         *,
         capacity_blocks: int = DEFAULT_CAPACITY_BLOCKS,
@@ -60,11 +64,12 @@ class RedisRadix:
         max_bytes: int = DEFAULT_MAX_BYTES,
         loads: LoadBook | None = None,
     ) -> None:
-        self._link = RedisLink(client, pool_keys(pool))
+        self._link = RedisLink(redis, pool_keys(pool))
         self._capacity_blocks = capacity_blocks
         self._speculative_s = speculative_s
         self._max_bytes = max_bytes
         self._loads = loads or LoadBook(stale_after_s=10.0)
+        self._seats: dict[tuple[str, Claim | None, float], bytes] = {}
         self.ttl_s: float = DEFAULT_TTL_S
         """How long what nobody uses stays."""
         self.registry = Registry()
@@ -72,19 +77,31 @@ class RedisRadix:
         self.unreadable_loads = 0
         """How often a replica's loads were not of our format."""
 
-    def carried_by(self, group: asyncio.TaskGroup, *, within_s: float) -> AbstractContextManager[None]:
-        """Let a task group carry the calls; see `RedisLink.carried_by`."""
-        return self._link.carried_by(group, within_s=within_s)
+    async def ready(self) -> None:
+        """Connect ahead of the first call. Raises IndexUnavailable; no deadline of its own."""
+        await self._link.ready()
 
     async def match(self, chain: Chain) -> Match[str]:
         """Leading runs of `chain` and the fresh loads, in one round trip shared with all matches of this tick."""
+        read = await self.ask(chain)
+        return replace(read.match, loads=self.loads_at(read.now_us))
+
+    async def ask(self, chain: Chain, within_s: float | None = None) -> MatchReply:
+        """The same as it was answered, with no loads in the match: `loads_at` has them. Raises IndexUnavailable."""
         known = self.registry
-        reply = await self._link.call(match_call(chain, known, self._loads.beat_us))
+        reply = await self._link.call(match_call(chain, known, self._loads.beat_us), within_s)
         try:
             read = read_match(reply, known)
         except NONSENSE as failure:
             raise IndexUnavailable(f"reply to match: {failure}", DegradedReason.BAD_ANSWER) from failure
-        return self._learn(read)
+        self.registry = read.registry
+        self.unreadable_loads += read.unreadable
+        self._loads.learn(read.news, read.now_us)
+        return read
+
+    def loads_at(self, now_us: int) -> Mapping[str, Load]:
+        """What the other replicas have outstanding, by the server's time."""
+        return self._loads.merged(now_us)
 
     async def observe(
         self,
@@ -119,7 +136,7 @@ class RedisRadix:
         """
         left: int | None = None
         while True:
-            call = Call("evict", (*self._limits, holder, letters([claim]), to_blocks))
+            call = call_of("evict", *self._limits, holder, letters([claim]), to_blocks)
             before, left = left, await self._number(call)
             if left <= to_blocks or left == before:
                 return left
@@ -140,11 +157,11 @@ class RedisRadix:
 
     async def blocks_of(self, holder: str, claim: Claim = Claim.CONFIRMED) -> int:
         """How many blocks `holder` is known to have. For audits, and the contract of all implementations."""
-        return await self._number(Call("count", (holder, letters([claim])), read_only=True))
+        return await self._number(call_of("count", holder, letters([claim]), read_only=True))
 
-    async def send(self, calls: list[Call]) -> list[object]:
+    async def send(self, calls: list[Call], within_s: float | None = None) -> list[object]:
         """Many calls in one pipeline; see `RedisLink.send`."""
-        return await self._link.send(calls)
+        return await self._link.send(calls, within_s)
 
     def observe_call(
         self,
@@ -159,30 +176,41 @@ class RedisRadix:
         capacity = self._capacity_blocks
         if capacity_blocks is not None and claim in IN_ENGINE_MEMORY:
             capacity = capacity_blocks
-        seat = (holder, letters([claim]))
-        return Call("observe", (*self._limits, *seat, chain.hashes, _fence(generation), capacity))
+        hashes, fence, most = chain.hashes, _fence(generation), b"%d" % capacity
+        return Call(
+            "observe",
+            8,
+            b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
+            % (self._seat(holder, claim), len(hashes), hashes, len(fence), fence, len(most), most),
+        )
 
     def forget_call(self, holder: str, chain: Chain, from_block: int, claim: Claim | None = None) -> Call:
         """`forget`, to be sent later."""
-        return Call("forget", (*self._limits, holder, _all_or(claim), chain.hashes, from_block))
+        hashes, first = chain.hashes, b"%d" % from_block
+        seat = self._seat(holder, claim)
+        return Call("forget", 7, b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (seat, len(hashes), hashes, len(first), first))
 
     def clear_call(self, holder: str, claim: Claim | None = None, *, generation: int | None = None) -> Call:
         """`clear`, to be sent later."""
-        return Call("clear", (*self._limits, holder, _all_or(claim), _fence(generation)))
+        return Call("clear", 6, self._seat(holder, claim) + bulks(_fence(generation)))
 
     def publish_call(self, replica: str, loads: Mapping[str, Load]) -> Call:
         """`publish_loads`, to be sent later."""
-        return Call("publish", (*self._limits, replica, pack_loads(loads)))
+        return call_of("publish", *self._limits, replica, pack_loads(loads))
+
+    def _seat(self, holder: str, claim: Claim | None) -> bytes:
+        """What all writes about one claim of a holder begin with, packed once: limits, holder, claim; None: all."""
+        name = (holder, claim, self.ttl_s)
+        seat = self._seats.get(name)
+        if seat is None:
+            if len(self._seats) >= _KEPT_SEATS:
+                self._seats.clear()
+            seat = self._seats[name] = bulks(*self._limits, holder, letters(Claim if claim is None else [claim]))
+        return seat
 
     @property
     def _limits(self) -> tuple[int, int, int]:
         return int(self.ttl_s * 1000), int(self._speculative_s * 1000), self._max_bytes
-
-    def _learn(self, read: MatchReply) -> Match[str]:
-        self.registry = read.registry
-        self.unreadable_loads += read.unreadable
-        self._loads.learn(read.news, read.now_us)
-        return replace(read.match, loads=self._loads.merged(read.now_us))
 
     async def _number(self, call: Call) -> int:
         reply = await self._link.call(call)
@@ -191,9 +219,5 @@ class RedisRadix:
         return reply
 
 
-def _all_or(claim: Claim | None) -> str:
-    return letters(Claim if claim is None else [claim])
-
-
-def _fence(generation: int | None) -> int | str:
-    return "" if generation is None else generation
+def _fence(generation: int | None) -> bytes:
+    return b"" if generation is None else b"%d" % generation

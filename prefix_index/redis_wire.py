@@ -43,13 +43,33 @@ _NODE_HEAD = struct.Struct(">8sIBB")
 _Word = tuple[str, int, Mapping[str, Load]]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One function call: its name without the library's, and its arguments."""
+Argument = bytes | str | int
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """One function call: its name without the library's, how many arguments it has, and these as they are sent."""
 
     function: str
-    args: tuple[bytes | str | int, ...]
+    arity: int
+    packed: bytes
     read_only: bool = False
+
+
+def call_of(function: str, *args: Argument, read_only: bool = False) -> Call:
+    """A call with these arguments."""
+    return Call(function, len(args), bulks(*args), read_only)
+
+
+def bulks(*args: Argument) -> bytes:
+    """Arguments as they are sent: each with its length before it."""
+    texts = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
+    return b"".join([b"$%d\r\n%b\r\n" % (len(text), text) for text in texts])
+
+
+def opening(name: str, keys: Sequence[bytes], arity: int, *, read_only: bool) -> bytes:
+    """What calls of one function on the same keys begin with: all but the arguments."""
+    command = "FCALL_RO" if read_only else "FCALL"
+    return b"*%d\r\n" % (3 + len(keys) + arity) + bulks(command, name, len(keys), *keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +145,13 @@ def pool_keys(pool: str) -> tuple[bytes, ...]:
 
 def match_call(chain: Chain, registry: Registry, beat_us: int) -> Call:
     """Leading runs, and what is newer than `registry` and `beat_us`."""
-    return Call("match", (chain.hashes, registry.version, beat_us), read_only=True)
+    hashes, version, beat = chain.hashes, registry.version, b"%d" % beat_us
+    return Call(
+        "match",
+        3,
+        b"$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(hashes), hashes, len(version), version, len(beat), beat),
+        read_only=True,
+    )
 
 
 def pack_loads(loads: Mapping[str, Load]) -> bytes:

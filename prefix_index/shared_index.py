@@ -15,7 +15,7 @@ generation the twin forgets it too. An index that Redis lost is filled again by 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from prefix_index import inspection
 from prefix_index.index_options import SharedIndexOptions
@@ -23,6 +23,7 @@ from prefix_index.index_shard import IndexShard
 from prefix_index.load_book import LoadBook
 from prefix_index.quiet_log import QuietLog
 from prefix_index.radix import RadixIndex
+from prefix_index.redis_carrier import Carrier
 from prefix_index.redis_census import Census, Hottest
 from prefix_index.redis_clients import RedisClient, follow_primary
 from prefix_index.redis_radix import RedisRadix
@@ -34,13 +35,14 @@ log = logging.getLogger("prefix_index")
 class SharedIndex:
     """Match and write without ever raising or blocking; `run` carries the writes to Redis.
 
-    With `redis` None the twin is all there is; that is a degradation only where `stand_in_reason` says why there is no
-    Redis. The client must not decode responses (`connect` makes one); closing it is its owner's business.
+    `redis` is a client, or what carries the calls of others on it too. With None the twin is all there is; that is a
+    degradation only where `stand_in_reason` says why there is no Redis. The client must not decode responses (`connect`
+    makes one); closing it is its owner's business.
     """
 
     def __init__(
         self,
-        redis: RedisClient | None,
+        redis: RedisClient | Carrier | None,
         *,
         pool: str,
         replica: str,
@@ -51,11 +53,12 @@ class SharedIndex:
         clock = time.monotonic
         quiet_log = QuietLog(log, options.log_every_s, clock)
         self._stand_in_reason = stand_in_reason
-        self._redis = redis
+        carrier = redis if redis is None or isinstance(redis, Carrier) else Carrier(redis, options.write_deadline_s)
+        self._redis = None if carrier is None else carrier.client
         self._names = shard_names(pool, options.shards)
         self._shards = [
             IndexShard(
-                None if redis is None else _remote(redis, name, replica, options),
+                None if carrier is None else _remote(carrier, name, replica, options),
                 replica=replica,
                 options=options,
                 quiet_log=quiet_log,
@@ -95,9 +98,9 @@ class SharedIndex:
         """Matches that the twin answered although Redis is configured."""
         return sum(shard.stand_in_matches for shard in self._shards)
 
-    async def match(self, chain: Chain) -> Match[str]:
+    def match(self, chain: Chain) -> Coroutine[object, object, Match[str]]:
         """Leading runs of `chain` at all holders, and what is outstanding at each. Never raises, never late."""
-        return await self._shard_of(chain).match(chain)
+        return self._shard_of(chain).match(chain)
 
     def observe(self, holder: str, chain: Chain, claim: Claim = Claim.CONFIRMED) -> None:
         """`holder` has all of `chain`. After an answer with fewer cached tokens than expected, `forget` first."""
@@ -216,9 +219,9 @@ def shard_names(pool: str, shards: int) -> list[str]:
     return [pool] if shards == 1 else [f"{pool}:{number}" for number in range(shards)]
 
 
-def _remote(redis: RedisClient, name: str, replica: str, options: SharedIndexOptions) -> RedisRadix:
+def _remote(carrier: Carrier, name: str, replica: str, options: SharedIndexOptions) -> RedisRadix:
     return RedisRadix(
-        redis,
+        carrier,
         name,
         capacity_blocks=options.capacity_blocks,
         loads=LoadBook(stale_after_s=options.stale_after_s, own_replica=replica),

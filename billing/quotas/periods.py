@@ -4,11 +4,46 @@ A day is from local midnight to local midnight, so it has 23 or 25 hours when cl
 itself, the day begins with the first instant of that date.
 """
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from billing.quotas.types import Allowance, Budget, Per, Purse
+
+_MOST_KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Purses that are the same from `start` on, before `end`."""
+
+    allowances: tuple[Allowance, ...]
+    purses: tuple[Purse, ...]
+    start: datetime
+    end: datetime
+
+
+class Periods:
+    """Purses, remembered while all their periods last: of one key they are one object then, found by a comparison.
+
+    Allowances are known by identity: those of a key are one object until the keys file is changed.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, _Kept] = {}
+
+    def purses_of(self, allowances: tuple[Allowance, ...], at: datetime) -> tuple[Purse, ...]:
+        """The period of each budget that `at` lies in, as the function of this name has it."""
+        kept = self._kept.get(id(allowances))
+        if kept is None or kept.allowances is not allowances or not kept.start <= at < kept.end:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            purses = purses_of(allowances, at)
+            start = max((purse.start for purse in purses), default=at)
+            end = min((purse.end for purse in purses), default=at)
+            kept = self._kept[id(allowances)] = _Kept(allowances, purses, start, end)
+        return kept.purses
 
 
 def purses_of(allowances: tuple[Allowance, ...], at: datetime) -> tuple[Purse, ...]:

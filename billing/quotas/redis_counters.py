@@ -1,37 +1,31 @@
 """Limits and budgets in Redis, one function call each: the way to `quota.lua`.
 
-    ask ────┐
-    settle ─┼─> waiting ──(a lane is free)──> one pipeline a node ──> each caller gets its own reply
-    renew ──┘                                    │ MOVED: to the node that serves the tenant now
-                                                 └ function not found: loaded there, and called again
+    ask ──────┐                             ┌─ the part that all asks of a key have in common, packed once
+    settle ───┼─> packed, with its key ──> QuotaCarrier ──> reply, or the exception that stands in its place
+    renew ... ┘                             └─ what others of this process call, in the same write
 
-Calls of different tenants lie in different slots, so a pipeline goes to each node of a cluster. `run` has to be under
-way for any call to be answered.
+Calls of different tenants lie in different slots, so each names the key by which a cluster serves it. Who carries is
+the composition's business: this room knows the protocol below, and no client of Redis.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import msgspec
-from redis import exceptions as redis_errors
-from redis.asyncio import Redis
 
 from billing.quotas.types import Allowance, Answer, Ask, Granted, LimitKind, Outcome, Purse, Refused, Room, Unstarted
 
-_LANES: Final = 2
-"""Pipelines at once: one is on the way while the next one collects."""
-_ROUNDS: Final = 4
-_MOST_AT_ONCE: Final = 256
-"""Calls in a pipeline; at some 30 us each, so that no other client of the server waits long."""
 _KEPT_MS: Final = 2 * 24 * 3600 * 1000
 """How long a purse outlives its period: calls that began in it may end after it."""
+_KEPT_FORMS: Final = 4096
+"""Keys and budgets whose packed parts are remembered."""
 _FAILED: Final = "user_function:"
 """What the server says where one of our functions failed, and in which line."""
-_NONSENSE: Final = (ValueError, TypeError, IndexError, RuntimeError)
+_NONSENSE: Final = (ValueError, TypeError, IndexError)
 
 
 class QuotaAway(Exception):
@@ -42,67 +36,76 @@ class QuotaFailed(QuotaAway):
     """Redis is there, and our function failed over what it was asked or found: asking again would not help."""
 
 
-class QuotaServer(Protocol):
-    """Where the counters are: one server, or the node of a cluster that serves a key."""
+class QuotaCarrier(Protocol):
+    """What carries packed calls to where the counters are. An exception stands in place of a missing reply."""
 
-    async def primary_of(self, key: bytes) -> Redis:
-        """A client of the node that serves `key`."""
+    def opening(self, name: str, keys: Sequence[bytes], arity: int, *, read_only: bool) -> bytes:
+        """What a call of a function on some keys begins with: all but its `arity` arguments."""
         ...
 
-    def moved(self, key: bytes, word: redis_errors.MovedError) -> None:
-        """A node said that another one serves `key`."""
+    def bulks(self, *args: bytes | str | int) -> bytes:
+        """Its arguments."""
         ...
 
-    def lost(self, key: bytes) -> None:
-        """Whoever served `key` did not answer."""
+    async def call(self, order: tuple[bytes, bytes], code: str, within_s: float) -> object:
+        """The reply to a packed call about a key. `code` is its library, for a server that lacks it."""
         ...
 
+    async def call_all(self, orders: Sequence[tuple[bytes, bytes]], code: str, within_s: float) -> list[object]:
+        """Replies to calls that nobody waits for, in order."""
+        ...
 
-class OneServer:
-    """A server that is no cluster."""
-
-    def __init__(self, client: Redis) -> None:
-        self._client = client
-
-    async def primary_of(self, key: bytes) -> Redis:
-        """The one there is."""
-        return self._client
-
-    def moved(self, key: bytes, word: redis_errors.MovedError) -> None:
-        """It cannot have."""
-
-    def lost(self, key: bytes) -> None:
-        """There is no other."""
+    def post(
+        self, orders: Sequence[tuple[bytes, bytes]], within_s: float
+    ) -> "asyncio.Future[list[object] | Exception] | None":
+        """The same at once, before whatever is called later; None where that cannot be done at once."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
-    function: str
-    keys: tuple[str, ...]
-    args: tuple[str | bytes | int, ...]
+class _Form:
+    """What asks with the same allowances and purses have in common; owners and purses packed as in a plan."""
+
+    tenant_id: str
+    allowances: tuple[Allowance, ...]
+    purses: tuple[Purse, ...]
+    opening: bytes
+    owners: msgspec.Raw
+    limits: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True)
+class _Bill:
+    """What settlements of the same purses have in common."""
+
+    tenant_id: str
+    purses: tuple[Purse, ...]
+    opening: bytes
 
 
 class QuotaRedis:
-    """The counters of one pool, for all its replicas. The server's clients must not decode responses."""
+    """The counters of one pool, for all its replicas."""
 
-    def __init__(self, server: QuotaServer, pool: str, *, ttl_ms: int, deadline_s: float) -> None:
-        self._server = server
+    def __init__(self, carrier: QuotaCarrier, pool: str, *, ttl_ms: int, deadline_s: float) -> None:
+        self._carrier = carrier
         self._pool = pool
         self._ttl_ms = ttl_ms
         self._deadline_s = deadline_s
         self._library, self._code = library()
-        self._waiting: list[tuple[_Call, asyncio.Future[object]]] = []
-        self._work = asyncio.Event()
-
-    async def run(self) -> None:
-        """Carry calls, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_LANES):
-                group.create_task(self._carry())
+        self._forms: dict[tuple[int, int], _Form] = {}
+        self._bills: dict[int, _Bill] = {}
+        self._tags: dict[str, bytes] = {}
 
     async def ask(self, ask: Ask, now_ms: int = 0) -> Answer:
         """Hold all that a request wants, or nothing. Raises `QuotaAway`; then it is unknown which."""
-        reply = await self._call(self._ask_call(ask, now_ms))
+        form = self._form_of(ask)
+        plan = msgspec.msgpack.encode(
+            (ask.request_id, now_ms, self._ttl_ms, ask.tokens, ask.micro, form.owners, form.limits)
+        )
+        packed = b"%b$%d\r\n%b\r\n" % (form.opening, len(plan), plan)
+        reply = await self._carrier.call((packed, self._tag(ask.tenant_id)), self._code, self._deadline_s)
+        if isinstance(reply, Exception):
+            raise _away(reply) from reply
         try:
             return read_answer(ask, cast(list[int], reply))
         except _NONSENSE as failure:
@@ -110,41 +113,65 @@ class QuotaRedis:
 
     async def settle(self, outcome: Outcome, now_ms: int = 0) -> bool:
         """Give back what was held and charge what it came to, once; False where that was done. Raises `QuotaAway`."""
-        keys = (*self._lists(outcome.tenant_id), *(self._purse(outcome.tenant_id, one) for one in outcome.purses))
-        tokens = "" if outcome.tokens is None else outcome.tokens
-        micro = "" if outcome.micro is None else outcome.micro
-        args = (outcome.request_id, now_ms, tokens, micro, outcome.committed_ms)
-        return await self._call(_Call("settle", keys, args)) == 1
+        return await self._call(self._settlement(outcome, now_ms)) == 1
+
+    def settle_soon(self, outcomes: Sequence[Outcome]) -> "asyncio.Future[list[object] | Exception] | None":
+        """The same for several, before any later ask; None where there is no way at once. `why_not` reads replies."""
+        return self._carrier.post([self._settlement(one, 0) for one in outcomes], self._deadline_s)
+
+    async def settle_all(self, outcomes: Sequence[Outcome]) -> list[object]:
+        """The same for several, nobody waiting. `why_not` reads the replies."""
+        return await self._carrier.call_all(
+            [self._settlement(one, 0) for one in outcomes], self._code, self._deadline_s
+        )
 
     async def renew(self, tenant_id: str, request_ids: Sequence[str], now_ms: int = 0) -> int:
         """Let holds live on. Returns how many are still there. Raises `QuotaAway`."""
-        args: tuple[str | int, ...] = (now_ms, self._ttl_ms, *request_ids)
-        return _number(await self._call(_Call("renew", self._lists(tenant_id), args)))
+        return _number(await self._call(self._renewal(tenant_id, request_ids, now_ms)))
+
+    async def renew_all(self, request_ids: Mapping[str, Sequence[str]]) -> list[object]:
+        """The same for several tenants, nobody waiting. `why_not` reads the replies."""
+        orders = [self._renewal(tenant_id, some, 0) for tenant_id, some in request_ids.items()]
+        return await self._carrier.call_all(orders, self._code, self._deadline_s)
 
     async def start(self, tenant_id: str, purse: Purse, spent_micro: int, born_ms: int) -> None:
         """Begin the counter of a purse from what the ledger says; nothing where it has begun. Raises `QuotaAway`."""
         ttl_ms = max(0, int(purse.end.timestamp() * 1000) - born_ms) + _KEPT_MS
-        await self._call(_Call("start", (self._purse(tenant_id, purse),), (spent_micro, born_ms, ttl_ms)))
+        keys = [self._purse(self._tag(tenant_id), purse)]
+        await self._call(self._order("start", keys, spent_micro, born_ms, ttl_ms))
 
     async def beat(self, replica: str, gone_ms: int) -> int:
         """A sign of life of this replica; how many there are. Raises `QuotaAway`."""
-        return _number(await self._call(_Call("beat", (f"{{pgq:1:{self._pool}}}:replicas",), (replica, gone_ms))))
+        keys = [f"{{pgq:1:{self._pool}}}:replicas".encode()]
+        return _number(await self._call(self._order("beat", keys, replica, gone_ms)))
 
-    def _tag(self, tenant_id: str) -> str:
-        return f"{{pgq:1:{self._pool}:{tenant_id}}}"
+    def _tag(self, tenant_id: str) -> bytes:
+        """What all keys of a tenant begin with: one slot of a cluster."""
+        tag = self._tags.get(tenant_id)
+        if tag is None:
+            _bound(self._tags)
+            tag = self._tags[tenant_id] = f"{{pgq:1:{self._pool}:{tenant_id}}}".encode()
+        return tag
 
-    def _lists(self, tenant_id: str) -> tuple[str, str]:
-        tag = self._tag(tenant_id)
-        return f"{tag}:due", f"{tag}:holds"
+    def _form_of(self, ask: Ask) -> _Form:
+        """By identity: a key's allowances are one object for as long as the keys file is not changed."""
+        name = (id(ask.allowances), id(ask.purses))
+        form = self._forms.get(name)
+        if (
+            form is None
+            or form.allowances is not ask.allowances
+            or form.purses is not ask.purses
+            or form.tenant_id != ask.tenant_id
+        ):
+            _bound(self._forms)
+            form = self._forms[name] = self._new_form(ask)
+        return form
 
-    def _purse(self, tenant_id: str, purse: Purse) -> str:
-        return f"{self._tag(tenant_id)}:b:{purse.name}"
-
-    def _ask_call(self, ask: Ask, now_ms: int) -> _Call:
+    def _new_form(self, ask: Ask) -> _Form:
         tag = self._tag(ask.tenant_id)
-        keys = [*self._lists(ask.tenant_id)]
+        keys = _lists(tag)
 
-        def place(key: str, *, wanted: bool) -> int:
+        def place(key: bytes, *, wanted: bool) -> int:
             if not wanted:
                 return 0
             keys.append(key)
@@ -152,102 +179,54 @@ class QuotaRedis:
 
         owners = [
             (
-                place(f"{tag}:w:{one.owner}", wanted=_has_window(one)),
-                place(f"{tag}:l:{one.owner}", wanted=one.concurrent is not None),
+                place(tag + f":w:{one.owner}".encode(), wanted=_has_window(one)),
+                place(tag + f":l:{one.owner}".encode(), wanted=one.concurrent is not None),
                 _limit(one.requests_per_minute),
                 _limit(one.tokens_per_minute),
                 _limit(one.concurrent),
             )
             for one in ask.allowances
         ]
-        purses = [(place(self._purse(ask.tenant_id, one), wanted=True), one.limit_micro) for one in ask.purses]
-        plan = (ask.request_id, now_ms, self._ttl_ms, ask.tokens, ask.micro, owners, purses)
-        return _Call("ask", tuple(keys), (msgspec.msgpack.encode(plan),))
+        purses = [(place(self._purse(tag, one), wanted=True), one.limit_micro) for one in ask.purses]
+        return _Form(
+            ask.tenant_id,
+            ask.allowances,
+            ask.purses,
+            self._opening("ask", keys, 1),
+            msgspec.Raw(msgspec.msgpack.encode(owners)),
+            msgspec.Raw(msgspec.msgpack.encode(purses)),
+        )
 
-    async def _call(self, call: _Call) -> object:
-        mine: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._waiting.append((call, mine))
-        self._work.set()
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                reply = await mine
-        except TimeoutError:
-            raise QuotaAway("no answer in time") from None
+    def _settlement(self, outcome: Outcome, now_ms: int) -> tuple[bytes, bytes]:
+        tag = self._tag(outcome.tenant_id)
+        bill = self._bills.get(id(outcome.purses))
+        if bill is None or bill.purses is not outcome.purses or bill.tenant_id != outcome.tenant_id:
+            _bound(self._bills)
+            keys = [*_lists(tag), *(self._purse(tag, one) for one in outcome.purses)]
+            bill = _Bill(outcome.tenant_id, outcome.purses, self._opening("settle", keys, 5))
+            self._bills[id(outcome.purses)] = bill
+        tokens = "" if outcome.tokens is None else outcome.tokens
+        micro = "" if outcome.micro is None else outcome.micro
+        args = self._carrier.bulks(outcome.request_id, now_ms, tokens, micro, outcome.committed_ms)
+        return bill.opening + args, tag
+
+    def _renewal(self, tenant_id: str, request_ids: Sequence[str], now_ms: int) -> tuple[bytes, bytes]:
+        return self._order("renew", _lists(self._tag(tenant_id)), now_ms, self._ttl_ms, *request_ids)
+
+    def _purse(self, tag: bytes, purse: Purse) -> bytes:
+        return tag + f":b:{purse.name}".encode()
+
+    def _order(self, function: str, keys: Sequence[bytes], *args: str | int) -> tuple[bytes, bytes]:
+        return self._opening(function, keys, len(args)) + self._carrier.bulks(*args), keys[0]
+
+    def _opening(self, function: str, keys: Sequence[bytes], arity: int) -> bytes:
+        return self._carrier.opening(f"{self._library}_{function}", keys, arity, read_only=False)
+
+    async def _call(self, order: tuple[bytes, bytes]) -> object:
+        reply = await self._carrier.call(order, self._code, self._deadline_s)
         if isinstance(reply, Exception):
-            kind = QuotaFailed if _FAILED in str(reply) else QuotaAway
-            raise kind(f"{type(reply).__name__}: {reply}") from reply
+            raise _away(reply) from reply
         return reply
-
-    async def _carry(self) -> None:
-        while True:
-            await self._work.wait()
-            batch, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
-            if not self._waiting:
-                self._work.clear()
-            batch = [one for one in batch if not one[1].done()]
-            if not batch:
-                continue
-            outcome: list[object] | Exception = QuotaAway("no answer in time")
-            try:
-                async with asyncio.timeout(self._deadline_s):
-                    outcome = await self._send([call for call, _ in batch])
-            except (redis_errors.RedisError, OSError, *_NONSENSE) as failure:  # TimeoutError is an OSError
-                outcome = failure
-                for call, _ in batch:
-                    self._server.lost(call.keys[0].encode())
-            finally:
-                for at, (_, future) in enumerate(batch):
-                    if not future.done():
-                        future.set_result(outcome if isinstance(outcome, Exception) else outcome[at])
-
-    async def _send(self, calls: Sequence[_Call]) -> list[object]:
-        """Replies in order; an error that the server answered stands in place of a reply."""
-        replies: list[object] = [None] * len(calls)
-        again = list(range(len(calls)))
-        for _ in range(_ROUNDS):
-            nodes: dict[int, tuple[Redis, list[int]]] = {}
-            for at in again:
-                node = await self._server.primary_of(calls[at].keys[0].encode())
-                nodes.setdefault(id(node), (node, []))[1].append(at)
-            for node, places in nodes.values():
-                for at, reply in zip(places, await self._pipeline(node, [calls[at] for at in places]), strict=True):
-                    replies[at] = reply
-                if any(_is_missing(replies[at]) for at in places):
-                    await self._load(node)
-            again = [at for at in again if self._goes_again(calls[at], replies[at])]
-            if not again:
-                break
-        return replies
-
-    def _goes_again(self, call: _Call, reply: object) -> bool:
-        if isinstance(reply, redis_errors.MovedError):
-            self._server.moved(call.keys[0].encode(), reply)
-            return True
-        return _is_missing(reply)
-
-    async def _pipeline(self, node: Redis, calls: Sequence[_Call]) -> list[object]:
-        if len(calls) == 1:
-            try:
-                return [await self._on(node, calls[0])]
-            except redis_errors.ResponseError as refusal:
-                return [refusal]
-        pipeline = node.pipeline(transaction=False)
-        for call in calls:
-            self._on(pipeline, call)
-        return list(await pipeline.execute(raise_on_error=False))
-
-    def _on(self, client: Redis, call: _Call) -> Awaitable[object]:
-        # redis-py types arguments as str and passes bytes and numbers through.
-        arguments = cast(tuple[str, ...], (*call.keys, *call.args))
-        name = f"{self._library}_{call.function}"
-        return cast(Awaitable[object], client.fcall(name, len(call.keys), *arguments))
-
-    async def _load(self, node: Redis) -> None:
-        try:
-            await node.function_load(self._code)
-        except redis_errors.ResponseError as refusal:
-            if "already exists" not in str(refusal):  # another replica may have been first
-                raise
 
 
 def library() -> tuple[str, str]:
@@ -255,6 +234,11 @@ def library() -> tuple[str, str]:
     body = resources.files("billing.quotas").joinpath("quota.lua").read_text(encoding="utf-8")
     name = f"prefixgate_quota_1_{hashlib.sha256(body.encode()).hexdigest()[:8]}"
     return name, f"#!lua name={name}\nlocal LIB = '{name}'\n{body}"
+
+
+def why_not(reply: object) -> QuotaAway | None:
+    """What stands in the place of a reply, None where it is one."""
+    return _away(reply) if isinstance(reply, Exception) else None
 
 
 def read_answer(ask: Ask, reply: list[int]) -> Answer:
@@ -273,9 +257,21 @@ def read_answer(ask: Ask, reply: list[int]) -> Answer:
 
 def _rooms(allowances: Sequence[Allowance], numbers: list[int]) -> tuple[Room, ...]:
     return tuple(
-        Room(_none(numbers[at]), numbers[at + 1], _none(numbers[at + 2]), numbers[at + 3])
-        for at in range(0, 4 * len(allowances), 4)
+        [
+            Room(_none(numbers[at]), numbers[at + 1], _none(numbers[at + 2]), numbers[at + 3])
+            for at in range(0, 4 * len(allowances), 4)
+        ]
     )
+
+
+def _lists(tag: bytes) -> list[bytes]:
+    return [tag + b":due", tag + b":holds"]
+
+
+def _bound(kept: MutableMapping[Any, Any]) -> None:
+    """Make room for one more."""
+    if len(kept) >= _KEPT_FORMS:
+        kept.clear()
 
 
 def _has_window(allowance: Allowance) -> bool:
@@ -296,5 +292,6 @@ def _number(reply: object) -> int:
     return reply
 
 
-def _is_missing(reply: object) -> bool:
-    return isinstance(reply, redis_errors.ResponseError) and "unction not found" in str(reply)
+def _away(failure: Exception) -> QuotaAway:
+    kind = QuotaFailed if _FAILED in str(failure) else QuotaAway
+    return kind(f"{type(failure).__name__}: {failure}")

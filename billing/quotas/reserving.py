@@ -5,7 +5,7 @@
                  `- away: local  counted here, each replica a part of every limit
                           deny   QuotaUnavailable
                           allow  let in, uncounted
-    settle --> owed --(one task)--> Redis; what it does not take is kept and sent again, once it is back
+    settle --> owed --(end of the tick, before any later ask)--> Redis; what it does not take is kept and sent again
 
 The ledger is the truth of what was spent: counters begin from it, and those that Redis loses begin from it again.
 Holds live `ttl_s` and are renewed from here while their requests run, so those of a replica that died free themselves.
@@ -14,15 +14,16 @@ Holds live `ttl_s` and are renewed from here while their requests run, so those 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from billing.errors import BillingError
 from billing.quotas.counters import QuotaCounters
-from billing.quotas.redis_counters import QuotaAway, QuotaFailed, QuotaRedis
+from billing.quotas.redis_counters import QuotaAway, QuotaFailed, QuotaRedis, why_not
 from billing.quotas.types import Ask, Granted, Outcome, Purse, Refused, Unstarted
 
 log = logging.getLogger("billing")
@@ -78,6 +79,7 @@ class Quotas:
         self._counters = QuotaCounters(int(self._options.ttl_s * 1000))
         self._open: dict[str, str] = {}
         self._owed: dict[str, Outcome] = {}
+        self._unsent: list[Outcome] = []
         self._beginning: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._asked = asyncio.Event()
         self._failed_s = 0.0
@@ -100,6 +102,8 @@ class Quotas:
         self._asked.set()
         if self._shared is None:
             return await self._admit_here(ask)
+        if self._unsent:
+            self._send()  # what ended before this is not to count against it
         if not self.is_away:
             try:
                 return self._noted(ask, await self._admit_shared(self._shared, ask))
@@ -129,11 +133,10 @@ class Quotas:
         self._open.pop(request_id, None)
 
     async def run(self) -> None:
-        """Carry calls, settle, renew and return to Redis, until cancelled. Asks nothing before the first request."""
+        """Renew, settle what was not taken, return to Redis; until cancelled. Asks nothing before the first request."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._renew())
             if self._shared is not None:
-                group.create_task(self._shared.run())
                 group.create_task(self._pay(self._shared))
                 group.create_task(self._beat(self._shared))
 
@@ -208,32 +211,65 @@ class Quotas:
 
     def _owe(self, outcome: Outcome) -> None:
         self._owed[outcome.request_id] = outcome
-        self._owing.set()
         self._paid.clear()
         if len(self._owed) > self._options.most_owed:
             del self._owed[next(iter(self._owed))]
             self.dropped += 1
+        if self.is_away:
+            self._owing.set()
+            return
+        self._unsent.append(outcome)
+        if len(self._unsent) == 1:
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        """Send the settlements of this tick: a client that has its answer may ask again, and is not to be refused."""
+        unsent, self._unsent = self._unsent, []
+        for at in range(0, len(unsent), _SETTLED_AT_ONCE):
+            some = unsent[at : at + _SETTLED_AT_ONCE]
+            sent = None if self.is_away or self._shared is None else self._shared.settle_soon(some)
+            if sent is None:
+                self._owing.set()
+            else:
+                sent.add_done_callback(partial(self._came_back, some))
+
+    def _came_back(self, some: Sequence[Outcome], sent: "asyncio.Future[list[object] | Exception]") -> None:
+        replies = sent.result()
+        self._note(some, replies if isinstance(replies, list) else [replies] * len(some), again=True)
+
+    def _note(self, some: Sequence[Outcome], replies: Sequence[object], *, again: bool) -> None:
+        """Take what Redis has taken off what is owed.
+
+        With `again` what it has not is sent once more before it counts as away: the library may be missing, or the
+        tenant may have moved to another node.
+        """
+        for outcome, reply in zip(some, replies, strict=True):
+            failure = why_not(reply)
+            if failure is not None and not isinstance(failure, QuotaFailed):
+                self._owing.set()
+                if not again:
+                    self._failed(failure)
+            elif self._owed.get(outcome.request_id) is outcome:
+                del self._owed[outcome.request_id]
+                if failure is not None:
+                    self.dropped += 1
+                    self._failed(failure)
+        if not self._owed:
+            self._paid.set()
 
     async def _pay(self, shared: QuotaRedis) -> None:
-        """Send what is owed; while Redis is away, look whether it is back, and use it once it has taken all of it."""
+        """Send once more what was not taken; while Redis is away, look whether it is back, and use it once it has taken
+        all of it."""
         while True:
             await self._owing.wait()
             if self.is_away:
                 await asyncio.sleep(self._options.retry_s)
-            if not self._owed:
-                self._owing.clear()
-                self._paid.set()
-                continue
+            self._owing.clear()
             some = [self._owed[one] for one in list(self._owed)[:_SETTLED_AT_ONCE]]
-            results = await asyncio.gather(*map(shared.settle, some), return_exceptions=True)
-            for outcome, result in zip(some, results, strict=True):
-                if isinstance(result, QuotaAway):
-                    self._failed(result)
-                if isinstance(result, QuotaAway) and not isinstance(result, QuotaFailed):
-                    continue
-                if self._owed.get(outcome.request_id) is outcome:
-                    del self._owed[outcome.request_id]
-                    self.dropped += isinstance(result, BaseException)
+            if some:
+                self._note(some, await shared.settle_all(some), again=False)
+            if len(some) == _SETTLED_AT_ONCE:
+                self._owing.set()
 
     async def _beat(self, shared: QuotaRedis) -> None:
         """Signs of life, by which every replica knows how many share the limits; and the way back to Redis."""
@@ -259,10 +295,10 @@ class Quotas:
             for request_id, tenant_id in self._open.items():
                 by_tenant.setdefault(tenant_id, []).append(request_id)
             if self._shared is not None and not self.is_away:
-                calls = [self._shared.renew(tenant, ids) for tenant, ids in by_tenant.items()]
-                for result in await asyncio.gather(*calls, return_exceptions=True):
-                    if isinstance(result, QuotaAway):
-                        self._failed(result)
+                for reply in await self._shared.renew_all(by_tenant):
+                    failure = why_not(reply)
+                    if failure is not None:
+                        self._failed(failure)
 
 
 def _nothing_of(ask: Ask) -> Outcome:

@@ -18,11 +18,9 @@ from dataclasses import dataclass, field, replace
 from prefix_index import Chain, Claim, Load, Match, RadixIndex
 from prefix_index.pending import MOST_PENDING, with_pending
 from prefix_index.radix import SPECULATIVE_S
-from prefix_index.redis_wire import Call
 from prefix_index.write_queue import Write
 
 NOBODY = Load()
-_NO_CALL = Call("", ())
 
 Change = Callable[[RadixIndex[str]], object]
 
@@ -107,7 +105,7 @@ class ReplicaIndex:
 
     def clear(self, holder: str, /) -> None:
         """The holder has nothing."""
-        self._write(Write(holder, _NO_CALL, ending=True), lambda index: index.clear(holder))
+        self._write(Write(holder, None, ending=True), lambda index: index.clear(holder))
 
     def set_capacity(self, holder: str, blocks: int) -> None:
         """How many blocks the holder keeps; every replica knows by itself."""
@@ -163,8 +161,8 @@ class ReplicaIndex:
 
 
 def _observed(holder: str, chain: Chain, claim: Claim) -> Write:
-    return Write(holder, _NO_CALL, claims=(claim,), hashes=chain.hashes)
+    return Write(holder, claim, chain)
 
 
 def _forgotten(holder: str, chain: Chain, from_block: int, claim: Claim) -> Write:
-    return Write(holder, _NO_CALL, claims=(claim,), hashes=chain.hashes, from_block=from_block)
+    return Write(holder, claim, chain, from_block)

@@ -1,13 +1,13 @@
 """Counters in both places, and what is asked of them in tests."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
 
-from billing.quotas.redis_counters import OneServer, QuotaRedis
+from billing.quotas.redis_counters import QuotaRedis
 from billing.quotas.types import Allowance, Ask, Outcome, Purse
+from prefix_index.redis_carrier import Carrier
 from prefix_index.redis_clients import connect_one
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -51,9 +51,4 @@ def outcome(
 async def counters_in(url: str, pool: str | None = None, deadline_s: float = 5.0) -> AsyncIterator[QuotaRedis]:
     """Counters of a pool that no other test uses, at a real server."""
     async with connect_one(url) as client:
-        quota = QuotaRedis(OneServer(client), pool or next(pools), ttl_ms=TTL_MS, deadline_s=deadline_s)
-        with suppress(asyncio.CancelledError):
-            async with asyncio.TaskGroup() as group:
-                carrying = group.create_task(quota.run())
-                yield quota
-                carrying.cancel()
+        yield QuotaRedis(Carrier(client), pool or next(pools), ttl_ms=TTL_MS, deadline_s=deadline_s)

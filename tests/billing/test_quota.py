@@ -18,15 +18,16 @@ from billing.ledger import open_ledger
 from billing.prices.book import PriceBook
 from billing.quotas.counters import QuotaCounters
 from billing.quotas.periods import purses_of
-from billing.quotas.redis_counters import OneServer, QuotaRedis
+from billing.quotas.redis_counters import QuotaRedis
 from billing.quotas.reserving import Down, QuotaOptions, Quotas, QuotaUnavailable
 from billing.quotas.spending import Change, charged_pico, held_pico, spent_micro
 from billing.quotas.types import Allowance, Budget, Granted, LimitKind, Per, Purse, Refused
 from billing.types import Buckets
-from prefix_index import EmbeddedServer
+from prefix_index import Carrier, EmbeddedServer
 from prefix_index.redis_clients import connect_one
 from tests.billing.quotas import NOON, NOON_MS, TTL_MS, ask, outcome, pools, purse
 from tests.billing.samples import opened, settled
+from tests.prefix_index.busy import busy_loop
 from tests.prefix_index.door import Door, eventually
 
 DOLLAR = purse(1_000_000)
@@ -50,7 +51,7 @@ class Books:
 @asynccontextmanager
 async def quotas_at(url: str, books: Books, pool: str, options: QuotaOptions | None = None) -> AsyncIterator[Quotas]:
     async with connect_one(url) as client:
-        shared = QuotaRedis(OneServer(client), pool, ttl_ms=TTL_MS, deadline_s=0.5)
+        shared = QuotaRedis(Carrier(client), pool, ttl_ms=TTL_MS, deadline_s=0.5)
         options = options or QuotaOptions(retry_s=0.02, beat_s=0.05)
         quotas = Quotas(shared, books, replica=str(id(client)), options=options)
         async with asyncio.TaskGroup() as group:
@@ -176,6 +177,47 @@ async def test_a_client_that_leaves_while_redis_is_asked_leaves_no_hold(quota_ur
             assert isinstance(await quotas.admit(ask("b", limit)), Granted)
     finally:
         await gone(door)
+
+
+async def test_a_busy_process_does_not_take_redis_for_away(quota_url: str) -> None:
+    limit, pool = (Allowance(None, requests_per_minute=1000),), next(pools)
+    async with connect_one(quota_url) as client, Carrier(client) as carrier:
+        await QuotaRedis(carrier, pool, ttl_ms=TTL_MS, deadline_s=5.0).beat("r", 1000)  # connects, loads the library
+        quotas = Quotas(QuotaRedis(carrier, pool, ttl_ms=TTL_MS, deadline_s=0.005), Books(), replica="r")
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(quotas.run())
+            async with busy_loop():
+                for turn in range(15):
+                    assert isinstance(await quotas.admit(ask(f"r{turn}", limit)), Granted)
+                    quotas.give_back(ask(f"r{turn}", limit))
+                await quotas.drain(5)
+            running.cancel()
+    assert (quotas.is_away, quotas.stand_in_answers, quotas.owed) == (False, 0, 0)
+
+
+async def test_a_request_that_has_ended_does_not_count_against_the_next_one(quota_url: str) -> None:
+    limit = (Allowance(None, concurrent=1),)
+    async with quotas_at(quota_url, Books(), next(pools)) as quotas:
+        for turn in range(50):
+            assert isinstance(await quotas.admit(ask(f"r{turn}", limit)), Granted)
+            quotas.give_back(ask(f"r{turn}", limit))
+
+
+async def test_a_library_that_is_gone_is_loaded_again_and_costs_no_settlement() -> None:
+    async with (
+        EmbeddedServer() as server,
+        quotas_at(server.url, Books(), next(pools)) as quotas,
+        connect_one(server.url) as client,
+    ):
+        assert await spent_of(quotas, DOLLAR, "a") == 0
+        await quotas.drain(5)
+        await client.function_flush()
+        quotas.settle(replace(outcome("b", [DOLLAR], micro=5), committed_ms=2**50))
+        await quotas.drain(5)
+        await client.function_flush()
+        assert await spent_of(quotas, DOLLAR, "c") == 5
+        await quotas.drain(5)
+        assert (quotas.owed, quotas.dropped, quotas.is_away) == (0, 0, False)
 
 
 async def test_what_is_spent_while_redis_is_away_is_charged_there_once_it_is_back(quota_url: str) -> None:

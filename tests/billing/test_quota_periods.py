@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.quotas.periods import purses_of
+from billing.quotas.periods import Periods, purses_of
 from billing.quotas.types import Allowance, Budget, Per
 
 ZONES = ["UTC", "Asia/Tokyo", "Asia/Kolkata", "America/New_York", "Europe/Berlin", "America/Santiago", "Africa/Cairo"]
@@ -49,6 +49,27 @@ def test_a_day_without_a_midnight_begins_with_its_first_instant() -> None:
     noon = datetime(2026, 4, 24, 12, tzinfo=ZoneInfo("Africa/Cairo"))
     _, start, end = purse_at(Per.DAY, "Africa/Cairo", noon)
     assert (end - start, start) == (timedelta(hours=23), datetime(2026, 4, 23, 22, tzinfo=UTC))
+
+
+@given(st.lists(st.integers(0, 400 * 24 * 3600), min_size=1))
+def test_what_is_remembered_is_what_would_be_found(seconds: list[int]) -> None:
+    periods = Periods()
+    budgets = (Budget(1, Per.DAY, "Asia/Tokyo"), Budget(1, Per.MONTH, "America/New_York"), Budget(2, Per.DAY))
+    several = [(Allowance(None, budgets=budgets), Allowance("k", budgets=budgets[:1])), (Allowance("k"),)]
+    for second in seconds:
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+        for allowances in several:
+            assert periods.purses_of(allowances, at) == purses_of(allowances, at)
+
+
+def test_purses_are_one_object_while_their_periods_last_and_bounded() -> None:
+    periods, noon = Periods(), datetime(2026, 1, 2, 12, tzinfo=UTC)
+    allowances = (Allowance("k", budgets=(Budget(1, Per.DAY),)),)
+    assert periods.purses_of(allowances, noon) is periods.purses_of(allowances, noon + timedelta(hours=11))
+    assert periods.purses_of(allowances, noon) is not periods.purses_of(allowances, noon + timedelta(hours=12))
+    for number in range(5000):
+        periods.purses_of((Allowance(f"{number}", budgets=(Budget(1, Per.DAY),)),), noon)
+    assert len(periods._kept) <= 4096
 
 
 def test_budgets_in_two_currencies_are_two_counters() -> None:

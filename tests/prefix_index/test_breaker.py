@@ -13,11 +13,11 @@ class Asking:
     """One question after the other, on a clock of its own."""
 
     def __init__(self) -> None:
-        self.breaker = Breaker(DEADLINE_S)
+        self.breaker = Breaker()
         self.now_s = 100.0
 
-    def is_late(self, noticed_after_s: float = DEADLINE_S) -> bool:
-        began_at_s, self.now_s = self.now_s, self.now_s + noticed_after_s
+    def is_late(self) -> bool:
+        began_at_s, self.now_s = self.now_s, self.now_s + DEADLINE_S
         return self.breaker.late(began_at_s, self.now_s)
 
     def is_answered(self) -> None:
@@ -59,17 +59,11 @@ def test_what_was_late_long_ago_does_not_count() -> None:
 
 
 def test_many_that_wait_for_one_hiccup_are_one_lateness() -> None:
-    breaker = Breaker(DEADLINE_S)
+    breaker = Breaker()
     for number in range(50):
         began_at_s = number * 0.0001
         assert not breaker.late(began_at_s, began_at_s + DEADLINE_S)
     assert breaker.reason is None
-
-
-def test_a_deadline_that_this_process_noticed_late_says_nothing_of_redis() -> None:
-    asking = Asking()
-    assert not any(asking.is_late(noticed_after_s=2 * DEADLINE_S) for _ in range(20))
-    assert asking.breaker.reason is None
 
 
 def test_away_opens_it_at_once_and_closing_forgets_what_was_late() -> None:

@@ -11,9 +11,8 @@ from prefix_index.index_options import SharedIndexOptions
 from prefix_index.pending import MOST_PENDING, with_pending
 from prefix_index.radix import RadixIndex
 from prefix_index.redis_clients import connect
-from prefix_index.redis_wire import Call
 from prefix_index.shared_index import SharedIndex
-from prefix_index.types import Chain, Claim, Match
+from prefix_index.types import Claim, Match
 from prefix_index.write_queue import Write
 from tests.prefix_index.replicas import PATIENT, match_until, running
 from tests.prefix_index.subjects import chain, runs_of
@@ -21,35 +20,31 @@ from tests.prefix_index.subjects import chain, runs_of
 prompts = st.text("ab", min_size=1, max_size=6)
 holders = st.sampled_from("AB")
 claims = st.sampled_from(Claim)
-CALL = Call("observe", ())
 
 
 def observation(holder: str, prompt: str, claim: Claim = Claim.CONFIRMED) -> Write:
-    return Write(holder, CALL, claims=(claim,), hashes=chain(prompt).hashes)
+    return Write(holder, claim, chain(prompt))
 
 
 def loss(holder: str, prompt: str, from_block: int, claim: Claim | None = None) -> Write:
-    about = tuple(Claim) if claim is None else (claim,)
-    return Write(holder, CALL, claims=about, hashes=chain(prompt).hashes, from_block=from_block)
+    return Write(holder, claim, chain(prompt), from_block)
 
 
 writes = st.lists(
     st.builds(observation, holders, prompts, claims)
     | st.builds(loss, holders, prompts, st.integers(0, 5), st.none() | claims)
-    | st.builds(lambda holder: Write(holder, CALL, ending=True), holders),
+    | st.builds(lambda holder: Write(holder, None, ending=True), holders),
     max_size=8,
 )
 
 
 def applied(index: RadixIndex[str], write: Write) -> None:
-    told = Chain(write.hashes, 16, 0)
-    for claim in write.claims:
-        if write.ending:
-            index.clear(write.holder, claim)
-        elif write.from_block is None:
-            index.observe(write.holder, told, claim)
-        else:
-            index.forget(write.holder, told, write.from_block, claim)
+    if write.ending:
+        index.clear(write.holder, write.claim)
+    elif write.from_block is not None:
+        index.forget(write.holder, write.chain, write.from_block, write.claim)
+    elif write.claim is not None:
+        index.observe(write.holder, write.chain, write.claim)
 
 
 @given(writes, writes, prompts)

@@ -12,7 +12,7 @@ from prefix_index.errors import IndexUnavailable
 from prefix_index.redis_clients import connect
 from prefix_index.redis_cluster import ClusterClient
 from prefix_index.redis_link import RedisLink
-from prefix_index.redis_wire import Call
+from prefix_index.redis_wire import call_of
 from prefix_index.types import DegradedReason
 from tests.prefix_index.door import Door
 
@@ -118,7 +118,7 @@ async def test_who_does_not_answer_is_asked_for_anew() -> None:
         assert asked == [b"CLUSTER", b"CLUSTER", b"GET"]
 
 
-COUNT = Call("count", ("nobody", "c"), read_only=True)
+COUNT = call_of("count", "nobody", "c", read_only=True)
 
 
 @pytest.mark.parametrize("complaint", [b"CLUSTERDOWN The cluster is down", b"MOVED %d 127.0.0.1:%d"])

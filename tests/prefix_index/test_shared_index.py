@@ -261,6 +261,7 @@ async def test_a_shard_holds_all_that_begins_alike_with_the_whole_capacity(clien
         index.set_capacity("a", 100)
         for number in range(80):
             index.observe("a", chain(f"system{number:02}"))
+        await eventually(lambda: not index.queued_writes)
         await match_until(index, "system79", lambda found: found.blocks == {"a": 8})
         found = await index.match(chain("system00"))
         assert found.blocks == {"a": 8}

@@ -166,7 +166,7 @@ async def test_an_ending_refused_by_a_server_that_is_deposed_in_the_midst_of_a_p
         whole = RedisRadix.send
         refused: list[object] = []
 
-        async def in_two_parts(remote: RedisRadix, calls: list[Call]) -> list[object]:
+        async def in_two_parts(remote: RedisRadix, calls: list[Call], within_s: float | None = None) -> list[object]:
             if len(calls) < 4:
                 return await whole(remote, calls)
             monkeypatch.setattr(RedisRadix, "send", whole)
