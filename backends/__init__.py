@@ -1,6 +1,6 @@
 """Model servers: where they are, whether they live, what they hold, and one call to one of them."""
 
-from backends.client import UpstreamClient, UpstreamResponse
+from backends.client import Sink, UpstreamClient, UpstreamResponse
 from backends.errors import (
     BackendError,
     DialFailed,
@@ -59,6 +59,7 @@ __all__ = [
     "Registry",
     "Reservation",
     "ServedModel",
+    "Sink",
     "UnknownEndpoint",
     "UpstreamClient",
     "UpstreamError",

@@ -18,12 +18,12 @@ Parts: `backends.target` how a request begins, `backends.pool` which connection,
 it, `backends.http1` what the bytes that come mean.
 
 Costs: 20 to 40 µs of CPU per call of 2 to 33 KB under uvloop, a third of it event loop and kernel; one future per wait
-that has to wait, no timer, no task.
+that has to wait, no timer, no task. For a stream of small chunks that wait is most of the cost: `pump` has none.
 """
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -42,6 +42,9 @@ from backends.pool import Pool
 from backends.target import request_head, target_of
 from backends.types import Deadlines, EndpointConfig, EndpointId, Headers, UpstreamRequest
 
+Sink = Callable[[bytes], bool]
+"""Takes bytes of a body at once; False: no more for now."""
+
 
 class UpstreamResponse:
     """The answer of an endpoint: its head at hand, its body read as it comes.
@@ -58,6 +61,8 @@ class UpstreamResponse:
         "_is_over",
         "_parts",
         "_patience_s",
+        "_sink",
+        "_sink_failure",
         "_waiter",
         "connected_s",
         "headers",
@@ -76,6 +81,8 @@ class UpstreamResponse:
         self._patience_s = deadlines.idle_s
         self._parts: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
+        self._sink_failure: Exception | None = None
         self._failure: Failure | None = None
         self._is_over = False
         self.status = 0
@@ -123,6 +130,28 @@ class UpstreamResponse:
             connection.expire_after(self._patience_s)
             await self._news(connection)
         return chunk
+
+    async def pump(self, sink: Sink) -> None:
+        """Give what arrives to `sink` in the very call of the event loop that read it, for as long as it says True.
+
+        Returns once it has said False, or nothing more comes: `read_chunk` then has the next bytes, the end, or the
+        failure. Raises what `sink` raises. A chunk costs a third less than by `read_chunk`: it wakes no task.
+        """
+        if self._parts and not sink(self.take() or b""):
+            return
+        connection = self._connection
+        if connection is None or self._failure is not None:
+            return
+        self._sink, self._patience_s = sink, self._deadlines.idle_s
+        connection.expire_after(self._patience_s)
+        try:
+            while self._pours:
+                await self._news(connection)
+        finally:
+            self._sink = None
+        failure, self._sink_failure = self._sink_failure, None
+        if failure is not None:
+            raise failure
 
     async def read(self, limit_bytes: int) -> bytes:
         """The whole body, for short answers; `UpstreamProtocolError` once it exceeds `limit_bytes`."""
@@ -189,6 +218,9 @@ class UpstreamResponse:
 
     def arrived(self, piece: bytes) -> None:
         """Called by the connection."""
+        if self._sink is not None:
+            self._pour(self._sink, piece)
+            return
         self._parts.append(piece)
         self.unread_bytes += len(piece)
         self._wake()
@@ -203,6 +235,22 @@ class UpstreamResponse:
         """Called by the connection."""
         self._failure = failure
         self._wake()
+
+    @property
+    def _pours(self) -> bool:
+        return self._sink is not None and self._failure is None and not self._is_over
+
+    def _pour(self, sink: Sink, piece: bytes) -> None:
+        self.received_bytes += len(piece)
+        try:
+            goes_on = sink(piece)
+        except Exception as failure:  # noqa: BLE001 - raised in the task that pumps, not in the event loop
+            self._sink_failure, goes_on = failure, False
+        if not goes_on:
+            self._sink = None
+            self._wake()
+        elif self._connection is not None:
+            self._connection.expire_after(self._patience_s)
 
     async def _news(self, connection: Connection) -> None:
         """Wait until the connection has something to tell."""

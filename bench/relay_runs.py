@@ -38,9 +38,9 @@ _MS: Final = 1000.0
 class Spans:
     """How long things take, seconds: until they have settled, and while they are measured."""
 
-    settle_s: float = 2.0
-    unpaced_s: float = 4.0
-    paced_s: float = 5.0
+    settle_s: float = 1.5
+    unpaced_s: float = 3.0
+    paced_s: float = 4.0
 
 
 SHORT: Final = Spans(1.0, 2.0, 3.0)

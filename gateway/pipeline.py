@@ -30,6 +30,7 @@ from backends import (
 from billing import Ledger, LedgerUnavailable, SettlementState
 from gateway.access import allowed, spoken_by_nobody
 from gateway.answer_head import answer_headers, is_event_stream
+from gateway.chunk_sink import chunk_sink
 from gateway.decision_log import DecisionLog
 from gateway.edge.error_shapes import stream_error
 from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
@@ -305,6 +306,8 @@ class Pipeline:
                     await client.start(response.status, head)
                 await client.write(passed)
                 exchange.client_waited_s += monotonic() - here_s
+            if stream is not None and client.served is not None and client.started and not stream.complete:
+                await response.pump(chunk_sink(exchange, stream, client.served, self._look_for_token, monotonic))
             if stream is None or not stream.complete:
                 chunk = await response.read_chunk()
             else:

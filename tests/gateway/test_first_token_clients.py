@@ -13,7 +13,7 @@ async def test_a_client_sees_each_token_before_the_engine_sends_the_next(
     name: str, start_gateway: StartGateway
 ) -> None:
     async with patient_engine() as (engine, handshake):
-        gateway = await start(start_gateway, engine.url)
+        gateway = await start(start_gateway, engine.url, poll_interval_s=600.0)  # late is not down
         async with asyncio.timeout(ROUND_S):
             await PYTHON_CLIENTS[name](gateway.url, 3, handshake.seen)
         rows = await settled(gateway, 3)

@@ -146,7 +146,12 @@ async def test_dead_backend_no_hang(start_gateway: StartGateway, client: httpx.A
     """One of two engines falls silent: it takes connections and says nothing, on no path."""
     async with scripted_engine(answer_chat("Hi")) as dying, scripted_engine(answer_chat("Hi")) as good:
         gateway = await start(
-            start_gateway, dying.url, good.url, scheduling__policy="round_robin", limits__first_byte_s=2
+            start_gateway,
+            dying.url,
+            good.url,
+            scheduling__policy="round_robin",
+            limits__first_byte_s=2,
+            poll_interval_s=SELDOM_S,
         )
         assert (await ask(client, gateway)).status_code == 200
         dying.silent = True
