@@ -145,7 +145,7 @@ class Clients:
                         return Call(number, End.LEFT, request_id)
         except _NEVER_FROM_A_GATEWAY:
             pass
-        whole = got.endswith(b"data: [DONE]\n\n") if streams else _is_json(got)
+        whole = got.endswith(b"data: [DONE]\n\n") and b'"error"' not in got if streams else _is_json(got)
         return Call(number, End.SERVED if whole else End.CUT if got else End.LOST, request_id)
 
 
