@@ -9,7 +9,8 @@ unpaced   16 streams of 20 and of 500 chunks, as fast as they go. Where the core
           the limit, and the tables say so; processor time of the router for a chunk is comparable even then.
 paced     a chunk each 50 ms in 100, 500, 1,000, ... streams at once, while 20 streams go past the router: the time
           between two chunks, p99, less what it is for those 20 in the same seconds. Where those 20 are later than 5 ms
-          the row is void. The knee is the last level at which a router adds at most 10 ms.
+          the row is void, unless the router adds more than 10 ms to that. The knee is the last level at which a router
+          adds at most 10 ms.
 """
 
 import argparse
@@ -73,6 +74,7 @@ def main() -> int:
     levels = [int(level) for level in options.levels.split(",")]
     spans = SHORT if options.short else Spans()
     rows = uvloop.run(measured(names, levels, spans, cores[0]))
+    os.sched_setaffinity(0, cores)
     met = goals([asdict(row) for row in rows])
     print(*(goal.text() for goal in met), sep="\n")
     if not options.only and not options.short and levels == list(LEVELS):

@@ -17,7 +17,7 @@ from bench.relay import IMAGE, PAGE
 from bench.relay_load import Streams
 from bench.relay_report import BEGIN, END, Figures, Row, goals, line, page_part, part_of, plot, with_part
 from bench.relay_routers import Running
-from bench.relay_runs import PACED, UNPACED, closing, holds, request_maker
+from bench.relay_runs import PACED, UNPACED, beside, closing, holds, request_maker
 from bench.relay_runs import Row as Measured
 from bench.result import RESULTS
 from bench.stream_backend import streaming_engines
@@ -139,6 +139,13 @@ def test_a_level_holds_while_no_more_is_added_than_may_be_or_nobody_knows() -> N
     row = Measured(**measured("nginx", PACED, 100))  # type: ignore[arg-type]  # its own fields
     added = [(10.0, ()), (10.1, ()), (None, ()), (99.0, ["disturbed"])]
     assert [holds(replace(row, added_itl_p99_ms=ms, void=why)) for ms, why in added] == [True, False, False, True]
+
+
+def test_a_level_is_void_where_the_machine_was_late_and_the_router_not_much_more() -> None:
+    row = Measured(**measured("nginx", PACED, 100, itl_p99_ms=70.0, added_itl_p99_ms=None))  # type: ignore[arg-type]  # its own fields
+    assert [beside(row, control_ms).added_itl_p99_ms for control_ms in (50.5, 56.0)] == [19.5, 14.0]
+    assert [bool(beside(row, control_ms).void) for control_ms in (50.5, 55.1, 56.0, None)] == [False, True, True, True]
+    assert not beside(replace(row, itl_p99_ms=99.0), 56.0).void
 
 
 def test_the_part_has_a_line_a_router_what_was_the_limit_and_what_is_void() -> None:
