@@ -181,3 +181,11 @@ def test_a_row_is_told_as_a_line() -> None:
     assert "= 9.0 ms" in line(ROWS[6])
     assert line(ROWS[7]).endswith("VOID: disturbed")
     assert math.isnan(Figures(ROWS).of("prefixgate", PACED, 1000, "cpu_us_per_chunk"))
+
+
+def test_the_page_says_how_soon_each_client_saw_the_first_token() -> None:
+    page = PAGE.read_text("utf-8")
+    rows = json.loads((RESULTS / "clients.json").read_text("utf-8"))["rows"]
+    missing = [row for row in rows if f" | {row['gateway_p50_ms']}, {row['gateway_max_ms']} | " not in page]
+    assert len(rows) == 7
+    assert missing == []
