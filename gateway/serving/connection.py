@@ -159,6 +159,7 @@ class Connection(asyncio.Protocol):
             return
         self._deadline_s = math.inf
         call.end()
+        self._resume_reading()  # to see that the client leaves
         if not call.keep_alive:
             self._deaf = True
         elif self._answering is None:

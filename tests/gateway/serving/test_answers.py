@@ -210,6 +210,25 @@ async def test_a_client_that_leaves_is_noticed_at_once(leave: Callable[[socket.s
             await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("size", [0, 70_000, 150_000, 1_000_000])
+async def test_a_client_that_leaves_is_noticed_however_long_its_body_was(size: int) -> None:
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        call = scope["extensions"][EXTENSION]
+        await asyncio.sleep(0.05)  # the body has come before anyone asks for it
+        assert len(await call.whole_body(lambda _: None)) == size
+        call.on_leave(left.set)
+        asked.set()
+        await left.wait()
+
+    async with served(app) as house:
+        async with house.client() as client:
+            await client.send(b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size)
+            await asked.wait()
+        await left.wait()
+
+
 async def test_who_waits_behind_another_request_is_not_begun_when_the_client_leaves() -> None:
     seen = []
 
