@@ -43,6 +43,7 @@ class RequestHead(NamedTuple):
     content_length: int | None
     expects_continue: bool
     keep_alive: bool
+    """Never with HTTP/1.0, whose clients may read an answer until the connection ends."""
 
 
 class RequestTaker(Protocol):
@@ -155,7 +156,8 @@ class RequestReader:
         length_bytes = None if length is None else int(length)
         self._body_left_bytes = length_bytes or 0
         name = _METHODS.get(method) or method.decode("ascii")
-        version, keep_alive = parser.get_http_version(), parser.should_keep_alive()
+        version = parser.get_http_version()
+        keep_alive = version != "1.0" and parser.should_keep_alive()
         expects_continue = named.get(b"expect", b"").lower() == b"100-continue"
         taker.request_begins(
             RequestHead(name, self.target, version, fields, length_bytes, expects_continue, keep_alive)

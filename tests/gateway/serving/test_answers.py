@@ -46,6 +46,12 @@ async def test_a_client_that_knows_no_chunks_reads_until_the_end(pieces: tuple[b
         assert (answer.body, answer.fields["connection"]) == (b"".join(pieces), "close")
 
 
+async def test_a_client_of_http_1_0_may_read_until_the_end() -> None:
+    async with served(says(b"one", fields=((b"content-length", b"3"),))) as house, house.client() as client:
+        said = await (await client.send(b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")).ended()
+    assert said.endswith(b"\r\n\r\none")
+
+
 @pytest.mark.parametrize("length", [b"6", b"200001"])
 async def test_an_answer_of_known_length_is_sent_as_it_is(length: bytes) -> None:
     pieces = (b"one", b"two") if length == b"6" else (LONG, b"z", LONG)
