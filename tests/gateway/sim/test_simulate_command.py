@@ -7,12 +7,12 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from billing import KeptChain, OpenedRequest, PriceBook, Settlement, SettlementState, Usage, open_ledger
