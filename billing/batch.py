@@ -2,50 +2,49 @@
 
 What a bill needs of a request (`Fact`) is remembered from its opening to its settlement, in the batch at hand or in
 those committed before, and read back where it is in neither. A request has one settlement: a second is ignored and
-counted. Rows of a table go together (`bulk`).
+counted.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, Select, select
+from sqlalchemy import Row as FoundRow
 
-from billing.bulk import insert_rows
+from billing.batch_sql import Rows
 from billing.errors import RowRefused
 from billing.prices.book import Prices
 from billing.rollup import QuarterSums
-from billing.rollup_sql import add
 from billing.rows import (
     Fact,
     Row,
     attempt_row,
+    billed,
     chain_row,
     correction_row,
+    fact_of,
     late_correction,
     request_row,
     sample_row,
     settlement_row,
-    tags_text,
 )
-from billing.schema import attempts, chains, corrections, engine_samples, requests, settlements
+from billing.schema import attempts, chains, corrections, engine_samples, requests, settlements, usage_quarters
 from billing.types import Correction, EngineSample, OpenedRequest, Settlement, SettlementState
 from billing.when import from_us
 
-_READ_BACK = (
-    select(
-        requests.c.opened_at_us,
-        requests.c.model,
-        requests.c.tenant_id,
-        requests.c.key_id,
-        requests.c.tags,
-        settlements.c.state,
-    )
-    .outerjoin(settlements, settlements.c.request_id == requests.c.request_id)
-    .where(requests.c.request_id == bindparam("request_id"))
-)
+_READ_BACK = select(
+    requests.c.opened_at_us,
+    requests.c.model,
+    requests.c.tenant_id,
+    requests.c.key_id,
+    requests.c.tags,
+    settlements.c.state,
+).outerjoin(settlements, settlements.c.request_id == requests.c.request_id)
 
 
 class Batch:
-    """Collects rows; `insert` writes them. After the commit, `opened`, `settled` and `settled_twice` hold true."""
+    """Collects rows. After their commit, `opened`, `settled` and `settled_twice` hold true. `connection` is for what is
+    not remembered, outside of a transaction."""
 
     def __init__(self, connection: Connection, owner_id: str, book: Prices, remembered: Mapping[str, Fact]) -> None:
         self.opened: dict[str, Fact] = {}
@@ -65,7 +64,7 @@ class Batch:
         self._quarters = QuarterSums()
 
     def add(self, record: OpenedRequest | Settlement | Correction | EngineSample) -> RowRefused | None:
-        """Take a record; says if the ledger's own rows refuse it. What the database refuses shows in `insert`."""
+        """Take a record; says if the ledger's own rows refuse it. What the database refuses shows at the end."""
         if isinstance(record, Settlement):
             return self._settle(record)
         if isinstance(record, Correction):
@@ -74,26 +73,25 @@ class Batch:
         if isinstance(record, EngineSample):
             self._samples.append(sample_row(record, self._owner_id))
             return None
-        self._requests.append(request_row(record, self._owner_id))
+        fact = fact_of(record)
+        self._requests.append(request_row(record, fact, self._owner_id))
         if record.chain is not None:
             self._chains.append(chain_row(record.request_id, record.chain))
-        fact = Fact(record.opened_at, record.model, record.tenant_id, record.key_id, tags_text(record.tags))
         self.opened[record.request_id] = fact
         self._quarters.opened(fact)
         return None
 
-    def insert(self) -> None:
-        """Write all rows, in as few statements as may be."""
-        for table, rows in (
-            (requests, self._requests),
-            (chains, self._chains),
-            (settlements, self._settlements),
-            (attempts, self._attempts),
-            (corrections, self._corrections),
-            (engine_samples, self._samples),
-        ):
-            insert_rows(self._connection, table, rows)
-        add(self._connection, list(self._quarters.rows(self._owner_id)))
+    def rows(self) -> Rows:
+        """All that was taken."""
+        return {
+            requests: self._requests,
+            chains: self._chains,
+            settlements: self._settlements,
+            attempts: self._attempts,
+            corrections: self._corrections,
+            engine_samples: self._samples,
+            usage_quarters: [*self._quarters.rows(self._owner_id)],
+        }
 
     def _settle(self, settlement: Settlement) -> RowRefused | None:
         request_id = settlement.request_id
@@ -102,17 +100,18 @@ class Batch:
             return None
         fact = self.opened.get(request_id) or self._remembered.get(request_id)
         if fact is None:
-            found = self._connection.execute(_READ_BACK, {"request_id": request_id}).first()
+            found = self._first(_READ_BACK.where(requests.c.request_id == request_id))
             if found is None:
                 return RowRefused(request_id, "it was never opened")
-            fact = Fact(from_us(found.opened_at_us), found.model, found.tenant_id, found.key_id, found.tags)
+            opened_us = found.opened_at_us
+            fact = Fact(from_us(opened_us), opened_us, found.model, found.tenant_id, found.key_id, found.tags)
             if found.state is not None:
                 self._settle_again(settlement, fact, found.state)
                 return None
         self.settled.add(request_id)
-        row = settlement_row(settlement, fact, self._book)
-        self._settlements.append(row)
-        self._quarters.settled(fact, row)
+        bill = billed(settlement, fact, self._book)
+        self._settlements.append(settlement_row(bill))
+        self._quarters.settled(fact, bill)
         self._attempts += map(attempt_row, settlement.attempts)
         return None
 
@@ -123,6 +122,10 @@ class Batch:
         if late is None or late.correction_id in self._late:
             return
         known = select(corrections.c.correction_id).where(corrections.c.correction_id == late.correction_id)
-        if self._connection.execute(known).first() is None:
+        if self._first(known) is None:
             self._late.add(late.correction_id)
             self._corrections.append(correction_row(late))
+
+    def _first(self, query: Select[Any]) -> FoundRow[Any] | None:
+        with self._connection.begin():
+            return self._connection.execute(query).first()

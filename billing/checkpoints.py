@@ -1,7 +1,7 @@
 """Moves what SQLite's write-ahead log holds into the file, on a thread of its own.
 
 By default the commit that fills 1,000 pages does it, with two flushes of the disk in it, and whoever waits for that
-commit waits for them: measured, 15 to 40 ms for one batch in a hundred. Here the writer only counts its records, and
+commit waits for them: measured, 15 to 40 ms for one batch in a hundred. Here the writer only counts what it wrote, and
 this thread moves the log with a connection of its own (`PASSIVE`: it waits for no writer and no reader). The log begins
 anew at the first commit after all of it was moved. Where commits never pause for that, the log grows; beyond
 `MOST_PAGES` the writer moves the rest, which is short, between two commits.
@@ -12,8 +12,11 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-EVERY_RECORDS = 2048
-"""So many records are 3 to 6 MiB of log."""
+EVERY_PAGES = 4096
+"""Pages of log, about: 16 MiB."""
+_PAGES_OF_BATCH = 5
+"""The last page of each of its tables and indexes, however few its rows."""
+_ROWS_IN_PAGE = 16
 MOST_PAGES = 16 * 1024
 """64 MiB in pages of 4 KiB."""
 
@@ -25,7 +28,7 @@ class Checkpoints:
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
-        self._records = 0
+        self._pages = 0
         self._too_long = False
         self._moving = threading.Lock()
         self._wanted = threading.Event()
@@ -36,9 +39,9 @@ class Checkpoints:
         """Start the thread."""
         self._thread.start()
 
-    def wrote(self, records: int, connection: sqlite3.Connection) -> None:
-        """So many records were committed by the writer's connection, which is used in need only."""
-        self._records += records
+    def wrote(self, rows: int, connection: sqlite3.Connection) -> None:
+        """So many rows were committed at once by the writer's connection, which is used in need only."""
+        self._pages += _PAGES_OF_BATCH + rows // _ROWS_IN_PAGE
         if self._too_long and self._moving.acquire(blocking=False):  # two at once are refused by SQLite
             try:
                 self._too_long = False
@@ -46,8 +49,8 @@ class Checkpoints:
                     connection.execute(_MOVE).fetchall()
             finally:
                 self._moving.release()
-        elif self._records >= EVERY_RECORDS:
-            self._records = 0
+        elif self._pages >= EVERY_PAGES:
+            self._pages = 0
             self._wanted.set()
 
     def close(self) -> None:

@@ -1,11 +1,12 @@
 """What a database must do for the ledger, beside SQL: be owned, be reached, say who died, and know its own errors."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from sqlalchemy import Connection
+
+from billing.batch_sql import Rows
 
 Sync = Literal["normal", "disk"]
 """What a commit survives: `normal` the death of the gateway, `disk` also the loss of power."""
@@ -54,8 +55,8 @@ class Database(Protocol):
     def begin_alone(self, connection: Connection) -> None:
         """Begin a transaction in which nobody else makes or changes tables."""
 
-    def together(self, connection: Connection) -> AbstractContextManager[None]:
-        """Inside, statements without answers may be sent at once; the end waits for all of them."""
+    def write(self, connection: Connection, rows: Rows) -> None:
+        """Insert the rows, all or none, in a transaction of their own. Raises one of `row_errors` or `failures`."""
 
     def dead_at_start(self, unended: Sequence[str]) -> Sequence[str]:
         """Which of the owners that are noted as alive have surely died."""
@@ -68,9 +69,6 @@ class Database(Protocol):
 
     def is_lost(self, connection: Connection) -> bool:
         """Whether a failure was the end of the connection only, so that another may do."""
-
-    def wrote(self, connection: Connection, records: int) -> None:
-        """So many records were committed."""
 
     def let_go(self) -> None:
         """The opposite of `hold`."""

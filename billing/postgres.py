@@ -4,9 +4,9 @@ Sessions must be our own: behind a pooler that hands them to others (pgbouncer i
 A machine that vanished keeps its session until the server notices, so keep-alives are asked for on both sides.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
+from psycopg import Connection as DriverConnection
 from psycopg import DataError as DriverDataError
 from psycopg import Error as DriverError
 from psycopg import IntegrityError as DriverIntegrityError
@@ -14,6 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from billing.batch_sql import Rows, postgres_statement
 from billing.database import Sync, Watcher, words
 from billing.postgres_address import postgres_url, shown
 from billing.takeover import Takeover, lock_owner
@@ -27,7 +28,7 @@ _MISTAKES = ("authentication failed", "does not exist", "pg_hba.conf", "no passw
 class Postgres:
     """See `Database`. `takeover_s` is how long the session of a gateway must be gone before it counts as dead."""
 
-    # The last three come from the driver as they are; errors of statements sent together do too.
+    # Batches are written by the driver itself, all else through SQLAlchemy, which has names of its own for errors.
     row_errors: tuple[type[Exception], ...] = (
         IntegrityError,
         DataError,
@@ -93,13 +94,18 @@ class Postgres:
         connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})")
 
-    @contextmanager
-    def together(self, connection: Connection) -> Iterator[None]:
-        """Statements go out without waiting for the answers of those before: one round trip for a batch."""
+    def write(self, connection: Connection, rows: Rows) -> None:
+        """One statement, which is a transaction by itself: one round trip for a batch."""
+        if not any(rows.values()):
+            return
         driver = connection.connection.driver_connection
-        assert driver is not None
-        with driver.pipeline():
-            yield
+        assert isinstance(driver, DriverConnection)
+        driver.autocommit = True
+        try:
+            driver.execute(*postgres_statement(rows, connection.dialect))
+        finally:
+            if not driver.closed:
+                driver.autocommit = False
 
     def dead_at_start(self, unended: Sequence[str]) -> Sequence[str]:
         """None: whether they have died takes a while to know."""
@@ -124,9 +130,6 @@ class Postgres:
             return True
         driver = connection.connection.driver_connection
         return driver is None or bool(driver.closed)
-
-    def wrote(self, connection: Connection, records: int) -> None:
-        """The server has a log writer of its own."""
 
     def let_go(self) -> None:
         """Look after nobody any more."""

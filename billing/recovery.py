@@ -29,7 +29,7 @@ def close_open(connection: Connection, dead: Sequence[str], by: str, currency: s
     sums = QuarterSums()
     closed = 0
     for quarter_us, model, tenant_id, key_id, tags, count in connection.execute(counted):
-        fact = Fact(from_us(quarter_us), model, tenant_id, key_id, tags)
+        fact = Fact(from_us(quarter_us), quarter_us, model, tenant_id, key_id, tags)
         sums.interrupted(fact, currency or "", count)
         closed += count
     if closed:

@@ -82,7 +82,7 @@ Span = tuple[int, int]
 
 
 @cache
-def _on_conflict(dialect: Dialect) -> str:
+def adding_clause(dialect: Dialect) -> str:
     """The clause by which a row is added to the one that is there."""
     insert = (postgresql if dialect.name == "postgresql" else sqlite).insert
     statement = insert(usage_quarters).values(dict.fromkeys(usage_quarters.columns.keys()))
@@ -114,7 +114,7 @@ def rebuild(connection: Connection, kept: Sequence[Span] = ()) -> int:
 
 def add(connection: Connection, rows: Sequence[Sequence[object]]) -> None:
     """Add rows of `schema.usage_quarters` to those that are there, no two of one key."""
-    insert_rows(connection, usage_quarters, rows, _on_conflict(connection.dialect))
+    insert_rows(connection, usage_quarters, rows, adding_clause(connection.dialect))
 
 
 def differences(connection: Connection, kept: Sequence[Span] = ()) -> Iterator[Difference]:

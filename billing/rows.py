@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
-from billing.money import split_pico
+from msgspec import Struct
+
+from billing.money import PICO, split_pico
 from billing.prices.book import Prices
-from billing.prices.pricing import Price, bill
+from billing.prices.pricing import Charge, Price, bill
 from billing.types import (
     Attempt,
     Correction,
@@ -27,13 +28,15 @@ Row = tuple[object, ...]
 """Values in the order of the columns of a table."""
 
 _NO_USAGE = Usage(None, None, None)
+_NO_AMOUNT = (None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True, gc=False):
     """What the bill of a request depends on, apart from its usage; and whose it is."""
 
     opened_at: datetime
+    opened_at_us: int
+    """The same, as in the column."""
     model: str
     tenant_id: str
     key_id: str
@@ -41,22 +44,38 @@ class Fact:
     """As in the column."""
 
 
-def request_row(opened: OpenedRequest, owner_id: str) -> Row:
+class Billed(Struct, frozen=True, gc=False):
+    """A settlement with its bill: usage after the checks, flags as in the column, the currency of its row."""
+
+    settlement: Settlement
+    usage: Usage
+    flags: str
+    charge: Charge
+    currency: str | None
+
+
+def fact_of(opened: OpenedRequest) -> Fact:
+    """What is to be remembered until its settlement."""
+    at, tags = opened.opened_at, tags_text(opened.tags)
+    return Fact(at, to_us(at), opened.model, opened.tenant_id, opened.key_id, tags)
+
+
+def request_row(opened: OpenedRequest, fact: Fact, owner_id: str) -> Row:
     """Row of `schema.requests`."""
     return (
         opened.request_id,
-        to_us(opened.opened_at),
+        fact.opened_at_us,
         owner_id,
         opened.tenant_id,
         opened.key_id,
         opened.share_group,
         opened.model,
         opened.route,
-        opened.stream,
+        int(opened.stream),
         opened.prompt_tokens_expected,
         opened.job_id,
         opened.end_user,
-        tags_text(opened.tags),
+        fact.tags,
     )
 
 
@@ -70,18 +89,26 @@ def chain_row(request_id: str, chain: KeptChain) -> Row:
     return (request_id, chain.block_tokens, chain.hashes)
 
 
-def settlement_row(settlement: Settlement, fact: Fact, prices: Prices) -> Row:
-    """Row of `schema.settlements`, priced by the time at which the request was opened."""
+def billed(settlement: Settlement, fact: Fact, prices: Prices) -> Billed:
+    """A settlement priced by the time at which its request was opened."""
     usage, flags = checked(settlement.usage or _NO_USAGE)
-    quote = prices.quote(fact.model, fact.tenant_id, fact.opened_at)
-    charge = bill(settlement.state, usage, quote, settlement.expected_cached_tokens)
-    flags |= settlement.flags | charge.flags
-    if is_doubtful(usage.prompt_tokens, usage.cached_tokens, settlement.expected_cached_tokens):
+    expected_tokens = settlement.expected_cached_tokens
+    charge = bill(settlement.state, usage, prices.quote(fact.model, fact.tenant_id, fact.opened_at), expected_tokens)
+    if settlement.flags or charge.flags:
+        flags |= settlement.flags | charge.flags
+    if is_doubtful(usage.prompt_tokens, usage.cached_tokens, expected_tokens):
         flags |= {UsageFlag.DISPUTED}
+    currency = prices.currency if charge.price is None else charge.price.currency
+    return Billed(settlement, usage, ",".join(sorted(flags)) if flags else "", charge, currency)
+
+
+def settlement_row(billed: Billed) -> Row:
+    """Row of `schema.settlements`."""
+    settlement, usage, charge = billed.settlement, billed.usage, billed.charge
     return (
         settlement.request_id,
         to_us(settlement.settled_at),
-        settlement.state.value,
+        str(settlement.state),
         settlement.http_status,
         settlement.endpoint_id,
         usage.prompt_tokens,
@@ -90,20 +117,20 @@ def settlement_row(settlement: Settlement, fact: Fact, prices: Prices) -> Row:
         usage.output_tokens,
         usage.reasoning_tokens,
         settlement.expected_cached_tokens,
-        ",".join(sorted(flags)),
+        billed.flags,
         settlement.convention,
         None if settlement.usage_json is None else settlement.usage_json.decode(),
         settlement.ttft_s,
         settlement.duration_s,
         settlement.prefill_s,
         settlement.decode_s,
-        prices.currency if charge.price is None else charge.price.currency,
+        billed.currency,
         *_rates(charge.price),
-        *_amount(charge.full_pico),
-        *_amount(charge.charged_pico),
+        *(_NO_AMOUNT if charge.full_pico is None else divmod(charge.full_pico, PICO)),
+        *(_NO_AMOUNT if charge.charged_pico is None else divmod(charge.charged_pico, PICO)),
         charge.discounted_tokens,
-        *_amount(charge.list_pico),
-        None if settlement.verdict is None else settlement.verdict.value,
+        *(_NO_AMOUNT if charge.list_pico is None else divmod(charge.list_pico, PICO)),
+        None if settlement.verdict is None else str(settlement.verdict),
         settlement.miss_reason,
     )
 
@@ -127,8 +154,7 @@ def correction_row(correction: Correction) -> Row:
 
 def late_correction(settlement: Settlement, fact: Fact, prices: Prices) -> Correction | None:
     """What a request cost that had been closed as interrupted; None where that is nothing, or not known."""
-    quote = prices.quote(fact.model, fact.tenant_id, fact.opened_at)
-    charge = bill(settlement.state, checked(settlement.usage or _NO_USAGE)[0], quote, settlement.expected_cached_tokens)
+    charge = billed(settlement, fact, prices).charge
     if charge.price is None or charge.full_pico is None or charge.charged_pico is None or not settlement.state.billable:
         return None
     return Correction(
@@ -175,7 +201,3 @@ def _rates(price: Price | None) -> Row:
     if price is None:
         return (None,) * 5
     return (price.id, price.input_pico, price.cached_input_pico, price.cache_write_pico, price.output_pico)
-
-
-def _amount(pico: int | None) -> Row:
-    return (None, None) if pico is None else split_pico(pico)

@@ -2,14 +2,16 @@
 
 import os
 import sqlite3
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import IntegrityError, InterfaceError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from billing.batch_sql import Rows, sqlite_statements
+from billing.bulk import Statement
 from billing.checkpoints import Checkpoints
 from billing.database import Sync, Watcher
 from billing.ownership import owned
@@ -17,21 +19,26 @@ from billing.ownership import owned
 _MiB = 1024 * 1024
 _MOST_JOURNAL_BYTES = 64 * _MiB
 _PRIVATE = 0o600
+_KEPT_STATEMENTS = 256
 
 
 class SqliteFile:
     """See `Database`."""
 
-    # The last three come from the driver as they are.
+    # Batches are written by the driver itself, all else through SQLAlchemy, which has names of its own for errors.
     row_errors: tuple[type[Exception], ...] = (
         IntegrityError,
         InterfaceError,
         ProgrammingError,
+        sqlite3.IntegrityError,
+        sqlite3.InterfaceError,
+        sqlite3.ProgrammingError,
+        sqlite3.DataError,
         OverflowError,
         ValueError,
         TypeError,
     )
-    failures: tuple[type[Exception], ...] = (SQLAlchemyError, OSError)
+    failures: tuple[type[Exception], ...] = (SQLAlchemyError, sqlite3.Error, OSError)
 
     def __init__(self, path: Path, *, sync: Sync, busy_timeout_s: float) -> None:
         self._path = path.absolute()
@@ -46,6 +53,8 @@ class SqliteFile:
         )
         self._held = ExitStack()
         self._checkpoints = Checkpoints(self._open)
+        self._written: tuple[Connection, sqlite3.Connection] | None = None
+        """The connection written to last, and what it is for the driver."""
 
     @property
     def name(self) -> str:
@@ -82,9 +91,13 @@ class SqliteFile:
         """As the only writer."""
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def together(self, connection: Connection) -> AbstractContextManager[None]:
-        """There is no way to go, so nothing is saved."""
-        return nullcontext()
+    def write(self, connection: Connection, rows: Rows) -> None:
+        """A statement or two for each table. Then the log is moved into the file, where it is long."""
+        driver = self._driver_of(connection)
+        statements = [*sqlite_statements(rows, connection.dialect)]
+        if statements:
+            _run(driver, statements)
+            self._checkpoints.wrote(sum(map(len, rows.values())), driver)
 
     def dead_at_start(self, unended: Sequence[str]) -> Sequence[str]:
         """All: we have the lock."""
@@ -100,19 +113,25 @@ class SqliteFile:
         """Never: there is none between us and the file."""
         return False
 
-    def wrote(self, connection: Connection, records: int) -> None:
-        """Have the log moved into the file where it is long."""
-        driver = connection.connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)
-        self._checkpoints.wrote(records, driver)
-
     def let_go(self) -> None:
         """Close what `hold` opened."""
         self._held.close()
 
+    def _driver_of(self, connection: Connection) -> sqlite3.Connection:
+        if self._written is None or self._written[0] is not connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            self._written = connection, driver
+        return self._written[1]
+
     def _open(self) -> sqlite3.Connection:
         # mode=rw: a file that went away must not come back empty under a running gateway.
-        connection = sqlite3.connect(f"{self._path.as_uri()}?mode=rw", uri=True, timeout=self._busy_timeout_s)
+        connection = sqlite3.connect(
+            f"{self._path.as_uri()}?mode=rw",
+            uri=True,
+            timeout=self._busy_timeout_s,
+            cached_statements=_KEPT_STATEMENTS,
+        )
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
@@ -124,3 +143,17 @@ class SqliteFile:
             connection.close()
             raise
         return connection
+
+
+def _run(driver: sqlite3.Connection, statements: Iterable[Statement]) -> None:
+    """As one transaction."""
+    execute = driver.execute
+    execute("BEGIN IMMEDIATE")
+    try:
+        for text, values in statements:
+            execute(text, values)
+        execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            execute("ROLLBACK")
+        raise

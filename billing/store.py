@@ -131,10 +131,10 @@ class LedgerStore:
             self._disconnect()
         if lost and again is not None:
             return self._write(records, again, None)
-        if any(isinstance(outcome, LedgerUnavailable) and not isinstance(outcome, RowRefused) for outcome in outcomes):
+        refusals = [outcome for outcome in outcomes if outcome is not None]
+        if not all(isinstance(refusal, RowRefused) for refusal in refusals):
             self.healthy = False
-            return outcomes
-        if any(outcome is None for outcome in outcomes):  # where every row was refused, nothing was written
+        elif len(refusals) < len(outcomes):  # where every row was refused, nothing was written
             self.healthy = True
         return outcomes
 
@@ -233,16 +233,14 @@ class LedgerStore:
     def _transaction(self, records: Sequence[Record], owner_id: str | None = None) -> list[Outcome]:
         connection = self._connected()
         self._database.stand_for(connection, self._owner_id)
-        is_ours = owner_id in (None, self._owner_id)
-        with connection.begin():
-            if not is_ours:
-                self._revive(connection, str(owner_id))
-            batch = Batch(connection, self._owner_id if owner_id is None else owner_id, self._book, self._facts)
-            outcomes: list[Outcome] = [batch.add(record) for record in records]
-            with self._database.together(connection):
-                batch.insert()
+        owner_id = self._owner_id if owner_id is None else owner_id
+        is_ours = owner_id == self._owner_id
+        if not is_ours:
+            self._revive(connection, owner_id)
+        batch = Batch(connection, owner_id, self._book, self._facts)
+        outcomes: list[Outcome] = [batch.add(record) for record in records]
+        self._database.write(connection, batch.rows())
         self._remember(batch, is_ours=is_ours)
-        self._database.wrote(connection, len(records))
         return outcomes
 
     def _transaction_again(self, records: Sequence[Record], owner_id: str | None = None) -> list[Outcome]:
@@ -260,9 +258,10 @@ class LedgerStore:
 
     def _revive(self, connection: Connection, owner_id: str) -> None:
         """What a dead owner left in a spool is its own: it counts as dead and not yet looked after, again."""
-        revived = connection.execute(update(owners).where(owners.c.owner_id == owner_id).values(ended_at_us=None))
-        if not revived.rowcount:
-            connection.execute(insert(owners).values(owner_id=owner_id, started_at_us=to_us(self._clock())))
+        with connection.begin():
+            revived = connection.execute(update(owners).where(owners.c.owner_id == owner_id).values(ended_at_us=None))
+            if not revived.rowcount:
+                connection.execute(insert(owners).values(owner_id=owner_id, started_at_us=to_us(self._clock())))
 
     def _refused(self, record: Record, error: Exception) -> Outcome:
         """A settlement may stand in the way of ours that another gateway has written, since it took us for dead."""

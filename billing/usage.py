@@ -103,30 +103,24 @@ def checked(usage: Usage) -> tuple[Usage, frozenset[UsageFlag]]:
 
     After it: 0 <= cached + cache_write <= prompt where these are known, reasoning <= output. Idempotent.
     """
-    if _is_consistent(usage):
+    cached, written, reasoning = usage.cached_tokens or 0, usage.cache_write_tokens or 0, usage.reasoning_tokens or 0
+    prompt, output = usage.prompt_tokens, usage.output_tokens
+    fits = (prompt is None or prompt >= cached + written) and (output is None or output >= reasoning)
+    if fits and cached >= 0 and written >= 0 and reasoning >= 0:
         return usage, _NONE
+    return _fitting(usage), _CLAMPED
+
+
+def _fitting(usage: Usage) -> Usage:
     prompt, output = _not_negative(usage.prompt_tokens), _not_negative(usage.output_tokens)
     cached = _at_most(_not_negative(usage.cached_tokens), prompt)
     uncached = None if prompt is None else prompt - (cached or 0)
-    fitting = Usage(
+    return Usage(
         prompt_tokens=prompt,
         cached_tokens=cached,
         output_tokens=output,
         cache_write_tokens=_at_most(_not_negative(usage.cache_write_tokens), uncached),
         reasoning_tokens=_at_most(_not_negative(usage.reasoning_tokens), output),
-    )
-    return fitting, _CLAMPED
-
-
-def _is_consistent(usage: Usage) -> bool:
-    cached, written, reasoning = usage.cached_tokens or 0, usage.cache_write_tokens or 0, usage.reasoning_tokens or 0
-    prompt, output = usage.prompt_tokens, usage.output_tokens
-    return (
-        cached >= 0
-        and written >= 0
-        and reasoning >= 0
-        and (prompt is None or prompt >= cached + written)
-        and (output is None or output >= reasoning)
     )
 
 

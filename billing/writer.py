@@ -1,17 +1,19 @@
 """One thread that writes, so that the event loop never waits for a disk. Group commit without a timer:
 
-    loop    put put put put put put put put put ...
-               \\  |   \\   |   |   /    \\  |  /
-    thread     [ write 1 ] [ write 2..5 ] [ write 6..9 ] ...       what came during one commit is the next one's batch
-                    |           |              `-- one call_soon_threadsafe resolves the futures of a batch
-    loop        future 1    futures 2..5
+    loop    put put put | put put | put put put put | ...      the rows of a turn of the loop are handed over at its end
+                        |         |                 |
+    thread              [ write 1..3 ] [ write 4..9 ] ...      what came during one commit is the next one's batch
+                                     |              |
+    loop                             futures 1..3   ...        one call_soon_threadsafe a batch
 
-An idle writer commits a row at once, a busy one shares a commit among all that wait: the fuller, the cheaper a row.
+An idle writer commits a turn's rows at once, a busy one shares a commit among all that wait: the fuller, the cheaper a
+row. Loop and thread share one interpreter lock, so each hand-over between them can make either wait for the other:
+there is one a turn and one a batch, not one a row.
 
 Invariants: a future is resolved exactly once, on the loop, after its row is durable or cannot be; the queue is
 bounded, beyond it a row fails at once; rows are written in the order in which they were put; the thread survives every
 failure of the store, and looks every `PROBE_S` whether a store that failed works again, or has anything to tend.
-Costs on the loop: one future and one queue entry a row, one callback a batch.
+Costs on the loop: one future and one list entry a row, one callback and one queue entry a turn, one callback a batch.
 """
 
 import asyncio
@@ -19,7 +21,6 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 from billing.errors import LedgerUnavailable
@@ -58,10 +59,7 @@ class Store(Protocol):
         """End in good order."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ticket:
-    record: Record
-    future: asyncio.Future[None]
+_Ticket = tuple[Record, asyncio.Future[None]]
 
 
 class Writer:
@@ -71,7 +69,11 @@ class Writer:
         self._store = store
         self._most_waiting = most_waiting
         self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[_Ticket | None] = queue.SimpleQueue()
+        self._fresh: list[_Ticket] = []
+        """Put in this turn of the loop."""
+        self._queue: queue.SimpleQueue[list[_Ticket] | None] = queue.SimpleQueue()
+        self._rest: list[_Ticket] = []
+        """The thread's: taken from the queue, too much for the batch before."""
         self._waiting = 0
         self._closed = False
         self._started: asyncio.Future[None] = self._loop.create_future()
@@ -96,7 +98,9 @@ class Writer:
             _resolve(future, LedgerUnavailable(why))
             return future
         self._waiting += 1
-        self._queue.put(_Ticket(record, future))
+        if not self._fresh:
+            self._loop.call_soon(self._hand_over)
+        self._fresh.append((record, future))
         return future
 
     async def close(self) -> None:
@@ -105,6 +109,7 @@ class Writer:
             return
         if not self._closed:
             self._closed = True
+            self._hand_over()
             self._queue.put(None)
         await asyncio.shield(self._ended)
         self._thread.join()
@@ -121,21 +126,26 @@ class Writer:
             self._store.close()
             self._tell(self._end)
 
+    def _hand_over(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        if fresh:
+            self._queue.put(fresh)
+
     def _next_batch(self) -> list[_Ticket] | None:
-        """Wait for a ticket, take all that wait with it; None once the queue was closed and is empty."""
-        first = self._wait()
-        if first is None:
+        """Wait for tickets, take all that wait with them; None once the queue was closed and is empty."""
+        batch = self._rest or self._wait()
+        if batch is None:
             return None
-        batch = [first]
-        for _ in range(min(self._queue.qsize(), MOST_IN_BATCH - 1)):
-            ticket = self._queue.get()
-            if ticket is None:
+        while len(batch) < MOST_IN_BATCH and not self._queue.empty():
+            more = self._queue.get()
+            if more is None:
                 self._queue.put(None)
                 break
-            batch.append(ticket)
-        return batch
+            batch += more
+        self._rest = batch[MOST_IN_BATCH:]
+        return batch[:MOST_IN_BATCH]
 
-    def _wait(self) -> _Ticket | None:
+    def _wait(self) -> list[_Ticket] | None:
         while True:
             try:
                 return self._queue.get(timeout=PROBE_S)
@@ -148,22 +158,23 @@ class Writer:
     def _write(self, batch: list[_Ticket]) -> None:
         outcomes: Sequence[Outcome] = [LedgerUnavailable("its writer failed")] * len(batch)
         try:
-            outcomes = self._store.write([ticket.record for ticket in batch])
+            outcomes = self._store.write([record for record, _ in batch])
         finally:
             self._tell(self._resolve_batch, batch, outcomes)
 
     def _resolve_batch(self, batch: list[_Ticket], outcomes: Sequence[Outcome]) -> None:
         self._waiting -= len(batch)
-        for ticket, outcome in zip(batch, outcomes, strict=True):
-            _resolve(ticket.future, outcome)
+        for (_, future), outcome in zip(batch, outcomes, strict=True):
+            _resolve(future, outcome)
 
     def _end(self) -> None:
         """The thread has ended: nothing waits any more, except after a fault that ended it too early."""
         self._closed = True
+        self._hand_over()
+        left = self._rest
         while not self._queue.empty():
-            ticket = self._queue.get()
-            if ticket is not None:
-                self._resolve_batch([ticket], [LedgerUnavailable("its writer has ended")])
+            left += self._queue.get() or ()
+        self._resolve_batch(left, [LedgerUnavailable("its writer has ended")] * len(left))
         _resolve(self._started, LedgerUnavailable("its writer failed at the start"))  # unless it did start
         _resolve(self._ended, None)
 

@@ -89,11 +89,15 @@ class PriceBook:
 
     def price_at(self, model: str, when: datetime, tenant: str | None = None) -> Price | None:
         """The list price of `model` for a request opened at `when`, or what `tenant` has in its place; None = none."""
-        of_model = self._by_whose.get((tenant, model), ())
-        at = bisect_right(of_model, when, key=lambda price: price.valid_from)
-        if not at:
+        of_model = self._by_whose.get((tenant, model))
+        if of_model is None:
             return None
-        price = of_model[at - 1]
+        price = of_model[-1]
+        if when < price.valid_from:  # mostly it is the newest
+            at = bisect_right(of_model, when, key=lambda price: price.valid_from)
+            if not at:
+                return None
+            price = of_model[at - 1]
         return price if price.valid_to is None or when < price.valid_to else None
 
     def quote(self, model: str, tenant: str | None, when: datetime) -> Quote:

@@ -18,12 +18,18 @@ from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
 
+from msgspec import Struct
+
 from billing.types import Buckets, SettlementState, Usage, UsageFlag
 
 TIER_MARK = "#over-"
 """Between the id of a price and its tier in the id of a tier: `llama-2026-11#over-200000`."""
 TERMS_MARK = "~"
 """Between the id of a price and that of a discount: `llama-2026-11~acme-2026`."""
+_UNKNOWN = Buckets(None, None, None, None)
+_NONE: frozenset[UsageFlag] = frozenset()
+_UNREPORTED = frozenset({UsageFlag.UNREPORTED})
+_INCOMPLETE = frozenset({UsageFlag.INCOMPLETE})
 
 
 class Bucket(StrEnum):
@@ -115,8 +121,7 @@ class Price:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
+class Quote(Struct, frozen=True, gc=False):
     """What holds for one tenant, model and moment: the price it pays, the one on the list, and the rule for cached.
 
     `list_price` is in the currency of `price`; a tenant whose price has no such counterpart has it as its list price.
@@ -127,8 +132,7 @@ class Quote:
     bill_cached: BillCached = BillCached.REPORTED
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True, gc=False):
     """Amounts in pico-units, None = unknown: at full price, as charged, and at the list price.
 
     `flags` say what they rest on; `discounted_tokens` were billed at the cached rate; `price` has the rates applied.
@@ -168,7 +172,7 @@ def bill(
         none = None if quote.price is None else 0
         at = None if quote.price is None else quote.price.for_prompt(prompt)
         return Charge(0, 0, frozenset({UsageFlag.NOT_BILLABLE}), 0, none, at)
-    buckets = Buckets(None, None, None, None) if usage is None else Buckets.of(usage)
+    buckets = _UNKNOWN if usage is None else Buckets.of(usage)
     billed = buckets.cached_tokens
     doubts = quote.bill_cached is BillCached.MIN_OF_REPORTED_AND_EXPECTED
     if doubts and billed is not None and expected_cached_tokens is not None:
@@ -217,11 +221,10 @@ def _charge(buckets: Buckets, quote: Quote, billed_as_cached: int | None) -> Cha
     flags = _unknowns(buckets)
     if quote.price is None:
         return Charge(None, None, flags | {UsageFlag.UNPRICED})
-    known = (buckets.fresh_tokens, buckets.cached_tokens, buckets.cache_write_tokens, buckets.output_tokens)
-    fresh, cached, written, output = (tokens or 0 for tokens in known)
-    prompt = fresh + cached + written
+    cached, written, output = buckets.cached_tokens or 0, buckets.cache_write_tokens or 0, buckets.output_tokens or 0
+    prompt = (buckets.fresh_tokens or 0) + cached + written
     price = quote.price.for_prompt(prompt)
-    if all(tokens is None for tokens in known):
+    if buckets == _UNKNOWN:
         return Charge(None, None, flags, price=price)
     if price.cached_input_pico is None and cached:
         flags |= {UsageFlag.NO_CACHED_PRICE}
@@ -257,9 +260,7 @@ def _at(used: tuple[int, int, int, int], price: Price) -> tuple[int, int]:
 
 
 def _unknowns(buckets: Buckets) -> frozenset[UsageFlag]:
-    flags = set()
+    incomplete = buckets.fresh_tokens is None or buckets.output_tokens is None
     if buckets.cached_tokens is None:
-        flags.add(UsageFlag.UNREPORTED)
-    if buckets.fresh_tokens is None or buckets.output_tokens is None:
-        flags.add(UsageFlag.INCOMPLETE)
-    return frozenset(flags)
+        return _UNREPORTED | _INCOMPLETE if incomplete else _UNREPORTED
+    return _INCOMPLETE if incomplete else _NONE

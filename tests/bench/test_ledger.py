@@ -23,6 +23,7 @@ def test_each_row_is_opened_attempted_and_settled(where: Where, per_s: int | Non
     run = measured("a database", where, per_s, 2 * CLIENTS)
     assert run.rows == 2 * CLIENTS
     assert 0 < run.end_p50_ms <= run.end_p99_ms
+    assert 0 < run.writer_us <= run.cpu_us
     with reading(where) as connection:
         counts = [
             connection.exec_driver_sql(f"SELECT count(*) FROM {table.name}").scalar_one()
@@ -40,7 +41,7 @@ def test_reports_are_over_so_many_requests_whose_sums_are_theirs(where: Where) -
 
 
 def test_goals_are_rows_a_second_and_the_wait_at_the_end() -> None:
-    slow = Written("SQLite", "as fast as it goes", 10, 4999, 1.0, 10.1, 50.0)
+    slow = Written("SQLite", "as fast as it goes", 10, 4999, 1.0, 10.1, 50.0, 30.0)
     assert [goal.met for goal in goals_of([slow], [])] == [False, False]
-    paced = Written("SQLite", "5000 rows/s", 10, 4999, 1.0, 9.9, 50.0)
+    paced = Written("SQLite", "5000 rows/s", 10, 4999, 1.0, 9.9, 50.0, 30.0)
     assert [goal.met for goal in goals_of([paced], [])] == [True]

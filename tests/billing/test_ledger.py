@@ -240,7 +240,7 @@ async def test_an_orderly_end_that_cannot_be_noted_is_recovered_from(ledger_path
 async def test_the_log_is_moved_into_the_file_beside_the_writer(
     ledger_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints_module, "EVERY_RECORDS", 50)
+    monkeypatch.setattr(checkpoints_module, "EVERY_PAGES", 10)
     async with open_ledger(ledger_path, book()) as ledger:
         new_bytes = ledger_path.stat().st_size
         await asyncio.gather(*(ledger.open(opened(f"{number:05d}")) for number in range(200)))
@@ -252,7 +252,7 @@ async def test_the_log_is_moved_into_the_file_beside_the_writer(
 def test_a_log_that_is_too_long_begins_anew_though_commits_never_pause(
     ledger_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints_module, "EVERY_RECORDS", 1 << 40)  # the thread sleeps
+    monkeypatch.setattr(checkpoints_module, "EVERY_PAGES", 1 << 40)  # the thread sleeps
     database = SqliteFile(ledger_path, sync="normal", busy_timeout_s=1)
     store = store_module.LedgerStore(database, book(), clock=IMPATIENT.clock)
     store.start()

@@ -236,6 +236,12 @@ def test_what_is_no_count_is_unknown_and_flagged(value: object) -> None:
     assert report.flags == {UsageFlag.INVALID}
 
 
+def test_a_number_too_large_to_count_is_kept_as_evidence() -> None:
+    assert read({"prompt_tokens": 2**70, "completion_tokens": 3}).raw_json == (
+        b'{"prompt_tokens":1180591620717411303424,"completion_tokens":3}'
+    )
+
+
 def test_details_that_are_no_object_are_unknown() -> None:
     assert read({"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": 7}).usage == Usage(9, None, 3)
 

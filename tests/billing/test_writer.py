@@ -94,6 +94,14 @@ async def test_what_waits_during_a_commit_shares_the_next_in_order() -> None:
     assert store.closed
 
 
+async def test_rows_of_one_turn_of_the_loop_are_one_batch_of_an_idle_writer() -> None:
+    store = ScriptedStore()
+    async with running(store) as writer:
+        await asyncio.gather(*(writer.put(opened(f"{n}")) for n in range(20)))
+        await writer.put(opened("next"))
+    assert store.batches == [[f"{n}" for n in range(20)], ["next"]]
+
+
 async def test_a_batch_is_bounded() -> None:
     store = ScriptedStore()
     store.gate.clear()
