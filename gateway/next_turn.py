@@ -8,10 +8,10 @@
                                                                v
                              chain of what is held and will be asked for --> observe(holder, chain)
 
-Only what is certain is claimed: tokens of a local tokenizer whose count the engine has confirmed, for the prompt and
-for the answer. It happens after the client has its end, in the order of the answers, one at a time, and where it takes
-long in a thread. It may be dropped, and whatever goes wrong with it is counted and harms nobody: then the index knows
-the prompt alone, as it did before.
+Where nobody ever comes back with an answer, none is learned from. Only what is certain is claimed: tokens of a local
+tokenizer whose count the engine has confirmed, for the prompt and for the answer. It happens after the client has its
+end, in the order of the answers, one at a time, and where it takes long in a thread. It may be dropped, and whatever
+goes wrong with it is counted and harms nobody: then the index knows the prompt alone, as it did before.
 
 Cost: about what planning the next turn costs, which finds the tokens of the answer in the cache of segments afterwards.
 """
@@ -25,6 +25,7 @@ from typing import Final
 from backends import EndpointSnapshot
 from billing import Usage
 from gateway.answer_text import AnswerText, answer_text
+from gateway.conversing import Conversing
 from gateway.exchange import Exchange
 from gateway.log_lines import LOGGER
 from gateway.planning import LOOP_SAFE_BODY_BYTES
@@ -71,6 +72,8 @@ class Outcome(StrEnum):
     """The index knows more than the prompt now."""
     NO_LOCAL_TOKENS = "no_local_tokens"
     """The tokens of the prompt are not from a tokenizer given here, or not the engine's, or not believed."""
+    NO_CONVERSATION = "no_conversation"
+    """Requests of this tenant to this model do not go on (`conversing`)."""
     NO_COUNTS = "no_counts"
     """The engine did not count both prompt and output."""
     PROMPT_DIFFERS = "prompt_differs"
@@ -142,12 +145,16 @@ class NextTurns:
         self._waiting: asyncio.Queue[_Turn | None] = asyncio.Queue()
         self._waiting_bytes = 0
         self._closed = False
+        self._conversing = Conversing()
 
     def offer(self, exchange: Exchange) -> None:
         """Take an exchange that was settled as complete. At once and never raises: what can be learned follows later.
 
-        O(1), but for a copy of the answer's bytes of at most 1 MiB.
+        O(messages), but for a copy of the answer's bytes of at most 1 MiB.
         """
+        if not self._conversing.goes_on(exchange.request):
+            self._telemetry.next_turns(Outcome.NO_CONVERSATION.value).inc()
+            return
         try:
             turn = _turn(exchange)
             self._make_room(turn)
