@@ -30,6 +30,7 @@ from billing.errors import LedgerUnavailable, PeriodInvalid
 from billing.immutable import deletable
 from billing.maintenance import archived_spans, writing
 from billing.migrations import bring_up
+from billing.older import columns_in
 from billing.reading import reading
 from billing.rollup_sql import Span, differences
 from billing.schema import (
@@ -112,12 +113,13 @@ def restore_month(where: Path | str, month: str, folder: Path) -> int:
     file = folder / noted["file"]
     _must_be(file, noted)
     with reading(file) as source:
+        columns = {table: columns_in(source, table) for table in (requests, *_OF_REQUESTS)}
         ids = source.execute(select(requests.c.request_id).order_by(requests.c.request_id)).scalars().all()
         for place in range(0, len(ids), _MOVED_AT_ONCE):
             some = ids[place : place + _MOVED_AT_ONCE]
             with writing(where) as connection:
-                for table in (requests, *_OF_REQUESTS):
-                    rows = source.execute(select(table).where(table.c.request_id.in_(some)))
+                for table, there in columns.items():
+                    rows = source.execute(select(*there).where(table.c.request_id.in_(some)))
                     insert_rows(connection, table, [tuple(row) for row in rows], " ON CONFLICT DO NOTHING")
     with writing(where) as connection:
         connection.execute(delete(archives).where(archives.c.month == month))

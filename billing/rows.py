@@ -132,6 +132,9 @@ def settlement_row(billed: Billed) -> Row:
         *(_NO_AMOUNT if charge.list_pico is None else divmod(charge.list_pico, PICO)),
         None if settlement.verdict is None else str(settlement.verdict),
         settlement.miss_reason,
+        settlement.layout_fixes,
+        settlement.changed_segment,
+        settlement.lost_tokens,
     )
 
 

@@ -33,7 +33,7 @@ from sqlalchemy import (
 
 from billing.immutable import make_immutable
 
-REVISION = "0002"
+REVISION = "0003"
 """Of the tables, the newest of `migrations`; kept in the ledger, so that an older gateway writes into no newer one.
 
 A table that an older gateway can leave alone is no new revision: it is made where it is missing.
@@ -97,6 +97,9 @@ settlements = Table(
     Column("list_pico", BigInteger),
     Column("verdict", String(16)),
     Column("miss_reason", String(24)),
+    Column("layout_fixes", String(64)),
+    Column("changed_segment", String(32)),
+    Column("lost_tokens", Integer),
     sqlite_with_rowid=False,
 )
 

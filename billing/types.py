@@ -173,7 +173,9 @@ class Attempt(Struct, frozen=True, gc=False):
 class Settlement(Struct, frozen=True, gc=False):
     """How a request ended. Carries no money: the ledger prices it by the time at which the request was opened.
 
-    `duration_s` is None where nobody saw the end.
+    `duration_s` is None where nobody saw the end. `layout_fixes` names what was changed in the prompt on its way, in
+    short codes; `changed_segment` the part of it by which it was no longer an earlier one, and `lost_tokens` how many
+    cached tokens that cost. None: nothing was, or nobody looked.
     """
 
     request_id: str
@@ -193,6 +195,9 @@ class Settlement(Struct, frozen=True, gc=False):
     decode_s: float | None = None
     verdict: Verdict | None = None
     miss_reason: str | None = None
+    layout_fixes: str | None = None
+    changed_segment: str | None = None
+    lost_tokens: int | None = None
 
 
 class Correction(Struct, frozen=True, gc=False):

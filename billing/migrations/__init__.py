@@ -1,7 +1,7 @@
 """Tables of an older ledger, made those of this one: Alembic's revisions, run in the transaction that opens the ledger.
 
     nothing there     the tables are made as `schema` draws them, and marked with its revision
-    an older revision the revisions after it, then the sums anew from the rows
+    an older revision the revisions after it, and the sums from the rows where there were none
     a newer one       refused: an older gateway must not write into a newer ledger
 
 A test holds the outcome of all revisions against the drawing, on both databases.
@@ -17,12 +17,14 @@ from billing.schema import REVISION, metadata, requests
 
 _version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 _OLDEST = "0001"
+_FIRST_WITH_SUMS = "0002"
 
 
 def bring_up(connection: Connection) -> None:
     """Make what is missing, upgrade what is older. Raises `LedgerUnavailable` for a ledger of a newer gateway.
 
-    O(1) where nothing is to do, O(rows) for an upgrade. In the transaction of the caller, who keeps others out.
+    O(1) where nothing is to do, O(rows) for an upgrade of a ledger without sums. In the transaction of the caller, who
+    keeps others out.
     """
     revision = revision_of(connection)
     if revision is None:
@@ -34,7 +36,8 @@ def bring_up(connection: Connection) -> None:
         mark(connection, revision)
         run(connection)
         mark(connection)
-        rebuild(connection)
+        if revision < _FIRST_WITH_SUMS:  # later ones keep theirs, also those of months whose rows are elsewhere
+            rebuild(connection)
     else:
         metadata.create_all(connection)  # a table that is missing is no new revision
         if not inspect(connection).has_table(_version.name):

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, RowMapping, Select, select, tuple_
 
 from billing.errors import ReportInvalid
 from billing.money import TOKENS_PER_PRICE, amount_text, joined_pico
+from billing.older import columns_in
 from billing.reports.columns import USAGE
 from billing.reports.groups import FROM_CORRECTIONS, FROM_ROWS, groups
 from billing.reports.query import Query
@@ -40,6 +41,7 @@ _COUNTS = (
 )
 _RATES = ("input", "cached_input", "cache_write", "output")
 _AMOUNTS = ("list", "full", "charged")
+_CHANGES = ("layout_fixes", "changed_segment", "lost_tokens")
 _OPERATOR = ("endpoint_id", "ttft_s", "duration_s", "prefill_s", "decode_s")
 
 NUMBERS = frozenset([*(f"{name}_per_mtok" for name in _RATES), *(f"amount_{name}" for name in _AMOUNTS)])
@@ -47,7 +49,7 @@ NUMBERS = frozenset([*(f"{name}_per_mtok" for name in _RATES), *(f"amount_{name}
 
 
 KINDS: dict[str, type] = {
-    **dict.fromkeys((*_COUNTS, "http_status"), int),
+    **dict.fromkeys((*_COUNTS, "http_status", "lost_tokens"), int),
     **dict.fromkeys(_OPERATOR[1:], float),
     **dict.fromkeys(NUMBERS, Decimal),
 }
@@ -84,7 +86,7 @@ def usage_columns(*, internal: bool = False) -> tuple[str, ...]:
     amounts = tuple(f"amount_{name}" for name in _AMOUNTS)
     seen = _OPERATOR if internal else ()
     times = ("opened_at", "settled_at")
-    return ("line", "id", "request_id", *times, *who, *how, *_COUNTS, *rates, *amounts, "reason", *seen)
+    return ("line", "id", "request_id", *times, *who, *how, *_COUNTS, *rates, *amounts, "reason", *_CHANGES, *seen)
 
 
 def usage_rows(
@@ -111,7 +113,8 @@ def settled_rows(connection: Connection, query: Query, after: Cursor | None = No
         chosen.append(_r.opened_at_us >= after.at_us)
     wanted = groups(connection, _unsplit(query), FROM_ROWS, [])
     assert wanted is not None, "it is not split by time"
-    columns = [*requests.columns, *(column for column in settlements.columns if column.name != "request_id")]
+    of_settlement = (column for column in columns_in(connection, settlements) if column.name != _s.request_id.name)
+    columns = [*requests.columns, *of_settlement]
     asked = select(*columns).select_from(ROWS).where(*chosen).order_by(_r.opened_at_us, _r.request_id)
     return (row for row in _streamed(connection, asked) if wanted.key_of(row) is not None)
 
@@ -156,7 +159,9 @@ def _usage(row: RowMapping, *, internal: bool) -> dict[str, object]:
         "state": row["state"] or IN_FLIGHT,
     }
     same = ("model", "route", "tags", "job_id", "end_user", "http_status", "flags", "verdict", "miss_reason")
-    found |= {name: row[name] for name in (*same, "convention", "usage_json", *_COUNTS, "price_id", "currency")}
+    found |= {
+        name: row[name] for name in (*same, "convention", "usage_json", *_COUNTS, "price_id", "currency", *_CHANGES)
+    }
     found |= {f"{name}_per_mtok": rate_text(row[f"{name}_pico"]) for name in _RATES}
     found |= amount_fields(row, _AMOUNTS)
     return found | {name: row[name] for name in _OPERATOR} if internal else found

@@ -1,21 +1,27 @@
-"""A ledger of version 1 becomes one of version 2 when it is opened, and loses nothing."""
+"""A ledger of an older version becomes one of this version when it is opened, and loses nothing."""
 
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from billing import Correction, CorrectionKind, RowRefused, Verdict, open_ledger, reading, report
+from billing.archive import archive_month, restore_month
 from billing.money import split_pico
+from billing.reports.query import Query
+from billing.reports.rows import usage_rows
 from billing.rollup_sql import differences
 from billing.schema import REVISION, metadata
 from tests.billing.conftest import Rows
 from tests.billing.samples import NOON, book, opened, settled
 
 VERSION_1 = Path(__file__).with_name("version_1.sql")
+ALL = Query(NOON - timedelta(days=365), NOON + timedelta(days=365))
+NEW_IN_3 = {"layout_fixes": "to", "changed_segment": "system", "lost_tokens": 800}
 
 
 @pytest.fixture
@@ -97,3 +103,49 @@ async def test_a_correction_is_signed_written_once_and_immutable(ledger_path: Pa
     assert (row["kind"], row["request_id"], row["key_id"]) == ("credit", "r1", None)
     with closing(sqlite3.connect(ledger_path)) as connection, pytest.raises(sqlite3.IntegrityError, match="immutable"):
         connection.execute("DELETE FROM corrections")
+
+
+def as_version_2(path: Path) -> None:
+    """What a gateway before version 3 would have left."""
+    path.chmod(0o600)
+    with closing(sqlite3.connect(path)) as connection:
+        for name in NEW_IN_3:
+            connection.execute(f"ALTER TABLE settlements DROP COLUMN {name}")
+        connection.execute("UPDATE alembic_version SET version_num = '0002'")
+        connection.execute("PRAGMA user_version = 2")
+        connection.commit()
+
+
+async def test_what_was_changed_in_a_prompt_is_kept_and_is_in_its_row(ledger_path: Path) -> None:
+    async with open_ledger(ledger_path, book()) as ledger:
+        await ledger.open(opened())
+        await ledger.settle(replace(settled(), layout_fixes="to", changed_segment="system", lost_tokens=800))
+        await ledger.open(opened("untouched"))
+        await ledger.settle(settled("untouched"))
+    with reading(ledger_path) as connection:
+        touched, untouched = (row for _, row in usage_rows(connection, ALL))
+    assert {name: touched[name] for name in NEW_IN_3} == NEW_IN_3
+    assert {untouched[name] for name in NEW_IN_3} == {None}
+
+
+async def test_months_that_version_2_archived_keep_their_sums_and_come_back(ledger_path: Path, tmp_path: Path) -> None:
+    async with open_ledger(ledger_path, book()) as ledger:
+        for name, at in (("october", NOON - timedelta(days=31)), ("november", NOON)):
+            await ledger.open(opened(name, at=at))
+            await ledger.settle(settled(name))
+    before = report(ledger_path, ALL.start, ALL.end)
+    file = archive_month(ledger_path, "2026-10", tmp_path / "archive", lambda: NOON).file
+    for path in (ledger_path, file):
+        as_version_2(path)
+    with closing(sqlite3.connect(ledger_path)) as connection:
+        connection.execute("UPDATE archives SET sha256 = ?", (sha256(file.read_bytes()).hexdigest(),))
+        connection.commit()
+    with reading(file) as source:
+        (row,) = (row for _, row in usage_rows(source, ALL))
+    assert (row["id"], row["layout_fixes"], row["cached_tokens"]) == ("october", None, 900)
+    async with open_ledger(ledger_path, book()):
+        pass
+    assert report(ledger_path, ALL.start, ALL.end) == before, "sums whose rows are elsewhere"
+    assert restore_month(ledger_path, "2026-10", file.parent) == 1
+    with reading(ledger_path) as connection:
+        assert [row["id"] for _, row in usage_rows(connection, ALL)] == ["october", "november"]
