@@ -5,7 +5,7 @@ FastAPI, since nobody waits for it: its OpenAPI document is at `/admin/openapi.j
 
 import hmac
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
@@ -16,8 +16,11 @@ from gateway.decision_log import MOST_KEPT, DecisionLog
 from gateway.fleet import Fleet
 from gateway.index_pages import IndexPages, IndexParts, index_router
 from gateway.parity import ParityBook
+from gateway.wire import ASGIApp, Receive, Scope, Send
 from prefix_index import IndexUnavailable
 
+_NOT_LET_IN: Final = "wrong or missing admin token"
+_SCHEME: Final = len("Bearer ")
 _bearer = HTTPBearer(auto_error=False, description="The token in `admin_token_file`.")
 
 
@@ -40,7 +43,7 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
 
     def authorised(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
         if given is None or not hmac.compare_digest(given.credentials.encode(), token.encode()):
-            raise HTTPException(401, "wrong or missing admin token", {"www-authenticate": "Bearer"})
+            raise HTTPException(401, _NOT_LET_IN, {"www-authenticate": "Bearer"})
 
     app = FastAPI(
         title="prefixgate admin",
@@ -104,6 +107,24 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
         return {"id": endpoint_id, "draining": draining}
 
     return app
+
+
+def token_first(token: str, app: ASGIApp) -> ASGIApp:
+    """`app` for those who have the token: others get a 401, whatever they ask for, before their body is read.
+
+    FastAPI asks its dependencies only once it has the body.
+    """
+    wanted = b"Bearer " + token.encode()
+    refusal = JSONResponse({"detail": _NOT_LET_IN}, 401, {"www-authenticate": "Bearer"})
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        given = b"".join(value for name, value in scope["headers"] if name == b"authorization")
+        let_in = given[:_SCHEME].lower() == wanted[:_SCHEME].lower() and hmac.compare_digest(
+            given[_SCHEME:].strip(), wanted[_SCHEME:]
+        )
+        await (app if let_in else refusal)(scope, receive, send)
+
+    return guarded
 
 
 def _tell_when_unreadable(app: FastAPI, index: IndexParts) -> None:

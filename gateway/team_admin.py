@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from backends import EndpointId, Registry, UnknownEndpoint
-from gateway.admin import AdminParts, admin_app
+from gateway.admin import AdminParts, admin_app, token_first
 from gateway.log_lines import LOGGER
 from gateway.status import StatusPages
 from gateway.team.catching_up import healthy_here
@@ -133,13 +133,15 @@ class TeamAdmin:
 def admin_of(token: str | None, parts: AdminParts, pages: StatusPages, team: Team | None) -> ASGIApp | None:
     """The admin API, None where there is no token; a worker answers the others from now on."""
     app = None if token is None else admin_app(token, parts)
+    shared = None if app is None or team is None else TeamAdmin(app, team)
+    open_to_all = shared or app
+    guarded = None if token is None or open_to_all is None else token_first(token, open_to_all)
     if team is None:
-        return app
-    shared = None if app is None else TeamAdmin(app, team)
+        return guarded
     drain = partial(_drain, parts.registry)
     healthy = partial(healthy_here, parts.registry)
     team.serve(Served(None if shared is None else shared.serve, pages.exposition, healthy, drain))
-    return shared
+    return guarded
 
 
 def _drain(registry: Registry, endpoint_id: str) -> None:

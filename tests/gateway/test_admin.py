@@ -77,6 +77,20 @@ async def test_without_the_token_there_is_nothing_to_see(
             assert "endpoints" not in document.text
 
 
+@pytest.mark.parametrize("path", ["/admin/prices/check", "/admin/nothing/here"])
+async def test_a_stranger_is_refused_before_the_body_has_come(
+    path: str, start_gateway: StartGateway, token_file: Path
+) -> None:
+    async with scripted_engine(answer_chat("Hi")) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url, admin_token_file=token_file)
+        async with asyncio.timeout(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+            head = f"POST {path} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer wrong\r\ncontent-length: 1000\r\n\r\n"
+            writer.write(head.encode())
+            assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+            writer.close()
+
+
 async def test_without_a_token_file_there_is_no_admin_api(start_gateway: StartGateway) -> None:
     async with scripted_engine(answer_chat("Hi")) as engine:
         gateway = await asyncio.to_thread(start_gateway, engine.url)
