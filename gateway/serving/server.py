@@ -21,6 +21,7 @@ from gateway.log_lines import LOGGER
 from gateway.serving.collector import calm_collector
 from gateway.serving.connection import Connection
 from gateway.serving.connections import Connections
+from gateway.serving.huge_pages import use_huge_pages
 from gateway.serving.listening import connected_by_now, notice_the_vanished, room_for
 
 _TICK_S: Final = 0.05
@@ -129,6 +130,7 @@ class AnnouncingServer(Server):
         await super().startup(sockets)
         if self.url is not None:
             calm_collector()
+            use_huge_pages()
             print(json.dumps({"url": self.url}), file=sys.stdout, flush=True)  # noqa: T201 - the product of the command
 
 

@@ -15,6 +15,7 @@ from gateway.config import Config, process_environment
 from gateway.log_lines import set_up_logging
 from gateway.serving import Server, run_until_stopped, server_config
 from gateway.serving.collector import calm_collector
+from gateway.serving.huge_pages import use_huge_pages
 from gateway.team.member import Team
 from gateway.team.messages import Terms, decode
 
@@ -36,6 +37,7 @@ class WorkerServer(Server):
         await super().startup(sockets)
         if self.started:
             calm_collector()
+            use_huge_pages()
             self._team.ready()
 
 
