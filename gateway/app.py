@@ -37,6 +37,7 @@ from gateway.config import (
 from gateway.cost_pages import CostParts, cost_router
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
+from gateway.divergence.watching import Watch
 from gateway.edge.auth import Authenticator, KeysFileInvalid
 from gateway.edge.labels import Labeller
 from gateway.engine_tokens import RemoteTokenizer
@@ -156,7 +157,7 @@ class Gateway:
 
     async def _build(self, stack: AsyncExitStack) -> "_Background":
         """All objects; what they hold open ends with `stack`."""
-        config, clocks, telemetry, team = self._config, Clocks(), self.telemetry, self._team
+        config, clocks, telemetry, team, prompts = self._config, Clocks(), self.telemetry, self._team, Watch()
         authenticator = authenticator_of(config)
         endpoints = [endpoint_of(backend, self._environment) for backend in config.backends]
         prices = LivePrices(config.prices_file, clocks.wall)
@@ -185,7 +186,7 @@ class Gateway:
         )
         fleet.follow_events(feeds.is_followed)
         options = pipeline_options(config)
-        misses = MissReasons(fleet, telemetry)
+        misses = MissReasons(fleet, telemetry, prompts)
         prewarmer = Prewarmer(
             PrewarmParts(
                 fleet, index, receipts, client, telemetry, clocks, options.deadlines, inject_salt=options.inject_salt

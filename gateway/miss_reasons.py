@@ -1,95 +1,63 @@
 """What a settlement says of its cached tokens: the verdict on the engine's report, and why the rest was missed.
 
-    decision     who could have taken it, and what each had           kept with the request anyway
-    settlement   what the engine reports ──> verdict, miss ──> ledger row, metrics
-                 the prompt's chain, where it was computed ──> the last prompts of its key and model
-
-An earlier prompt is kept as the hashes of its blocks, and no text: two of them show to the block where prompts part.
-One that a later prompt continues is replaced by it, so a key keeps one for each of its last conversations.
+decision     who could have taken it, and what each had           kept with the request anyway
+earlier      the closest prompt of its key and model: where this one parts from it, and in what   (divergence/)
+settlement   what the engine reports ──> verdict, miss, lost tokens ──> ledger row, metrics
 """
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
 from billing import Usage
 from billing.types import Verdict
 from billing.verification.verdicts import Miss, MissReason, Prefixes, Suspects, is_doubtful, miss_of, verdict_of
+from gateway.divergence.types import Change, Looked
+from gateway.divergence.watching import Watch
 from gateway.exchange import Exchange
 from gateway.fleet import Fleet
 from gateway.log_lines import LOGGER
 from gateway.receipts import Sent
 from gateway.scheduling import Candidate, Decision, expected_cached_tokens
 from gateway.telemetry import Telemetry
-from gateway.types import Reason
-from prefix_index import HASH_BYTES, Chain, Match, common_blocks
-
-MOST_PROMPTS: Final = 8
-"""Of one key and model."""
-MOST_BYTES: Final = 32 * 1024 * 1024
-"""Of all, 8 a block: 64 million tokens in blocks of 16. The prompts of the key that was quiet for longest go first."""
-
-
-class Earlier(NamedTuple):
-    """An earlier prompt as its hashes, the size of its blocks, and the holder that computed it."""
-
-    hashes: bytes
-    block_size: int
-    holder: str
+from gateway.types import Plan, Reason, TokenSource
+from prefix_index import Match
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What goes into a settlement. `doubtful` is None where nothing was expected or reported."""
+    """What goes into a settlement. `doubtful` is None where nothing was expected or reported.
+
+    `changed_segment` is the part of the prompt in which it is no longer an earlier one, where that is why it missed, or
+    where the engine does not tell what was cached.
+    """
 
     verdict: Verdict | None = None
     miss: Miss | None = None
     doubtful: bool | None = None
+    looked: Looked | None = None
+    changed_segment: str | None = None
+    lost_tokens: int | None = None
 
 
 _NO_JUDGEMENT: Final = Judgement()
 
 
-class RecentPrompts:
-    """The last prompts of each key and model. O(prompts of one key · log blocks) a call."""
-
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._prompts: dict[tuple[str, str], list[Earlier]] = {}
-
-    def closest(self, key_id: str, model: str, chain: Chain) -> tuple[Earlier, int] | None:
-        """The earlier prompt that shares most with this one, the latest of several, and how many blocks that is."""
-        kept = [one for one in self._prompts.get((key_id, model), ()) if one.block_size == chain.block_size]
-        if not kept:
-            return None
-        shared = [common_blocks(one.hashes, chain.hashes) for one in kept]
-        most = max(range(len(kept)), key=lambda place: (shared[place], place))
-        return kept[most], shared[most]
-
-    def keep(self, key_id: str, model: str, chain: Chain, holder: str) -> None:
-        """Remember a prompt; the one that it continues, or repeats, is forgotten."""
-        name = key_id, model
-        before = self._prompts.pop(name, [])  # put in anew: the key that was quiet for longest comes first
-        new = Earlier(chain.hashes, chain.block_size, holder)
-        kept = [one for one in before if not chain.hashes.startswith(one.hashes)][1 - MOST_PROMPTS :]
-        self._prompts[name] = [*kept, new]
-        self._bytes += len(new.hashes) + sum(len(one.hashes) for one in kept) - sum(len(one.hashes) for one in before)
-        while self._bytes > self._most_bytes:
-            quietest = next(iter(self._prompts))
-            prompts = self._prompts[quietest]
-            self._bytes -= len(prompts.pop(0).hashes)
-            if not prompts:
-                del self._prompts[quietest]
+INDEX_FORGETS_S: Final = 24 * 3600.0
+"""What nobody used for a day is no longer in the index."""
 
 
 class MissReasons:
     """Judges what engines report. Plain calls, no I/O."""
 
-    def __init__(self, fleet: Fleet, telemetry: Telemetry, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, fleet: Fleet, telemetry: Telemetry, watch: Watch, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._fleet = fleet
         self._metrics = telemetry.verification
-        self._recent = RecentPrompts(most_bytes)
+        self._watch = watch
+        self._monotonic = monotonic
         self._suspects = Suspects()
 
     def new_generation(self, endpoint_id: str, _generation: int) -> None:
@@ -109,29 +77,51 @@ class MissReasons:
         sent, decision = exchange.sent, exchange.decision
         if sent is None or decision is None or not exchange.computed or exchange.plan.no_affinity is Reason.NO_KV:
             return _NO_JUDGEMENT
+        looked = self._look(exchange)
         reported = None if usage is None else usage.cached_tokens
         expected, tolerance = exchange.expected_cached_tokens, max(sent.engine_block, sent.chain.block_size)
         verdict = verdict_of(expected, reported, tolerance)
         if usage is None or reported is None:
-            return Judgement(verdict)
+            return Judgement(verdict, None, None, looked, *_changed(looked))
         if expected is None:
-            return Judgement(verdict, None if reported else _not_comparable(usage, tolerance))
+            miss = None if reported else _not_comparable(exchange.plan, usage, tolerance)
+            return Judgement(verdict, miss, None, looked)
         miss = None
         if reported + tolerance < _reusable(sent, len(sent.chain)):
-            miss = miss_of(reported, self._prefixes(exchange, sent, decision, expected), tolerance)
-        return Judgement(verdict, miss, is_doubtful(usage.prompt_tokens, reported, expected))
+            miss = miss_of(reported, self._prefixes(exchange, sent, decision, expected, looked), tolerance)
+        segment = _changed(looked)[0] if miss is not None and miss.reason is MissReason.PROMPT_CHANGED else None
+        lost_tokens = None if miss is None else miss.lost_tokens
+        doubtful = is_doubtful(usage.prompt_tokens, reported, expected)
+        return Judgement(verdict, miss, doubtful, looked, segment, lost_tokens)
 
-    def settled(self, exchange: Exchange, judgement: Judgement, endpoint_id: str | None) -> None:
-        """A request has ended, however; once for each. Its prompt is an earlier one from now on."""
-        plan, request = exchange.plan, exchange.request
-        if exchange.computed and plan.source is not None and len(plan.chain):
-            self._recent.keep(request.tenant.key_id, request.model, plan.chain, exchange.holder)
+    def _look(self, exchange: Exchange) -> Looked | None:
+        try:
+            return self._watch.look(exchange.request, exchange.plan)
+        except Exception as error:  # noqa: BLE001 - a bill must be written, whatever a client's prompt looks like
+            _say(exchange, error)
+            return None
+
+    def _note(self, exchange: Exchange, looked: Looked, cached_tokens: int | None) -> None:
+        try:
+            self._watch.note(exchange.request, exchange.plan, looked, exchange.holder, cached_tokens)
+        except Exception as error:  # noqa: BLE001 - the same
+            _say(exchange, error)
+
+    def settled(self, exchange: Exchange, judgement: Judgement, endpoint_id: str | None, usage: Usage | None) -> None:
+        """A request has ended, however; once for each. Its prompt is an earlier one from now on. `usage` as above."""
+        if judgement.looked is not None:
+            self._note(exchange, judgement.looked, None if usage is None else usage.cached_tokens)
         if endpoint_id is None:
             return
         if judgement.verdict is not None:
             self._metrics.verdicts(endpoint_id, judgement.verdict.value).inc()
         if judgement.miss is not None:
-            self._metrics.misses(endpoint_id, judgement.miss.reason.value).inc()
+            reason = judgement.miss.reason.value
+            self._metrics.misses(endpoint_id, reason).inc()
+            if judgement.lost_tokens:
+                self._metrics.lost_tokens(endpoint_id, reason).inc(judgement.lost_tokens)
+        if judgement.changed_segment is not None:
+            self._metrics.changes(judgement.changed_segment.partition(" ")[0]).inc()
         if judgement.doubtful is not None and self._suspects.note(endpoint_id, doubtful=judgement.doubtful):
             self._metrics.split_prefill_suspected(endpoint_id).set(1)
             LOGGER.warning(
@@ -140,20 +130,24 @@ class MissReasons:
                 extra={"fields": {"endpoint": endpoint_id}},
             )
 
-    def _prefixes(self, exchange: Exchange, sent: Sent, decision: Decision, expected: int) -> Prefixes:
+    def _prefixes(
+        self, exchange: Exchange, sent: Sent, decision: Decision, expected: int, looked: Looked | None
+    ) -> Prefixes:
         chain, match = exchange.plan.chain, exchange.match
         able = {candidate.endpoint_id for candidate in decision.candidates}
-        found = self._recent.closest(exchange.request.tenant.key_id, exchange.request.model, chain)
-        earlier, shared = found or (None, 0)
+        earlier = None if looked is None else looked.earlier
+        parting = None if looked is None else looked.parting
         holders = [exchange.holder] if earlier is None else [exchange.holder, earlier.holder]
         return Prefixes(
             reusable=_reusable(sent, len(chain)),
             expected=expected,
             elsewhere=self._most_elsewhere(exchange, decision.candidates, expected),
             unable=_reusable(sent, _most_held(match, able)),
-            sent_before=None if earlier is None else _reusable(sent, shared),
-            parted=earlier is not None and shared < min(len(earlier.hashes) // HASH_BYTES, len(chain)),
+            sent_before=None if looked is None or earlier is None else _reusable(sent, looked.shared_blocks),
+            parted=parting is not None,
             restarted=any(self._fleet.endpoint_of(holder) is None for holder in holders),
+            expired=earlier is not None and self._monotonic() - earlier.at_s > INDEX_FORGETS_S,
+            equal_behind=0 if parting is None else parting.lost_tokens,
         )
 
     def _most_elsewhere(self, exchange: Exchange, candidates: Sequence[Candidate], expected: int) -> int:
@@ -163,6 +157,11 @@ class MissReasons:
             if candidate.known_tokens > most and candidate.endpoint_id != exchange.endpoint_id:
                 most = max(most, self._fleet.expected_at(candidate, exchange.plan, exchange.match))
         return most if most > expected else 0
+
+
+def _say(exchange: Exchange, error: Exception) -> None:
+    fields = {"request_id": exchange.request.id, "error": type(error).__name__}
+    LOGGER.error("a prompt could not be held against earlier ones", extra={"fields": fields})
 
 
 def _reusable(sent: Sent, blocks: int) -> int:
@@ -176,6 +175,17 @@ def _most_held(match: Match[str], able: set[str]) -> int:
     return max((blocks for holder, blocks in match.blocks.items() if holder.rpartition("@")[0] not in able), default=0)
 
 
-def _not_comparable(usage: Usage, tolerance: int) -> Miss | None:
+def _not_comparable(plan: Plan, usage: Usage, tolerance: int) -> Miss | None:
     prompt = usage.prompt_tokens
-    return Miss(MissReason.UNKNOWN) if prompt is not None and prompt > tolerance else None
+    if prompt is None or prompt <= tolerance:
+        return None
+    not_believed = plan.source is TokenSource.BYTES or plan.local_tokens is not None
+    return Miss(MissReason.TOKENS_DEGRADED if not_believed else MissReason.UNKNOWN)
+
+
+def _changed(looked: Looked | None) -> tuple[str | None, int | None]:
+    """In what a prompt changed, and how many tokens that lost; None where it did not, or only went on."""
+    parting = None if looked is None else looked.parting
+    if parting is None or parting.change is Change.GROWN:
+        return None, None
+    return parting.segment, parting.lost_tokens

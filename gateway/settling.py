@@ -209,7 +209,8 @@ class Settler:
         started_s = exchange.request.started_s
         if exchange.first_byte_s is not None:
             exchange.request.marks.ended_s = now
-        judgement = self._misses.judge(exchange, None if UsageFlag.ESTIMATED in report.flags else report.usage)
+        told = None if UsageFlag.ESTIMATED in report.flags else report.usage
+        judgement = self._misses.judge(exchange, told)
         settlement = Settlement(
             request_id=exchange.request.id,
             settled_at=self._clocks.wall(),
@@ -228,6 +229,8 @@ class Settler:
             decode_s=exchange.decode_s,
             verdict=judgement.verdict,
             miss_reason=None if judgement.miss is None else str(judgement.miss),
+            changed_segment=judgement.changed_segment,
+            lost_tokens=judgement.lost_tokens,
         )
         durable = exchange.durable = self._ledger.settle(
             settlement
@@ -240,7 +243,7 @@ class Settler:
             exchange.counted = True
             if exchange.trace is not None and self._tracer is not None:
                 durable.add_done_callback(partial(self._trace, self._tracer, exchange.trace, exchange, settlement))
-            self._misses.settled(exchange, judgement, settlement.endpoint_id)
+            self._misses.settled(exchange, judgement, settlement.endpoint_id, told)
             self._count(exchange, settlement)
         return durable
 

@@ -21,6 +21,18 @@ class VerificationMetrics:
             "Answers that could have had more of their prompt cached, by reason.",
             ["endpoint", "reason"],
         )
+        self.lost_tokens = counters(
+            registry,
+            "prefixgate_lost_tokens",
+            "Prompt tokens that would have been cached but for the reason of the miss.",
+            ["endpoint", "reason"],
+        )
+        self.changes = counters(
+            registry,
+            "prefixgate_prompt_changes",
+            "Prompts that part from the closest earlier one of their key and model, by the part in which they do.",
+            ["part"],
+        )
         self.split_prefill_suspected = gauges(
             registry,
             "prefixgate_split_prefill_suspected",

@@ -7,11 +7,13 @@
                              `- routed_elsewhere: another endpoint had more, and could have taken it
                                 restarted, evicted: it was there, and is gone
                                 prompt_changed:N   the prompt parts from the closest earlier one at token N
+                                expired            it was there, and the index no longer knew of it
                                 cold               nothing of it was ever sent
-                                unknown            the tokens are not the engine's own, so nothing can be compared
+                                tokens_degraded    the tokens are not the engine's own, so nothing can be compared
+                                unknown            the tokens are not known at all
 
 A miss is kept in a row as its reason, and where that has a number, `reason:number`: the place of the first changed
-token, or how many tokens our own routing lost.
+token, or how many tokens our own routing lost. How many tokens a miss lost for any reason is a column of its own.
 """
 
 from collections import deque
@@ -41,19 +43,28 @@ class MissReason(StrEnum):
     """It had been there, and the engine no longer has it."""
     ROUTED_ELSEWHERE = "routed_elsewhere"
     """Another endpoint had more of it. The number: tokens lost by our choice; none where that endpoint was away."""
+    EXPIRED = "expired"
+    """It had been there, so long ago that the index has forgotten it, and sent the request anywhere."""
     PROMPT_CHANGED = "prompt_changed"
     """It parts from the closest earlier prompt of this key. The number: of the first token in a block that differs."""
     RESTARTED = "restarted"
     """The engine that had it has started anew."""
+    TOKENS_DEGRADED = "tokens_degraded"
+    """Nothing was cached, and the prompt's tokens were counted in another way than the engine's."""
     UNKNOWN = "unknown"
-    """Nothing was cached, and the gateway does not know the engine's tokens."""
+    """Nothing was cached, and the prompt's tokens are not known: pictures, or an engine told to read others."""
 
 
 class Miss(msgspec.Struct, frozen=True):
-    """Why a request missed; as text, it is what the ledger keeps."""
+    """Why a request missed; as text, it is what the ledger keeps.
+
+    `lost_tokens` would have been cached but for the reason, as far as is known: of a changed prompt what is still as it
+    was behind the change, of a cold one nothing. None: not known.
+    """
 
     reason: MissReason
     number: int | None = None
+    lost_tokens: int | None = None
 
     def __str__(self) -> str:
         if self.number is None:
@@ -73,8 +84,9 @@ class Prefixes(msgspec.Struct, frozen=True):
     `reusable`: what an engine could have reused at most. `expected`: at the endpoint it was sent to. `elsewhere`: the
     most at another endpoint that could have taken it; `unable`: at one that could not, being down or draining.
     `sent_before`: shared with the closest earlier prompt of the same key and model, None where there is none; `parted`:
-    both go on after that, each its own way. `restarted`: the endpoint, or that of the earlier prompt, has started anew
-    since.
+    both go on after that, each its own way, with `equal_behind` tokens behind that are as before. `restarted`: the
+    endpoint, or that of the earlier prompt, has started anew since; `expired`: the earlier prompt is older than what
+    the index remembers.
     """
 
     reusable: int
@@ -84,6 +96,8 @@ class Prefixes(msgspec.Struct, frozen=True):
     sent_before: int | None = None
     parted: bool = False
     restarted: bool = False
+    expired: bool = False
+    equal_behind: int = 0
 
 
 def verdict_of(expected: int | None, reported: int | None, tolerance: int) -> Verdict | None:
@@ -106,16 +120,21 @@ def miss_of(reported: int, prefixes: Prefixes, tolerance: int) -> Miss | None:
     if reported + tolerance < max(had, sent or 0):
         return _lost(reported, prefixes, max(prefixes.expected, reported) + tolerance)
     if prefixes.parted and sent is not None and sent + tolerance >= had:
-        return Miss(MissReason.PROMPT_CHANGED, sent)
-    return Miss(MissReason.COLD) if sent is None and not reported else None
+        return Miss(MissReason.PROMPT_CHANGED, sent, min(prefixes.equal_behind, prefixes.reusable - reported))
+    return Miss(MissReason.COLD, None, 0) if sent is None and not reported else None
 
 
 def _lost(reported: int, prefixes: Prefixes, here: int) -> Miss:
+    sent = prefixes.sent_before or 0
     if prefixes.elsewhere > here:
-        return Miss(MissReason.ROUTED_ELSEWHERE, prefixes.elsewhere - reported)
+        lost = prefixes.elsewhere - reported
+        return Miss(MissReason.ROUTED_ELSEWHERE, lost, lost)
     if prefixes.unable > here:
-        return Miss(MissReason.ROUTED_ELSEWHERE)
-    return Miss(MissReason.RESTARTED if prefixes.restarted else MissReason.EVICTED)
+        return Miss(MissReason.ROUTED_ELSEWHERE, None, prefixes.unable - reported)
+    reason = MissReason.RESTARTED if prefixes.restarted else MissReason.EVICTED
+    if prefixes.expired and not prefixes.restarted and sent > here:
+        reason = MissReason.EXPIRED
+    return Miss(reason, None, max(prefixes.expected, sent) - reported)
 
 
 def is_doubtful(prompt: int | None, cached: int | None, expected: int | None) -> bool:

@@ -70,6 +70,21 @@ MISSES: dict[str, tuple[int, Prefixes, str | None]] = {
         Prefixes(reusable=1600, expected=0, sent_before=960, restarted=True),
         "restarted",
     ),
+    "it was so long ago that the index had forgotten it": (
+        0,
+        Prefixes(reusable=1600, expected=0, sent_before=960, expired=True),
+        "expired",
+    ),
+    "it was long ago, and the engine has started anew since": (
+        0,
+        Prefixes(reusable=1600, expected=0, sent_before=960, expired=True, restarted=True),
+        "restarted",
+    ),
+    "it was long ago, but the index knew of it": (
+        0,
+        Prefixes(reusable=1600, expected=960, sent_before=960, expired=True),
+        "evicted",
+    ),
     "another endpoint had it": (
         320,
         Prefixes(reusable=1600, expected=320, elsewhere=1280, sent_before=1280),
@@ -95,6 +110,28 @@ def test_a_miss_has_the_reason_that_explains_it(reported: int, prefixes: Prefixe
     assert (None if miss is None else str(miss)) == reason
 
 
+@pytest.mark.parametrize(
+    ("reported", "prefixes", "lost"),
+    [
+        (0, Prefixes(reusable=1600, expected=0), 0),
+        (320, Prefixes(reusable=1600, expected=960, sent_before=1280), 960),
+        (0, Prefixes(reusable=1600, expected=0, sent_before=960, restarted=True), 960),
+        (16, Prefixes(reusable=1600, expected=0, sent_before=960, expired=True), 944),
+        (320, Prefixes(reusable=1600, expected=320, elsewhere=1280), 960),
+        (320, Prefixes(reusable=1600, expected=320, unable=1280), 960),
+        (320, Prefixes(reusable=1600, expected=320, sent_before=320, parted=True, equal_behind=640), 640),
+        (320, Prefixes(reusable=1600, expected=320, sent_before=320, parted=True, equal_behind=9999), 1280),
+        (320, Prefixes(reusable=1600, expected=320, sent_before=320, parted=True), 0),
+    ],
+)
+def test_a_miss_lost_what_would_have_been_cached_but_for_its_reason(
+    reported: int, prefixes: Prefixes, lost: int
+) -> None:
+    miss = miss_of(reported, prefixes, BLOCK)
+    assert miss is not None
+    assert miss.lost_tokens == lost
+
+
 @given(
     TOKENS,
     st.builds(
@@ -106,6 +143,8 @@ def test_a_miss_has_the_reason_that_explains_it(reported: int, prefixes: Prefixe
         sent_before=st.none() | TOKENS,
         parted=st.booleans(),
         restarted=st.booleans(),
+        expired=st.booleans(),
+        equal_behind=TOKENS,
     ),
 )
 def test_every_miss_fits_its_column_and_is_read_back(reported: int, prefixes: Prefixes) -> None:
@@ -113,9 +152,12 @@ def test_every_miss_fits_its_column_and_is_read_back(reported: int, prefixes: Pr
     if miss is None:
         return
     assert len(str(miss).encode()) <= MOST_MISS_BYTES
-    assert Miss.read(str(miss)) == miss
+    read = Miss.read(str(miss))
+    assert (read.reason, read.number) == (miss.reason, miss.number)
     assert reported + BLOCK < prefixes.reusable
     assert miss.number is None or miss.number >= 0
+    assert miss.lost_tokens is not None
+    assert 0 <= miss.lost_tokens <= 200_000
 
 
 @pytest.mark.parametrize("reason", MissReason)

@@ -1,74 +1,21 @@
-"""Why a request missed, with real engines behind a real gateway; and the memory of earlier prompts that it rests on."""
+"""Why a request missed, with real engines behind a real gateway."""
 
 import asyncio
 import sqlite3
-from array import array
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
-from gateway.miss_reasons import MOST_PROMPTS, RecentPrompts
-from prefix_index import Chain, chain_of, pack
 from tests.gateway.conftest import RunningGateway, StartGateway, settled
 
 LIBRARY = " ".join(f"Shelf {7 * n} holds the books on subject number {n}." for n in range(30))
 LAW = " ".join(f"Paragraph {n} says who owes what to whom, and when." for n in range(30))
-BLOCK = 4
-
-
-def chain(*numbers: int) -> Chain:
-    """One block for each number."""
-    return chain_of(pack(array("I", [number for number in numbers for _ in range(BLOCK)])), b"root", BLOCK)
-
-
-def test_of_earlier_prompts_the_one_that_shares_most_is_the_closest() -> None:
-    recent = RecentPrompts()
-    assert recent.closest("k", "m", chain(1)) is None
-    for numbers in ((1, 2, 3), (1, 2, 4, 5), (9,)):
-        recent.keep("k", "m", chain(*numbers), "e@1")
-    found = recent.closest("k", "m", chain(1, 2, 4, 6))
-    assert found is not None
-    assert (found[0].hashes, found[1]) == (chain(1, 2, 4, 5).hashes, 3)
-    assert recent.closest("other key", "m", chain(1)) is None
-    assert recent.closest("k", "other model", chain(1)) is None
-
-
-def test_a_prompt_that_continues_an_earlier_one_takes_its_place() -> None:
-    recent = RecentPrompts()
-    recent.keep("k", "m", chain(7), "e@1")
-    for turn in range(1, 4 * MOST_PROMPTS):
-        recent.keep("k", "m", chain(*range(10, 10 + turn)), "e@1")
-    found = recent.closest("k", "m", chain(7, 8))
-    assert found is not None
-    assert found[1] == 1
-
-
-def test_other_block_sizes_are_not_compared() -> None:
-    recent = RecentPrompts()
-    recent.keep("k", "m", chain(1, 2), "e@1")
-    assert recent.closest("k", "m", chain_of(pack(array("I", [1] * 16)), b"root", 8)) is None
-
-
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(1, 3), min_size=1, max_size=6)), max_size=60))
-def test_the_memory_is_bounded_and_drops_the_key_that_was_quiet_for_longest(calls: list[tuple[str, list[int]]]) -> None:
-    most = 200
-    recent = RecentPrompts(most)
-    for key, numbers in calls:
-        recent.keep(key, "m", chain(*numbers), "e@1")
-        kept = [one for prompts in recent._prompts.values() for one in prompts]
-        assert sum(len(one.hashes) for one in kept) == recent._bytes <= most
-        assert all(len(prompts) <= MOST_PROMPTS for prompts in recent._prompts.values())
-        found = recent.closest(key, "m", chain(*numbers))
-        assert found is not None
-        assert found[1] == len(numbers)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import pytest
 from backends import EndpointId, EndpointSnapshot, PerfModel
 from billing import Attempt, LedgerUnavailable, Settlement, SettlementState, UsageFlag
 from gateway.decision_log import DecisionLog
+from gateway.divergence.watching import Watch
 from gateway.exchange import Clocks, Exchange
 from gateway.miss_reasons import MissReasons
 from gateway.outcomes import Outcomes
@@ -107,7 +108,7 @@ async def test_a_receipt_below_what_was_expected_is_believed_only_where_the_toke
             receipts,
             Outcomes(DecisionLog(), telemetry),
             a_perf_book(telemetry),
-            MissReasons(fleet, telemetry),
+            MissReasons(fleet, telemetry, Watch()),
             lambda *_: None,
         )
     )
@@ -153,7 +154,7 @@ class Desk:
         parts.outcomes = Outcomes(DecisionLog(), parts.telemetry)
         parts.perf = a_perf_book(parts.telemetry)
         parts.parity = ParityBook(parts.telemetry)
-        parts.misses = MissReasons(parts.fleet, parts.telemetry)
+        parts.misses = MissReasons(parts.fleet, parts.telemetry, Watch())
         self.settler = Settler(parts)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[None]:

@@ -1,0 +1,145 @@
+"""The nouns of divergence: where two prompts part, in what, and what that costs.
+
+earlier   system | tools | message 1 | message 2
+now       system'| tools | message 1 | message 2 | message 3
+          ^ token 12, in `system`            Parting: a change, a segment, tokens lost behind it
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.divergence.fingerprints import Fingerprint
+from gateway.divergence.sketches import Sketch
+from prefix_index.layout import Cause
+
+
+class Change(StrEnum):
+    """In what two prompts part."""
+
+    SYSTEM = "system"
+    """The system prompt says something else."""
+    TOOL_ORDER = "tool_order"
+    """The same tools, in another order."""
+    TOOL_SCHEMA = "tool_schema"
+    """The same tools in the same order, described in other words."""
+    TOOL_SET = "tool_set"
+    """Other tools."""
+    PROMPT = "prompt"
+    """The text of a plain prompt."""
+    MESSAGE = "message"
+    """A message, and nothing behind it is as before: mostly what the request is about."""
+    HISTORY = "history"
+    """A message in the midst of a conversation, which goes on as before."""
+    WINDOW = "window"
+    """The front of a conversation was dropped, and the rest is as before."""
+    TEMPLATE = "template"
+    """Nothing that the client sent: the chat template writes something of its own, such as the date."""
+    OPTIONS = "options"
+    """Documents, or variables of the chat template."""
+    TOKENIZER = "tokenizer"
+    """Nothing that was sent: its tokens come from elsewhere than those of the earlier prompt."""
+    SALT = "salt"
+    """The same prompt under another salt: a share group, or an adapter."""
+    MODEL = "model"
+    """The same conversation under another model's name."""
+    GROWN = "grown"
+    """Nothing: one goes on where the other ended."""
+
+
+HARMLESS = frozenset({Change.MESSAGE, Change.GROWN})
+"""What requests part in by their nature; a fault only where much of it is as before."""
+
+
+class Earlier(NamedTuple):
+    """An earlier prompt: the hashes of its blocks, the size of those, its root, whether its tokens are but bytes; the
+    holder that computed it, when, by the monotonic clock; and its parts."""
+
+    hashes: bytes
+    block_size: int
+    root: bytes
+    in_bytes: bool
+    holder: str
+    at_s: float
+    parts: Fingerprint
+
+
+class Compared(NamedTuple):
+    """Two prompts, part by part. `place` counts the messages behind the system prompt from 0, -1 in what is before;
+    `equal_chars` are characters of parts behind the one that changed that are as they were."""
+
+    change: Change
+    place: int = -1
+    equal_chars: int = 0
+    tools_behind: bool = False
+    """Whether the tools come behind the change, and are as they were."""
+
+
+class Detail(NamedTuple):
+    """A changed part looked at closely: what was found in it, and what is to be remembered of it.
+
+    `offset` is the first character of the piece that is new, `equal_chars` what is equal behind it, both of the part;
+    `likened` is what it was compared with.
+    """
+
+    sketch: Sketch
+    offset: int | None = None
+    equal_chars: int = 0
+    cause: Cause | None = None
+    likened: Sketch | None = None
+
+
+class Parting(msgspec.Struct, frozen=True):
+    """Where a prompt parts from the closest earlier one of its key and model.
+
+    `token` is the first of the first block that differs, `lost_tokens` what stands behind it as before, and so would
+    have been cached if the change came last.
+    """
+
+    token: int
+    segment: str
+    change: Change
+    lost_tokens: int
+    detail: Detail | None = None
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """A prompt held against the earlier ones. `parting` is None where it continues one, or is the first."""
+
+    parts: Fingerprint
+    earlier: Earlier | None = None
+    shared_blocks: int = 0
+    parting: Parting | None = None
+
+
+class ProfileName(NamedTuple):
+    """Whose requests are counted together: equal prompts come from equal calls."""
+
+    tenant: str
+    model: str
+    route: str
+    toolset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What the traffic of one profile shows of one place. Times are seconds since 1970.
+
+    `lost_tokens` in all of `requests` that parted there, of `of` that were seen since the first; `tokens` and `offsets`
+    from the least to the most seen; `causes` by how many of those looked at closely.
+    """
+
+    name: ProfileName
+    change: Change
+    segment: str
+    requests: int
+    of: int
+    lost_tokens: int
+    tokens: tuple[int, int]
+    offsets: tuple[int, int] | None
+    causes: dict[Cause, int]
+    first_s: float
+    last_s: float
+    variants: int

@@ -1,0 +1,240 @@
+"""Holds each prompt against the earlier ones of its key, and counts where they part.
+
+    look     pure      the closest earlier prompt --> parting: token, segment, tokens lost
+    note     once      the prompt is an earlier one from now on; its profile counts
+
+Both at the end of a request, when its client has all but the last bytes. A request that continues an earlier one, as
+most do, costs its new messages; one that parts is compared part by part; a sample of those, and the first of each
+place, line by line (sketches.py), which also names the cause (prefix_index.layout).
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gateway.divergence.comparing import compared
+from gateway.divergence.earlier import MOST_BYTES, RecentPrompts
+from gateway.divergence.fingerprints import (
+    Fingerprint,
+    fingerprint_of,
+    schemas_of,
+    segment_name,
+    text_of,
+)
+from gateway.divergence.profiles import MOST_TOOLS, Profile, Profiles, Tools
+from gateway.divergence.sketches import difference, pieces_of, sketch_of
+from gateway.divergence.types import Change, Compared, Detail, Earlier, Looked, Parting, ProfileName, Sign
+from gateway.types import InferenceRequest, Plan, TokenSource
+from prefix_index import HASH_BYTES
+from prefix_index.layout import Cause, spots
+
+MOST_CONVERSATIONS: Final = 8192
+"""Whose model and salt are remembered, to see either change."""
+_LEAST_CHARS: Final = 256
+"""Of a message or a plain prompt that is looked at closely."""
+_MOST_JUDGED_CHARS: Final = 2000
+_NOT_LOOKED_INTO: Final = 1024 * 1024
+"""Bytes of a body: reading through a longer one would hold the event loop up."""
+_IN_TEXT: Final = frozenset({Change.SYSTEM, Change.PROMPT, Change.MESSAGE})
+
+
+class Watch:
+    """What this process has seen of prompts. Plain calls, no I/O, on the event loop."""
+
+    def __init__(
+        self,
+        most_bytes: int = MOST_BYTES,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._recent = RecentPrompts(most_bytes)
+        self._profiles = Profiles()
+        self._conversations: OrderedDict[int, tuple[str, bytes]] = OrderedDict()
+        self._wall = wall
+        self._monotonic = monotonic
+
+    def look(self, request: InferenceRequest, plan: Plan) -> Looked | None:
+        """Where a prompt parts from the closest earlier one of its key and model; None where its tokens are not known.
+
+        Changes nothing.
+        """
+        if plan.source is None or not len(plan.chain) or len(request.body) > _NOT_LOOKED_INTO:
+            return None
+        key, model, chain = request.tenant.key_id, request.model, plan.chain
+        continued = self._recent.continued(key, model, chain)
+        if continued is not None:
+            parts = fingerprint_of(request.prompt, continued.parts, chain.block_size)
+            return Looked(parts, continued, len(continued.hashes) // HASH_BYTES)
+        parts = fingerprint_of(request.prompt)
+        found = self._recent.closest(key, model, chain, parts)
+        if found is None:
+            return Looked(parts)
+        earlier, shared = found
+        parted = shared < min(len(earlier.hashes) // HASH_BYTES, len(chain))
+        parting = self._parting(request, plan, parts, earlier, shared) if parted else None
+        return Looked(parts, earlier, shared, parting)
+
+    def note(
+        self, request: InferenceRequest, plan: Plan, looked: Looked, holder: str, cached_tokens: int | None = None
+    ) -> None:
+        """A prompt was computed; once for each. `cached_tokens` is what the engine reports of it, None: not told."""
+        parts, chain = looked.parts, plan.chain
+        at_s, in_bytes = self._monotonic(), plan.source is TokenSource.BYTES
+        new = Earlier(chain.hashes, chain.block_size, plan.root, in_bytes, holder, at_s, parts)
+        self._recent.keep(request.tenant.key_id, request.model, new)
+        profile = self._profiles.of(_name(request, parts))
+        profile.requests += 1
+        continues = looked.earlier is not None and looked.parting is None
+        if continues:
+            return
+        profile.begun += 1
+        if parts.system:
+            profile.saw_system(parts.system)
+        self._learn_tools(profile, request)
+        moved = self._moved(request, plan, parts)
+        parting = moved or looked.parting
+        if parting is None or not is_lost(parting, cached_tokens, chain.block_size):
+            if looked.parting is None:
+                self._learn_first(profile, request, parts)
+            return
+        profile.add(parting, self._wall())
+        if parting.change is Change.TOOL_SCHEMA and request.prompt.tools:
+            profile.tools = Tools(*schemas_of(request.prompt.tools[:MOST_TOOLS]))
+        if parting.detail is not None:
+            profile.learn(parting.segment, parting.detail)
+            self._profiles.sketched(profile)
+
+    def signs(self) -> Iterable[Sign]:
+        """What the traffic shows, place by place."""
+        return self._profiles.signs()
+
+    def _parting(
+        self, request: InferenceRequest, plan: Plan, parts: Fingerprint, earlier: Earlier, shared: int
+    ) -> Parting:
+        chain = plan.chain
+        token = shared * chain.block_size
+        profile = self._profiles.find(_name(request, parts))
+        tools_chars = 0 if profile is None or profile.tools is None else profile.tools.chars
+        per_char = chain.prompt_tokens / max(parts.all_chars + tools_chars, 1)
+        found = compared(parts, earlier.parts, token / per_char)
+        found = _by_root(found, plan, parts, earlier)
+        found = _by_schema(found, request, profile)
+        if found.change is Change.MESSAGE and request.prompt.messages is None:
+            found = found._replace(change=Change.PROMPT)
+        segment = _segment(found, request)
+        detail = self._detail(found, segment, request, profile)
+        inside = _equal_inside(found, segment, parts, profile, detail)
+        equal_chars = found.equal_chars + inside + (tools_chars if found.tools_behind else 0)
+        lost = min(round(equal_chars * per_char), max(chain.prompt_tokens - token, 0))
+        return Parting(token, segment, found.change, lost, detail)
+
+    def _detail(
+        self, found: Compared, segment: str, request: InferenceRequest, profile: Profile | None
+    ) -> Detail | None:
+        """The part that changed, line by line; None where it is not the turn of this request."""
+        if found.change not in _IN_TEXT or found.place > 0:
+            return None
+        place = None if profile is None else profile.place(found.change, segment)
+        if place is not None and not place.wants_look():
+            return None
+        text = text_of(request.prompt, segment)
+        if len(text) < _LEAST_CHARS and found.change is not Change.SYSTEM:
+            return None
+        pieces = pieces_of(text)
+        sketch = sketch_of(pieces)
+        earlier = None if profile is None else profile.likeliest(segment, pieces)
+        differs = None if earlier is None else difference(pieces, earlier)
+        if differs is None:
+            return Detail(sketch)
+        return Detail(sketch, differs.offset, differs.equal_chars, cause_of(pieces[differs.place]), earlier)
+
+    def _learn_first(self, profile: Profile, request: InferenceRequest, parts: Fingerprint) -> None:
+        """The first prompt of a profile is what later ones are held against."""
+        segment = "system" if parts.system else segment_name(request.prompt, 0)
+        if segment in profile.sketches:
+            return
+        pieces = pieces_of(text_of(request.prompt, segment))
+        profile.learn(segment, Detail(sketch_of(pieces)))
+        self._profiles.sketched(profile)
+
+    def _learn_tools(self, profile: Profile, request: InferenceRequest) -> None:
+        tools = request.prompt.tools
+        if tools and profile.tools is None:
+            profile.tools = Tools(*schemas_of(tools[:MOST_TOOLS]))
+
+    def _moved(self, request: InferenceRequest, plan: Plan, parts: Fingerprint) -> Parting | None:
+        """A conversation that was seen under another model before."""
+        if request.prompt.messages is None or not parts.hashes:
+            return None
+        name = hash((request.tenant.id, parts.system, parts.hashes[0]))
+        before = self._conversations.pop(name, None)
+        self._conversations[name] = request.model, plan.root
+        if len(self._conversations) > MOST_CONVERSATIONS:
+            self._conversations.popitem(last=False)
+        if before is None or before[0] == request.model or before[1] == plan.root or len(parts.hashes) == 1:
+            return None  # the same question to two models is a comparison
+        share = 1 - parts.chars[-1] / max(parts.all_chars, 1)
+        return Parting(0, "model", Change.MODEL, round(share * plan.chain.prompt_tokens))
+
+
+def is_lost(parting: Parting, cached_tokens: int | None, block_size: int) -> bool:
+    """Whether an engine's report agrees that the prompt was new from there on: else it knew a closer one than we do."""
+    return cached_tokens is None or cached_tokens <= parting.token + block_size
+
+
+def cause_of(piece: str) -> Cause:
+    """Why a piece of text is another one than before: the surest of what changes in it by its form."""
+    found = spots(piece[:_MOST_JUDGED_CHARS])
+    return max(found, key=lambda spot: (spot.certainty, -spot.start)).cause if found else Cause.CONTENT
+
+
+def _name(request: InferenceRequest, parts: Fingerprint) -> ProfileName:
+    return ProfileName(request.tenant.id, request.model, request.route_path, parts.toolset)
+
+
+def _by_root(found: Compared, plan: Plan, parts: Fingerprint, earlier: Earlier) -> Compared:
+    """Prompts that cannot share a cache, although they begin alike."""
+    begins_alike = parts.system == earlier.parts.system and parts.hashes[:1] == earlier.parts.hashes[:1]
+    if plan.root == earlier.root or not begins_alike:
+        return found
+    if (plan.source is TokenSource.BYTES) != earlier.in_bytes:
+        return Compared(Change.TOKENIZER)
+    return Compared(Change.SALT, -1, min(parts.all_chars, earlier.parts.all_chars))
+
+
+def _by_schema(found: Compared, request: InferenceRequest, profile: Profile | None) -> Compared:
+    """Where all else is equal and there are tools, it is these that are described in other words."""
+    tools = request.prompt.tools
+    if found.change is not Change.TEMPLATE or not tools or profile is None or profile.tools is None:
+        return found
+    schemas, _ = schemas_of(tools[:MOST_TOOLS])
+    if schemas == profile.tools.schemas:
+        return found
+    return Compared(Change.TOOL_SCHEMA, -1, found.equal_chars)
+
+
+def _segment(found: Compared, request: InferenceRequest) -> str:
+    match found.change:
+        case Change.TOOL_ORDER | Change.TOOL_SCHEMA | Change.TOOL_SET:
+            return "tools"
+        case Change.MESSAGE | Change.HISTORY | Change.WINDOW | Change.GROWN:
+            return segment_name(request.prompt, max(found.place, 0))
+        case _:
+            return found.change.value
+
+
+def _equal_inside(
+    found: Compared, segment: str, parts: Fingerprint, profile: Profile | None, detail: Detail | None
+) -> int:
+    """Characters of the changed part that are as before: as seen, else by what the place mostly has."""
+    if found.change not in _IN_TEXT:
+        return 0
+    if detail is not None:
+        return detail.equal_chars if detail.offset is not None else 0
+    place = None if profile is None else profile.place(found.change, segment)
+    if place is None or place.equal_share is None:
+        return 0
+    chars = parts.system_chars if found.change is Change.SYSTEM else parts.chars[found.place]
+    return round(place.equal_share * max(chars - place.least_offset, 0))
