@@ -18,7 +18,7 @@ _LONGEST_NAME: Final = 256
 _HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD: Final = re.compile(r"[a-z0-9]+|[^\W\d_]+")
 
-_OF_A_CLOCK: Final = re.compile(r"%-?[HIMSTXcrRsf]")
+OF_A_CLOCK: Final = re.compile(r"%-?[HIMSTXcrRsf]")
 """In a format of `strftime`: more than a day."""
 _CALLS: Final[tuple[tuple[re.Pattern[str], Judgement], ...]] = (
     (re.compile(r"uuid\d?\b|randomuuid|ulid\(|nanoid"), (Volatility.PER_REQUEST, Cause.UUID)),
@@ -46,6 +46,7 @@ _CONTENT: Final = {
     "passages", "results", "content", "text", "body", "topic", "task", "issue", "problem", "statement", "message",
     "observation", "observations", "findings", "article", "webpage", "page", "code", "file", "files", "diff", "email",
     "answer", "section", "sections", "description", "goal", "title", "data", "url", "snippet", "feedback", "brief",
+    "resources", "resource",
 }  # fmt: skip
 _PLACES: Final = {"dir", "directory", "cwd", "path", "repo", "repository", "workspace", "project"}
 _PEOPLE: Final = {"user", "customer", "client", "member", "caller", "username", "account", "person", "profile"}
@@ -57,7 +58,7 @@ def judged_name(name: str) -> Judgement:
     said = name[:_LONGEST_NAME]
     lowered = said.lower()
     if "strftime" in lowered:
-        clock = _OF_A_CLOCK.search(said) or "%" not in said
+        clock = OF_A_CLOCK.search(said) or "%" not in said
         return (Volatility.PER_REQUEST, Cause.TIME) if clock else (Volatility.PER_SESSION, Cause.DATE)
     for pattern, judgement in _CALLS:
         if pattern.search(lowered):

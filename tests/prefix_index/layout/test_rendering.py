@@ -1,0 +1,89 @@
+"""Variables are data, and no call makes a render long."""
+
+import pytest
+
+from prefix_index.layout import Renderer, RenderingFailed, Source, Syntax, TemplateInvalid, VariablesInvalid, as_text
+from prefix_index.layout import read_template as read
+
+
+def render(text: str, syntax: Syntax = Syntax.JINJA, **variables: object) -> str:
+    template = read(text, syntax)
+    (message,) = Renderer(template).messages({name: variables[name] for name in variables if name in template.names})
+    return str(message["content"])
+
+
+def test_what_looks_like_a_slot_in_a_variable_is_text() -> None:
+    hostile = "{{ 7 * 7 }}{% for x in range(9) %}{x}{{"
+    assert render("<{{ q }}>", q=hostile) == f"<{hostile}>"
+    assert render("<{q}>{{}}", Syntax.FORMAT, q=hostile) == f"<{hostile}>{{}}"
+
+
+def test_a_text_keeps_its_white_space() -> None:
+    assert render("a\n{% if x %}\nb\n{% endif %}\n", x=1) == "a\n\nb\n\n"
+
+
+def test_a_format_writes_what_is_no_text_as_json() -> None:
+    assert render("{a} {b}", Syntax.FORMAT, a={"k": [1, None]}, b=True) == '{"k": [1, null]} true'
+
+
+def test_a_literal_is_written_as_it_stands() -> None:
+    assert render("{{ x }} {y}", Syntax.LITERAL) == "{{ x }} {y}"
+
+
+def test_missing_and_unknown_variables_are_named() -> None:
+    with pytest.raises(VariablesInvalid) as raised:
+        Renderer(read("{{ a }}{{ b }}", Syntax.JINJA)).messages({"b": 1, "c": 2})
+    assert (raised.value.missing, raised.value.unknown) == (("a",), ("c",))
+
+
+def test_a_default_may_be_left_out_and_overridden() -> None:
+    renderer = Renderer(read("{{ tone }}", Syntax.JINJA), {"tone": "kind"})
+    assert renderer.messages({})[0]["content"] == "kind"
+    assert renderer.messages({"tone": "dry"})[0]["content"] == "dry"
+
+
+def test_messages_of_a_call_stand_where_the_template_has_them() -> None:
+    renderer = Renderer(read([Source("Hi", "system"), Source(slot="history")], Syntax.JINJA))
+    given = [{"role": "user", "content": [{"type": "text", "text": "{{ x }}"}]}]
+    assert renderer.messages({"history": given}) == [{"role": "system", "content": "Hi"}, *given]
+    assert "{{ x }}" in as_text(renderer.messages({"history": given}))
+    with pytest.raises(RenderingFailed):
+        renderer.messages({"history": ["no message"]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ x * n }}",
+        "{{ 'x' * 10 ** n }}",
+        "{% for a in x %}{% for b in x %}{% for c in x %}.{% endfor %}{% endfor %}{% endfor %}",
+        "{% for a in range(n) %}.{% endfor %}",
+        "{{ '%1000000000d' % n }}",
+        "{{ x.ljust(n) }}",
+        "{{ x.format(n) }}",
+        "{{ x.__class__ }}",
+        "{{ x.y.z }}",
+        "{{ n / 0 }}",
+    ],
+)
+def test_what_would_run_away_is_broken_off(text: str) -> None:
+    with pytest.raises(RenderingFailed):
+        render(text, x="a" * 200, n=1_000_000_000)
+
+
+def test_a_prompt_that_is_too_long_is_refused() -> None:
+    renderer = Renderer(read("{{ x }}", Syntax.JINJA), max_chars=10)
+    with pytest.raises(RenderingFailed):
+        renderer.messages({"x": "a" * 11})
+
+
+@pytest.mark.parametrize("text", ["{{ now() }}", "{{ user.name() }}", "{{ x|nothing }}", "{% include 'x' %}"])
+def test_what_no_variable_can_fill_is_refused_when_it_is_read(text: str) -> None:
+    with pytest.raises((TemplateInvalid, RenderingFailed)):
+        render(text, user={}, x="")
+
+
+@pytest.mark.parametrize("text", ["{a.b}", "{a[0]}", "{a!r}", "{a:>10}", "{a + 1}"])
+def test_a_format_kept_by_the_gateway_has_plain_names(text: str) -> None:
+    with pytest.raises(TemplateInvalid):
+        Renderer(read(text, Syntax.FORMAT))
