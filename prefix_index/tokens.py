@@ -126,9 +126,11 @@ class TiktokenTokenizer:
             raise TokenizerUnavailable(str(path), f"unknown encoding {encoding}; known: {', '.join(sorted(ENCODINGS))}")
         data = _read(path)
         with _faults_of(path, ".tiktoken file"):
+            ranks = _ranks(data)
             inner = tiktoken.Encoding(
-                encoding, pat_str=rules.pattern, mergeable_ranks=_ranks(data), special_tokens=dict(rules.special_tokens)
+                encoding, pat_str=rules.pattern, mergeable_ranks=ranks, special_tokens=dict(rules.special_tokens)
             )
+            ranks.clear()  # see byte_pairs
         return cls(inner)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
