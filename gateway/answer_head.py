@@ -5,7 +5,7 @@ from typing import Final
 from gateway.exchange import Exchange
 from gateway.scheduling import Decision, terms_of
 from gateway.timing import TimingHeader
-from gateway.types import Headers
+from gateway.types import Arm, Headers
 
 _ASKS: Final = (b"x-prefixgate-explain", b"1")
 
@@ -27,6 +27,8 @@ def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool, timin
     ]
     if exchange.held is not None:
         ours += exchange.held.headers
+    if request.fixes is not None and request.fixes.arm is Arm.FIXED:
+        ours.append((b"x-prefixgate-fixes", request.fixes.names.encode()))
     expected = exchange.expected_cached_tokens
     if expected is not None:
         ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))

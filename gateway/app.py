@@ -43,6 +43,7 @@ from gateway.edge.labels import Labeller
 from gateway.engine_tokens import RemoteTokenizer
 from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
+from gateway.fixes.setup import fixing_of
 from gateway.fleet import Fleet
 from gateway.index_pages import IndexParts
 from gateway.index_setup import carrier_of, client_of, index_of
@@ -205,6 +206,7 @@ class Gateway:
             registry.subscribe(listener)
         planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt")
         next_turns = NextTurns(planner.text_of, partial(_observe_turn, index, fleet), telemetry)
+        fixing = fixing_of(config, planner, fleet, client_of(carrier), telemetry)
         decisions, responses = DecisionLog(), ResponseOwners(client_of(carrier), config.index.pool)
         settler = Settler(
             SettlerParts(
@@ -220,6 +222,7 @@ class Gateway:
                 misses=misses,
                 worked=feeds.worked,
                 tracer=tracer,
+                fixed=fixing.settled,
             )
         )
         pipeline = Pipeline(
@@ -256,14 +259,19 @@ class Gateway:
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
         verifying = Verifying(config, ledger, registry, telemetry, leads=leads(team))
         reports, tenant_pages = _tenant_pages(config, stack)
-        costs = cost_router(CostParts(config, clocks.wall))
         admin_parts = AdminParts(
             decisions,
             parity,
             fleet,
             registry,
             index_parts,
-            (price_router(prices), costs, verifying.router, report_router(reports)),
+            (
+                price_router(prices),
+                cost_router(CostParts(config, clocks.wall)),
+                verifying.router,
+                report_router(reports),
+                fixing.router,
+            ),
         )
         self._edge = Edge(
             EdgeParts(
@@ -277,12 +285,20 @@ class Gateway:
                 admission=self._admission,
                 max_body_bytes=config.limits.max_body_bytes,
                 tenant_pages=tenant_pages,
+                fixer=fixing.fixer,
                 admin=admin_of(admin_token(config), admin_parts, pages, team),
             )
         )
         return _Background(
             *(registry, index, next_turns, settler, quotas),
-            (feeds.run, prewarmer.run, watch.run, verifying.run, partial(watch_prices, prices, config.poll_interval_s)),
+            (
+                feeds.run,
+                prewarmer.run,
+                watch.run,
+                verifying.run,
+                partial(watch_prices, prices, config.poll_interval_s),
+                *fixing.works,
+            ),
         )
 
 

@@ -23,6 +23,7 @@ from gateway.config_sections import (
     NAME_PATTERN,
     Backend,
     Billing,
+    FixRule,
     Index,
     KvEvents,
     Ledger,
@@ -45,6 +46,7 @@ __all__ = [
     "Billing",
     "Config",
     "ConfigInvalid",
+    "FixRule",
     "Index",
     "KvEvents",
     "Ledger",
@@ -108,6 +110,7 @@ class Config(Section):
     poll_interval_s: PositiveFloat = Field(
         2.0, description="How often each endpoint's health and load are read, seconds."
     )
+    fixes: tuple[FixRule, ...] = Field((), description="Requests that are changed on their way; the first that fits.")
     timing: Timing = Field(Timing(), description="Where the time of requests goes.")
     tracing: Tracing = Field(Tracing(), description="Spans of requests, for an OpenTelemetry collector.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")

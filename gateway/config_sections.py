@@ -318,6 +318,37 @@ class Scheduling(Section):
     )
 
 
+class FixRule(Section):
+    """Requests that are changed on their way, so that more of their prompts is found in caches."""
+
+    tenants: tuple[str, ...] = Field((), description="Tenants that it is for; empty: all.")
+    routes: tuple[Literal["/v1/chat/completions", "/v1/messages", "/v1/responses"], ...] = Field(
+        (), description="Paths that it is for; empty: all three."
+    )
+    models: tuple[str, ...] = Field((), description="Models that it is for, as clients name them; empty: all.")
+    mode: Literal["off", "shadow", "safe", "consented"] = Field(
+        "off",
+        description="`shadow` only estimates the gain; `safe` changes nothing that a model sees; `consented`: the "
+        "tenant has agreed to changes of its prompts.",
+    )
+    fixes: tuple[Literal["tools", "lines", "day", "compact"], ...] | None = Field(
+        None, description="What is changed; default: `tools` and `lines`, in `safe` mode `compact`."
+    )
+    ab_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        1.0, description="Share of the jobs or conversations that is fixed; the rest is left as it is, to compare with."
+    )
+    shadow_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.05, description="Share of the requests that `shadow` measures."
+    )
+    tools_order: Literal["name", "first_seen"] = Field("name", description="The order that a set of tools gets.")
+    volatile_to: Literal["system_end", "last_user"] = Field(
+        "system_end", description="Where `lines` puts lines that change."
+    )
+    most_lines: Annotated[int, Field(ge=1, le=16)] = Field(
+        4, description="Where more lines of a prompt change than this, none is moved."
+    )
+
+
 class Timing(Section):
     """Where the time of requests goes, for those who ask."""
 

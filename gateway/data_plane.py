@@ -31,6 +31,7 @@ from gateway.errors import (
     as_gateway_error,
 )
 from gateway.exchange import Clocks
+from gateway.fixes.fixer import Fixer
 from gateway.ids import new_request_id
 from gateway.leaving import while_client_stays
 from gateway.log_lines import LOGGER
@@ -59,6 +60,8 @@ class EdgeParts:
     max_body_bytes: int
     tenant_pages: Mapping[str, TenantPage] = field(default_factory=dict)
     """What a tenant is told about itself, by how the path begins."""
+    fixer: Fixer | None = None
+    """Changes requests on their way; None where no rule says so."""
     admin: ASGIApp | None = None
     """Serves `/admin`; None where no token is configured."""
 
@@ -159,6 +162,8 @@ class Edge:
             request = read_request(arrival, body)
         labels = parts.labeller.labels(arrival.headers, arrival.tenant, request.user)
         request = replace(request, user=None, labels=labels)
+        if parts.fixer is not None:
+            request = await parts.fixer.fix(arrival, request)
         request.marks.parsed_s = monotonic()
         parts.telemetry.in_flight.inc()
         try:

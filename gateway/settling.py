@@ -73,6 +73,8 @@ class SettlerParts:
     worked: Callable[[str, int, float], None]
     """Told of an endpoint that has computed so many tokens of a prompt, for a request sent so many seconds ago."""
     tracer: Tracer | None = None
+    fixed: Callable[[Exchange], None] | None = None
+    """Told of each request that has ended; None where none is changed on its way."""
 
 
 class Settler:
@@ -91,6 +93,7 @@ class Settler:
         self._misses = parts.misses
         self._worked = parts.worked
         self._tracer = parts.tracer
+        self._fixed = parts.fixed
         self._cut: asyncio.Queue[tuple[Exchange, asyncio.Future[None]] | None] = asyncio.Queue()
         self._threads = asyncio.Semaphore(MOST_THREADS)
         self._counted_until = math.inf
@@ -231,6 +234,7 @@ class Settler:
             miss_reason=None if judgement.miss is None else str(judgement.miss),
             changed_segment=judgement.changed_segment,
             lost_tokens=judgement.lost_tokens,
+            layout_fixes=None if exchange.request.fixes is None else str(exchange.request.fixes),
         )
         durable = exchange.durable = self._ledger.settle(
             settlement
@@ -245,6 +249,8 @@ class Settler:
                 durable.add_done_callback(partial(self._trace, self._tracer, exchange.trace, exchange, settlement))
             self._misses.settled(exchange, judgement, settlement.endpoint_id, told)
             self._count(exchange, settlement)
+            if self._fixed is not None:
+                self._fixed(exchange)
         return durable
 
     def tell_index(

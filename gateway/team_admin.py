@@ -19,6 +19,7 @@ import msgspec
 
 from backends import EndpointId, Registry, UnknownEndpoint
 from gateway.admin import AdminParts, admin_app, token_first
+from gateway.fixes.pages import fixes_page
 from gateway.log_lines import LOGGER
 from gateway.status import StatusPages
 from gateway.team.catching_up import healthy_here
@@ -53,6 +54,7 @@ SHARING: Final = {
     ("GET", "/admin/index/top"): Sharing.OWN,
     ("GET", "/admin/index/check"): Sharing.OWN,
     ("POST", "/admin/index/clear"): Sharing.TOLD,
+    ("GET", "/admin/fixes"): Sharing.MERGED,
     ("GET", "/admin/prices"): Sharing.OWN,
     ("GET", "/admin/prices/effective"): Sharing.OWN,
     ("GET", "/admin/prices/apis"): Sharing.OWN,
@@ -71,6 +73,7 @@ _MERGES: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     "/admin/parity": parity_page,
     "/admin/endpoints": endpoints_page,
     "/admin/index": index_page,
+    "/admin/fixes": fixes_page,
 }
 
 

@@ -7,6 +7,7 @@ cheaper; what a scrape fills in is the library's.
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from gateway.fix_metrics import FixMetrics
 from gateway.limit_metrics import LimitMetrics
 from gateway.log_lines import dropped_lines
 from gateway.metrics import counter_read, counters, gauges, histograms
@@ -152,7 +153,7 @@ class Telemetry:
             ["outcome"],
         )
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
-        self.pressure = PressureMetrics(registry)
+        self.pressure, self.fixes = PressureMetrics(registry), FixMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry

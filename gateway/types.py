@@ -131,6 +131,31 @@ class ForeignForm:
     previous_response_id: str | None = None
 
 
+class Arm(StrEnum):
+    """Which side of a comparison a request with something to fix is on."""
+
+    FIXED = "on"
+    LEFT = "off"
+    """It was left as it came, to compare with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The names of the fixes that changed a request on its way, or would have."""
+
+    arm: Arm
+    fixes: tuple[str, ...]
+
+    @property
+    def names(self) -> str:
+        """`tools+lines`."""
+        return "+".join(self.fixes)
+
+    def __str__(self) -> str:
+        """As the ledger has it: `on:tools+lines`."""
+        return f"{self.arm}:{self.names}"
+
+
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
     """One client request: a parsed view and the original bytes.
@@ -141,6 +166,7 @@ class InferenceRequest:
     the request itself tells so. `started_s` is monotonic, `opened_at` wall time in UTC. `user` is whom the client says
     it asks for, and goes no further than into the hash in `labels`. `choices` is how many answers are asked for.
     `steering` names the fields of the body that are not a client's to set, and that no engine gets.
+    `fixes` are those that a rule made, or would have made, so that `body` and `prompt` are not the client's own then.
     `marks` are the moments of its way, noted as it goes.
     """
 
@@ -165,6 +191,7 @@ class InferenceRequest:
     choices: int = 1
     steering: frozenset[str] = frozenset()
     has_stream_options: bool = False
+    fixes: Applied | None = None
     marks: Marks = field(default_factory=Marks, repr=False, compare=False)
 
     @property

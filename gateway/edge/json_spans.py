@@ -5,7 +5,7 @@
                                ^-----------^                            elements(text, value_start)
 
 The text is known to be JSON; what stands deeper is skipped by the C scanner of json. O(length of the value). A text
-nested too deeply to be scanned raises `RecursionError`.
+nested too deeply to be scanned raises `RecursionError`, one that is no JSON after all `ValueError` or `IndexError`.
 """
 
 import json
@@ -69,7 +69,10 @@ def string_at(text: str, at: int) -> tuple[str, int]:
 
 def end_of_value(text: str, at: int) -> int:
     """Where the value that begins at `at` ends."""
-    _, end = _scan_value(text, at)
+    try:
+        _, end = _scan_value(text, at)
+    except StopIteration:  # in a generator it would end that
+        raise ValueError("no JSON value begins here") from None
     return end
 
 

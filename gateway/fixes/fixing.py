@@ -1,0 +1,140 @@
+"""Fixes made in the bytes of a request: what is not named by a fix stays as the client wrote it, byte by byte.
+
+    body --day--> timestamps rounded --tools--> in order --lines--> moved --compact--> body
+
+Each is a function of the text of the body that finds its places anew, and gives None where it changes nothing. What is
+odd is left alone: two equal keys where a fix looks, tools without names or with the same, content of a form unknown,
+what cannot be decoded or is nested too deeply. No fix looks into a tool, a schema, a turn or a result.
+
+Made twice, a fix changes nothing the second time. O(body). Pure.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from gateway.fixes.days import rounded_days
+from gateway.fixes.edits import Edit, as_literal, edited, literal_offsets
+from gateway.fixes.lines import Lines, how_many_change, movable_lines, separator
+from gateway.fixes.places import UNREADABLE, Odd, Piece, last_user_of, system_of, tools_of
+from gateway.fixes.types import ALL_FIXES, Fix, Fixed, How, VolatileTo
+
+_ROUNDS: Final = 4
+_TOKENS: Final = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\n\r]+', re.DOTALL)
+
+
+def fixed(body: bytes, how: How) -> Fixed:
+    """The body with its fixes. Never raises: what is odd is given back as it came. O(body)."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return Fixed(body)
+    made: list[Fix] = []
+    for fix in ALL_FIXES:
+        if fix in how.fixes:
+            new = _or_none(_FIXES[fix], text, how)
+            if new is not None and new != text:
+                text = new
+                made.append(fix)
+    return Fixed(text.encode(), tuple(made)) if made else Fixed(body)
+
+
+def tool_names(body: bytes, how: How) -> tuple[str, ...] | None:
+    """The names of the tools in the order in which they came; None where they are odd or fewer than two."""
+    try:
+        names = tuple(tool.name for tool in tools_of(body.decode(), how.route))
+    except (Odd, *UNREADABLE):
+        return None
+    return names if len(names) > 1 else None
+
+
+def _or_none(fix: Callable[[str, How], str | None], text: str, how: How) -> str | None:
+    try:
+        return fix(text, how)
+    except (Odd, *UNREADABLE):
+        return None
+
+
+def _days(text: str, how: How) -> str | None:
+    edits = []
+    for piece in system_of(text, how.route):
+        edits += _in_literal(text, piece, rounded_days(piece.text))
+    return edited(text, edits) if edits else None
+
+
+def _tools(text: str, how: How) -> str | None:
+    """Each place of the list gets the tool of that rank; what stands between the tools stays there."""
+    tools = tools_of(text, how.route)
+    known = {name: rank for rank, name in enumerate(how.tools_in or ())}
+    if how.tools_in is not None and known.keys() != {tool.name for tool in tools}:
+        return None
+    in_order = sorted(tools, key=lambda tool: known[tool.name] if known else tool.name)
+    if in_order == tools:
+        return None
+    moved = zip(tools, in_order, strict=True)
+    return edited(text, [Edit(place.start, place.end, text[new.start : new.end]) for place, new in moved])
+
+
+def _lines(text: str, how: How) -> str | None:
+    """Until nothing is left to move; None where it does not come to rest."""
+    start = text
+    for _ in range(_ROUNDS):
+        new = _lines_once(text, how)
+        if new is None:
+            return text if text is not start else None
+        text = new
+    return None
+
+
+def _lines_once(text: str, how: How) -> str | None:
+    pieces = system_of(text, how.route)
+    if not pieces or not 0 < sum(how_many_change(piece.text) for piece in pieces) <= how.most_lines:
+        return None
+    to_user = how.volatile_to is VolatileTo.LAST_USER
+    target = last_user_of(text, how.route) if to_user else pieces[-1]
+    if target is None or target.marked:
+        return None
+    first = max((place + 1 for place, piece in enumerate(pieces) if piece.marked), default=0)
+    moves = []
+    for piece in pieces[first:]:
+        found = movable_lines(piece.text, also_last=to_user or piece is not pieces[-1])
+        if found is not None:
+            moves.append((piece, found))
+    return _moved(text, moves, target) if moves else None
+
+
+def _moved(text: str, moves: list[tuple[Piece, Lines]], target: Piece) -> str:
+    edits: list[Edit] = []
+    rest, said = target.text, []
+    for piece, found in moves:
+        edits += _in_literal(text, piece, [Edit(start, end, "") for start, end in found.holes])
+        offsets = literal_offsets(text[piece.start + 1 : piece.end - 1], [at for span in found.spans for at in span])
+        begin = piece.start + 1
+        said += [text[begin + offsets[start] : begin + offsets[end]] for start, end in found.spans]
+        if piece == target:
+            rest = edited(piece.text, [Edit(start, end, "") for start, end in found.holes])
+    paragraph = any(found.paragraph for _, found in moves) or not any(piece == target for piece, _ in moves)
+    tail = as_literal(separator(rest, paragraph=paragraph)) + "\\n".join(said)
+    return edited(text, [*edits, Edit(target.end - 1, target.end - 1, tail)])
+
+
+def _in_literal(text: str, piece: Piece, edits: list[Edit]) -> list[Edit]:
+    """Edits of what a piece says, as edits of the body. One that is written with escapes is none of ours."""
+    if not edits:
+        return []
+    begin = piece.start + 1
+    literal = text[begin : piece.end - 1]
+    offsets = literal_offsets(literal, [at for edit in edits for at in (edit.start, edit.end)])
+    return [Edit(begin + offsets[edit.start], begin + offsets[edit.end], as_literal(edit.new)) for edit in edits]
+
+
+def _compact(text: str, how: How) -> str | None:
+    return _TOKENS.sub(lambda found: found[1] or "", text)
+
+
+_FIXES: Final[dict[Fix, Callable[[str, How], str | None]]] = {
+    Fix.DAY: _days,
+    Fix.TOOLS: _tools,
+    Fix.LINES: _lines,
+    Fix.COMPACT: _compact,
+}
