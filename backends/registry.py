@@ -12,6 +12,8 @@ Invariants:
 - The generation only grows, and names the engine's process: it is the engine's start time in Unix seconds where its
   metrics tell it, so that replicas agree on it and it outlives the gateway; else a counter.
 - Work in flight survives flaps and restarts: it belongs to the requests, not to the health.
+- An endpoint that leaves takes no new requests and is asked nothing, but stays known, with its generation, until it is
+  purged: one that comes back in time, and is the process that it was, is the holder that it was.
 - A client's error is not an endpoint's: only failures that blame the endpoint count, and any answer ends the count.
 """
 
@@ -52,7 +54,8 @@ class PollSettings:
 class Registry:
     """All endpoints of a fleet. Use as an async context manager and run `run` in a task group.
 
-    `clock` is monotonic, in seconds, and stamps the load samples. Duplicate ids are a ValueError.
+    `clock` is monotonic, in seconds, and stamps the load samples. Duplicate ids are a ValueError. `configs` are those
+    of the beginning; `join`, `leave` and `purge` change who is there at any time, before `run` and while it runs.
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class Registry:
             raise ValueError("endpoint ids must be unique")
         self._clock = clock
         self._settings = settings
+        self._http = http
+        self._group: asyncio.TaskGroup | None = None
         self._endpoints = {config.id: _Endpoint(config, http(config), self._changed) for config in configs}
         self._listeners: list[GenerationListener] = []
         self._snapshot: tuple[EndpointSnapshot, ...] | None = None
@@ -84,6 +89,69 @@ class Registry:
         if self._snapshot is None:
             self._snapshot = tuple(endpoint.snapshot() for endpoint in self._endpoints.values())
         return self._snapshot
+
+    def __contains__(self, endpoint_id: str) -> bool:
+        """Whether there is an endpoint of that id, leaving or not."""
+        return endpoint_id in self._endpoints
+
+    def join(self, config: EndpointConfig) -> None:
+        """A new endpoint; it is down until it was asked. A ValueError where its id is taken."""
+        if config.id in self._endpoints:
+            raise ValueError(f"there is an endpoint {config.id} already")
+        self._endpoints[config.id] = endpoint = _Endpoint(config, self._http(config), self._changed)
+        self._changed()
+        self._begin_polls(endpoint)
+
+    def leave(self, endpoint_id: EndpointId) -> None:
+        """An endpoint takes no new requests and is not asked any more; those under way go on."""
+        endpoint = self._endpoint(endpoint_id)
+        endpoint.leaving = True
+        endpoint.end_polls()
+        endpoint.touch()
+
+    def come_back(self, endpoint_id: EndpointId) -> None:
+        """One that was leaving stays; it is down until it was asked, which also says whether it was restarted."""
+        endpoint = self._endpoint(endpoint_id)
+        endpoint.leaving = False
+        endpoint.reason = _NOT_SEEN_AGAIN if endpoint.facts is not None else _NOT_SEEN
+        endpoint.touch()
+        self._begin_polls(endpoint)
+
+    async def move(self, config: EndpointConfig) -> EndpointConfig:
+        """Under an id that is known there is another endpoint now: at another address, or with another key.
+
+        At another address nothing that was known holds; at the same one only the ways to ask it are new. What was sent
+        to the one before goes on. Returns how that was configured.
+        """
+        before = self._endpoint(config.id)
+        before.end_polls()
+        after = _Endpoint(config, self._http(config), self._changed)
+        after.draining, after.held_back = before.draining, before.held_back
+        self._endpoints[config.id] = after
+        if before.config.url == config.url:
+            after.resemble(before)
+        else:
+            self._raise_generation(after, 0)
+        self._changed()
+        self._begin_polls(after)
+        await before.http.aclose()
+        return before.config
+
+    def hold_back(self, endpoint_id: EndpointId, held_back: bool) -> None:
+        """What knows of an endpoint says that it takes no new requests at present; `drain` is the operator's word."""
+        endpoint = self._endpoint(endpoint_id)
+        if endpoint.held_back != held_back:
+            endpoint.held_back = held_back
+            endpoint.touch()
+
+    async def purge(self, endpoint_id: EndpointId) -> EndpointConfig:
+        """Forget an endpoint; returns how it was configured."""
+        endpoint = self._endpoint(endpoint_id)
+        del self._endpoints[endpoint_id]
+        endpoint.end_polls()
+        self._changed()
+        await endpoint.http.aclose()
+        return endpoint.config
 
     def config_of(self, endpoint_id: EndpointId) -> EndpointConfig:
         """Where an endpoint is; `UnknownEndpoint` when there is none of that id, here and below."""
@@ -108,8 +176,13 @@ class Registry:
         endpoint.touch()
 
     def report_success(self, endpoint_id: EndpointId, reports_cached_tokens: bool = False) -> None:
-        """An endpoint answered, with whatever status; `reports_cached_tokens`: its usage carried cached tokens."""
-        endpoint = self._endpoint(endpoint_id)
+        """An endpoint answered, with whatever status; `reports_cached_tokens`: its usage carried cached tokens.
+
+        Of one that was purged meanwhile nobody needs to know; so it is with failures.
+        """
+        endpoint = self._endpoints.get(endpoint_id)
+        if endpoint is None:
+            return
         endpoint.failures = 0
         facts = endpoint.facts
         if reports_cached_tokens and facts is not None and facts.reports_cached_tokens is None:
@@ -118,8 +191,8 @@ class Registry:
 
     def report_failure(self, endpoint_id: EndpointId, error: UpstreamError) -> None:
         """A call failed; enough in a row that blame the endpoint take it down until a poll succeeds."""
-        endpoint = self._endpoint(endpoint_id)
-        if not error.blames_endpoint:
+        endpoint = self._endpoints.get(endpoint_id)
+        if endpoint is None or not error.blames_endpoint:
             return
         endpoint.failures += 1
         if endpoint.healthy and endpoint.failures >= self._settings.failures_to_down:
@@ -129,7 +202,7 @@ class Registry:
         """Poll every endpoint once, at the same time, for at most `deadline_s`; who is away stays down, no error."""
         try:
             async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
-                for endpoint_id in self._endpoints:
+                for endpoint_id in tuple(self._endpoints):
                     group.create_task(self.poll(endpoint_id))
         except TimeoutError:
             for endpoint in self._endpoints.values():
@@ -137,14 +210,22 @@ class Registry:
                     endpoint.goes_down(f"no answer within {deadline_s:g} s")
 
     async def run(self) -> None:
-        """Poll all endpoints until cancelled."""
+        """Poll all endpoints, also those that join later, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for endpoint_id in self._endpoints:
-                group.create_task(self._poll_forever(endpoint_id))
+            self._group = group
+            try:
+                for endpoint in self._endpoints.values():
+                    if not endpoint.leaving:
+                        self._begin_polls(endpoint)
+                await asyncio.Event().wait()
+            finally:
+                self._group = None
 
     async def poll(self, endpoint_id: EndpointId) -> None:
         """Ask one endpoint once, within the settings' deadline, and keep the outcome. Never raises for the endpoint."""
-        endpoint = self._endpoint(endpoint_id)
+        await self._poll(self._endpoint(endpoint_id))
+
+    async def _poll(self, endpoint: "_Endpoint") -> None:
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 await self._ask(endpoint)
@@ -155,9 +236,14 @@ class Registry:
         except Exception as error:  # noqa: BLE001 - whatever it answers may take it down, never the poll of all
             endpoint.goes_down(f"what it says of itself cannot be read ({type(error).__name__})")
 
-    async def _poll_forever(self, endpoint_id: EndpointId) -> None:
+    def _begin_polls(self, endpoint: "_Endpoint") -> None:
+        if self._group is not None:
+            endpoint.end_polls()
+            endpoint.polling = self._group.create_task(self._poll_forever(endpoint))
+
+    async def _poll_forever(self, endpoint: "_Endpoint") -> None:
         while True:
-            await self.poll(endpoint_id)
+            await self._poll(endpoint)
             await asyncio.sleep(self._settings.interval_s)
 
     async def _ask(self, endpoint: "_Endpoint") -> None:
@@ -182,6 +268,8 @@ class Registry:
                 self._raise_generation(endpoint, _generation(0, load))
 
     def _raise_generation(self, endpoint: "_Endpoint", generation: int) -> None:
+        if self._endpoints.get(endpoint.config.id) is not endpoint:
+            return  # it was purged while it was asked, or is at another address
         endpoint.generation = generation
         endpoint.touch()
         for listener in self._listeners:
@@ -198,6 +286,7 @@ class Registry:
 
 
 _NOT_SEEN = "not seen yet"
+_NOT_SEEN_AGAIN = "not seen since it came back"
 
 
 class _Endpoint:
@@ -213,6 +302,9 @@ class _Endpoint:
         self.reason: str | None = _NOT_SEEN
         self.generation = 0
         self.draining = False
+        self.held_back = False
+        self.leaving = False
+        self.polling: asyncio.Task[None] | None = None
         self.failures = 0
         self.polls = 0
         self._changed = changed
@@ -222,6 +314,17 @@ class _Endpoint:
     @property
     def healthy(self) -> bool:
         return self.reason is None
+
+    def resemble(self, before: "_Endpoint") -> None:
+        """The same engine, asked in another way from now on."""
+        self.dialect, self.facts, self.load, self.reason = before.dialect, before.facts, before.load, before.reason
+        self.generation, self.in_flight = before.generation, before.in_flight
+        self.leaving = before.leaving
+
+    def end_polls(self) -> None:
+        if self.polling is not None:
+            self.polling.cancel()
+            self.polling = None
 
     def touch(self) -> None:
         self._snapshot = None
@@ -253,7 +356,7 @@ class _Endpoint:
                 healthy=self.healthy,
                 generation=self.generation,
                 unhealthy_reason=self.reason,
-                draining=self.draining,
+                draining=self.draining or self.held_back or self.leaving,
                 facts=self.facts,
                 load=self.load,
             )
