@@ -35,6 +35,8 @@ def compared(now: Fingerprint, before: Fingerprint, shared_chars: float) -> Comp
 
 
 def _in_messages(now: Fingerprint, before: Fingerprint, first: int) -> Compared:
+    if first + 1 == len(now.hashes):  # the last message, as it mostly is
+        return Compared(Change.MESSAGE, first)
     for start in (first, first + 1):  # the front was dropped, or a summary took its place
         moved, run = _longest_run(now.hashes, before.hashes, start, first)
         if run >= LEAST_RUN:

@@ -6,7 +6,7 @@
 Bounded in bytes: the prompts of the key that was quiet for longest go first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.divergence.fingerprints import Fingerprint
@@ -17,12 +17,12 @@ MOST_PROMPTS: Final = 8
 """Of one key and model."""
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of all: 8 a block, 80 a message, and `OVERHEAD_BYTES` a prompt."""
-OVERHEAD_BYTES: Final = 512
+OVERHEAD_BYTES: Final = 672
 """What Python needs around a prompt, with its share of a dictionary."""
 
 
 class RecentPrompts:
-    """The last prompts of each key and model. O(prompts of one key) a call, and one binary search in a chain."""
+    """The last prompts of each key and model. O(prompts of one key) a call, and mostly one binary search in a chain."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -34,46 +34,53 @@ class RecentPrompts:
         """What all of them take, as counted."""
         return self._bytes
 
-    def continued(self, key_id: str, model: str, chain: Chain) -> Earlier | None:
-        """The longest earlier prompt that this one begins with; None where another shares more with it."""
-        kept = [one for one in self._prompts.get((key_id, model), ()) if one.block_size == chain.block_size]
-        begun = [one for one in kept if chain.hashes.startswith(one.hashes)]
-        if not begun:
-            return None
-        found = max(begun, key=lambda one: len(one.hashes))
-        further = len(found.hashes) // HASH_BYTES + 1
-        return None if any(_shares(one.hashes, chain.hashes, further) for one in kept) else found
-
     def closest(
-        self, key_id: str, model: str, chain: Chain, parts: Fingerprint | None = None
+        self, key_id: str, model: str, chain: Chain, parts: Callable[[], Fingerprint] | None = None
     ) -> tuple[Earlier, int] | None:
         """The earlier prompt that shares most with this one, and how many blocks that is.
 
-        Of several the one with most parts in common, then the latest.
+        Of several one that this continues, else one with the same system prompt, else with the same tools, else the
+        latest; `parts` are asked for where that is to be decided.
         """
-        kept = [one for one in self._prompts.get((key_id, model), ()) if one.block_size == chain.block_size]
-        if not kept:
-            return None
-        most, best = -1, kept
-        for one in kept:
-            if most >= 0 and not _shares(one.hashes, chain.hashes, most):
+        most, best, hashes = 0, list[Earlier](), chain.hashes
+        here, further = b"", hashes[:HASH_BYTES]  # what names the first `most` blocks, and one more
+        end = 0
+        for one in reversed(self._prompts.get((key_id, model), ())):
+            if one.block_size != chain.block_size:
                 continue
-            shared = common_blocks(one.hashes, chain.hashes)
-            if shared > most:
-                most, best = shared, [one]
-            elif shared == most:
+            other = one.hashes
+            if further and other[end : end + HASH_BYTES] == further:
+                most = len(other) // HASH_BYTES if hashes.startswith(other) else common_blocks(other, hashes)
+                best = [one]
+                end = most * HASH_BYTES
+                here, further = hashes[end - HASH_BYTES : end], hashes[end : end + HASH_BYTES]
+            elif not end or other[end - HASH_BYTES : end] == here:
                 best.append(one)
-        if parts is not None and len(best) > 1:
-            best = sorted(best, key=lambda one: _likeness(parts, one.parts))  # stable: the latest stays last
-        return best[-1], most
+        if not best:
+            return None
+        if len(best) == 1 or parts is None:
+            return best[0], most
+        for one in best:
+            if len(one.hashes) == end:
+                return one, most
+        has_head = 0 < best[0].parts.head_tokens <= most * chain.block_size
+        return (best[0] if has_head else _likest(best, parts())), most
 
     def keep(self, key_id: str, model: str, new: Earlier) -> None:
         """Remember a prompt; the one that it continues, or repeats, is forgotten."""
         name = key_id, model
         before = self._prompts.pop(name, [])  # put in anew: the key that was quiet for longest comes first
-        kept = [one for one in before if not new.hashes.startswith(one.hashes)][1 - MOST_PROMPTS :]
-        self._prompts[name] = [*kept, new]
-        self._bytes += bytes_of(new) + _sum(kept) - _sum(before)
+        begins_with, kept = new.hashes.startswith, []
+        for one in before:
+            if begins_with(one.hashes):
+                self._bytes -= bytes_of(one)
+            else:
+                kept.append(one)
+        if len(kept) == MOST_PROMPTS:
+            self._bytes -= bytes_of(kept.pop(0))
+        kept.append(new)
+        self._prompts[name] = kept
+        self._bytes += bytes_of(new)
         while self._bytes > self._most_bytes and self._prompts:
             quietest = next(iter(self._prompts))
             prompts = self._prompts[quietest]
@@ -84,19 +91,15 @@ class RecentPrompts:
 
 def bytes_of(one: Earlier) -> int:
     """Memory of a prompt, as counted."""
-    return len(one.hashes) + one.parts.kept_bytes + OVERHEAD_BYTES
+    return len(one.hashes) + 80 * len(one.parts.hashes) + OVERHEAD_BYTES
 
 
-def _sum(prompts: Sequence[Earlier]) -> int:
-    return sum(map(bytes_of, prompts))
-
-
-def _shares(one: bytes, other: bytes, blocks: int) -> bool:
-    """Whether two chains share so many blocks at least: each hash names all before it."""
-    place = slice((blocks - 1) * HASH_BYTES, blocks * HASH_BYTES)
-    return not blocks or (len(one) >= place.stop and one[place] == other[place])
-
-
-def _likeness(parts: Fingerprint, earlier: Fingerprint) -> int:
-    same = (parts.system == earlier.system) + (parts.toolset == earlier.toolset)
-    return 2 * same + (parts.hashes[:1] == earlier.hashes[:1])
+def _likest(best: Sequence[Earlier], parts: Fingerprint) -> Earlier:
+    system, toolset = parts.system, parts.toolset
+    for one in best:
+        if one.parts.system == system and one.parts.toolset == toolset:
+            return one
+    for one in best:
+        if one.parts.toolset == toolset:
+            return one
+    return best[0]

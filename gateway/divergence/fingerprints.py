@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 from xxhash import xxh3_64_intdigest
 
 from prefix_index.prompt import PromptView
@@ -24,7 +25,6 @@ MOST_MESSAGES: Final = 64
 _CHARS_PER_TOKEN: Final = 8
 """More than of any text that people write: what of an earlier prompt may stand in its last, partial block."""
 _SEED: Final = secrets.randbits(63)
-_SYSTEM: Final = frozenset({"system", "developer"})
 _ROLES: Final = frozenset({"user", "assistant", "tool", "function", "system", "developer"})
 
 
@@ -33,7 +33,8 @@ class Fingerprint(msgspec.Struct, frozen=True, gc=False):
 
     0 stands for what there is not. `tools` is of the names in their order, `toolset` of the same names sorted: equal
     wherever the same tools come. `other` is of what else a template may write. `all_chars` counts the whole prompt
-    without its tools, the messages beyond `MOST_MESSAGES` as well.
+    without its tools; messages beyond `MOST_MESSAGES` as if they were like the others. Who shares the first
+    `head_tokens` shares all that comes before the messages; 0: not known.
     """
 
     system: int
@@ -44,11 +45,7 @@ class Fingerprint(msgspec.Struct, frozen=True, gc=False):
     hashes: tuple[int, ...]
     chars: tuple[int, ...]
     all_chars: int
-
-    @property
-    def kept_bytes(self) -> int:
-        """Memory, roughly."""
-        return 160 + 80 * len(self.hashes)
+    head_tokens: int = 0
 
 
 def fingerprint_of(prompt: PromptView, before: Fingerprint | None = None, block_size: int = 0) -> Fingerprint:
@@ -56,34 +53,51 @@ def fingerprint_of(prompt: PromptView, before: Fingerprint | None = None, block_
 
     Messages that may reach into the block behind these are.
     """
-    if prompt.messages is None:
-        return _plain(prompt.prompt)
     messages = prompt.messages
+    if messages is None:
+        return _plain(prompt.prompt)
     begins = system_messages(messages)
-    rest = messages[begins:]
-    known = 0 if before is None else min(_sure(before, block_size * _CHARS_PER_TOKEN), len(rest))
-    if before is None or not known:
+    known = 0 if before is None else min(_sure(before, block_size * _CHARS_PER_TOKEN), len(messages) - begins)
+    if before is None or not (known or _has_head(before, prompt, begins)):
         system, system_chars = _joined(messages[:begins])
-        tools, toolset = _names(prompt.tools)
-        other = _other(prompt)
+        tools, toolset = _names(prompt.tools) if prompt.tools else (0, 0)
+        head = (system, system_chars, tools, toolset, _other(prompt))
+        head_tokens = 0
+        hashes, chars = _parts(messages[begins : begins + MOST_MESSAGES])
     else:
-        system, system_chars = before.system, before.system_chars
-        tools, toolset, other = before.tools, before.toolset, before.other
-    new = [part_of(message) for message in rest[known:MOST_MESSAGES]]
-    hashes = [*(before.hashes[:known] if before is not None else ()), *(part for part, _ in new)]
-    chars = [*(before.chars[:known] if before is not None else ()), *(length for _, length in new)]
-    beyond = sum(map(_chars, rest[MOST_MESSAGES:]))
-    return Fingerprint(
-        *(system, system_chars, tools, toolset, other), tuple(hashes), tuple(chars), system_chars + sum(chars) + beyond
-    )
+        head = (before.system, before.system_chars, before.tools, before.toolset, before.other)
+        head_tokens = before.head_tokens
+        hashes, chars = _parts(messages[begins + known : begins + MOST_MESSAGES])
+        if known:
+            hashes, chars = before.hashes[:known] + hashes, before.chars[:known] + chars
+    said_chars = sum(chars)
+    if len(messages) - begins > MOST_MESSAGES:
+        said_chars = said_chars * (len(messages) - begins) // MOST_MESSAGES
+    return Fingerprint(*head, hashes, chars, head[1] + said_chars, head_tokens)
+
+
+def head_of(parts: Fingerprint) -> Fingerprint:
+    """What comes before the messages, without them."""
+    return replace(parts, hashes=(), chars=(), all_chars=parts.system_chars)
+
+
+def _has_head(before: Fingerprint, prompt: PromptView, begins: int) -> bool:
+    """Whether what comes before the messages may be taken from `before`, which has none: it was seen to be equal as
+    tokens, and a change in the block where it ends would mostly show in its length."""
+    if before.hashes or not before.head_tokens or bool(prompt.tools) != bool(before.tools):
+        return False
+    return sum(map(_chars, (prompt.messages or ())[:begins])) == before.system_chars
 
 
 def system_messages(messages: Sequence[Mapping[str, object]]) -> int:
     """How many messages at the beginning are the system prompt."""
-    for place, message in enumerate(messages):
-        if str(message.get("role")) not in _SYSTEM:
-            return place
-    return len(messages)
+    place = 0
+    for message in messages:
+        role = message.get("role")
+        if role != "system" and role != "developer":  # noqa: PLR1714 - a role may be anything, also what has no hash
+            break
+        place += 1
+    return place
 
 
 def segment_name(prompt: PromptView, place: int) -> str:
@@ -109,7 +123,10 @@ def text_of(prompt: PromptView, segment: str) -> str:
 
 def tool_names(tools: Sequence[object]) -> list[str]:
     """Names in the order in which the tools come; what has none counts by its kind. O(tools)."""
-    return [_name(tool) for tool in tools]
+    try:
+        return [tool["function"]["name"] + "" for tool in tools]  # type: ignore[index]  # as nearly all come
+    except (KeyError, TypeError, IndexError):
+        return [_name(tool) for tool in tools]
 
 
 def schemas_of(tools: Sequence[object]) -> tuple[dict[str, int], int]:
@@ -126,7 +143,8 @@ def part_of(message: Mapping[str, object]) -> tuple[int, int]:
     """Hash and characters of one message."""
     content = message.get("content")
     if len(message) == 2 and isinstance(content, str):
-        return _hash(content) ^ hash(str(message.get("role"))), len(content)
+        written = content.encode("utf-8", "surrogatepass")
+        return xxh3_64_intdigest(written, _SEED) ^ hash(str(message.get("role"))), len(content)
     said = "\x00".join(_said(message))
     return _hash(said), len(said)
 
@@ -146,17 +164,26 @@ def _plain(prompt: str | list[object] | None) -> Fingerprint:
 
 
 def _joined(messages: Sequence[Mapping[str, object]]) -> tuple[int, int]:
-    if not messages:
-        return 0, 0
-    parts = [part_of(message) for message in messages]
-    return hash(tuple(part for part, _ in parts)), sum(chars for _, chars in parts)
+    """Of a system prompt, which mostly is one message."""
+    if len(messages) == 1:
+        return part_of(messages[0])
+    hashes, chars = _parts(messages)
+    return (hash(hashes), sum(chars)) if messages else (0, 0)
 
 
-def _names(tools: Sequence[object] | None) -> tuple[int, int]:
-    if not tools:
-        return 0, 0
+def _parts(messages: Sequence[Mapping[str, object]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if len(messages) == 1:
+        part, chars = part_of(messages[0])
+        return (part,), (chars,)
+    found = [part_of(message) for message in messages]
+    return tuple([part for part, _ in found]), tuple([chars for _, chars in found])
+
+
+def _names(tools: Sequence[object]) -> tuple[int, int]:
     names = tool_names(tools)
-    return _hash("\n".join(names)), xxh3_64_intdigest("\n".join(sorted(names)).encode())
+    in_order = "\n".join(names)
+    names.sort()
+    return _hash(in_order), xxh3_64_intdigest("\n".join(names).encode("utf-8", "surrogatepass"))
 
 
 def _name(tool: object) -> str:

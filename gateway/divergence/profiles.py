@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from gateway.divergence.sketches import Sketch, resemblance
-from gateway.divergence.types import HARMLESS, Change, Detail, Parting, ProfileName, Sign
+from gateway.divergence.types import Change, Detail, Parting, ProfileName, Sign
 from prefix_index.layout import Cause
 
 MOST_PROFILES: Final = 4096
@@ -35,10 +35,12 @@ MOST_VARIANTS: Final = 32
 MOST_TOOLS: Final = 128
 MOST_CAUSES: Final = 8
 _BUCKETS: Final = 24
-LOOKED_AT_FIRST: Final = 32
+LOOKED_AT_FIRST: Final = 16
 """So many partings of a place are looked at closely ..."""
-LOOKED_AT_EVERY: Final = 8
+LOOKED_AT_EVERY: Final = 16
 """... and then one in so many."""
+CAUSE_EVERY: Final = 4
+"""One look in so many, after the first, also asks for the cause."""
 
 
 class PlaceCount(msgspec.Struct):
@@ -64,6 +66,10 @@ class PlaceCount(msgspec.Struct):
     def wants_look(self) -> bool:
         """Whether the next parting is to be looked at closely."""
         return self.looked < LOOKED_AT_FIRST or self.requests % LOOKED_AT_EVERY == 0
+
+    def wants_cause(self) -> bool:
+        """Whether the next look is to find the cause, too: it takes as long as all the rest."""
+        return self.looked < LOOKED_AT_FIRST or self.looked % CAUSE_EVERY == 0
 
     def add(self, parting: Parting, now_s: float) -> None:
         """One more."""
@@ -100,7 +106,8 @@ class Profile(msgspec.Struct):
     begun: int = 0
     """Requests that continued no earlier one."""
     at_tokens: list[int] = msgspec.field(default_factory=lambda: [0] * _BUCKETS)
-    places: dict[tuple[Change, str], PlaceCount] = {}
+    places: dict[str, PlaceCount] = {}
+    """By `place_key`."""
     sketches: dict[str, list[Sketch]] = {}
     systems: OrderedDict[int, int] = msgspec.field(default_factory=OrderedDict)
     """System prompts that came last, each with how often."""
@@ -110,7 +117,7 @@ class Profile(msgspec.Struct):
 
     def place(self, change: Change, segment: str) -> PlaceCount | None:
         """What is known of a place."""
-        return self.places.get((change, segment))
+        return self.places.get(place_key(change, segment))
 
     def likeliest(self, segment: str, pieces: Sequence[str]) -> Sketch | None:
         """The sketch of a part that has most in common with `pieces`, the latest of several."""
@@ -119,10 +126,10 @@ class Profile(msgspec.Struct):
 
     def add(self, parting: Parting, now_s: float) -> None:
         """A request parted."""
-        name = parting.change, place_name(parting)
-        found = self.places.get(name)
+        change, segment = parting.change, place_name(parting)
+        found = self.places.get(place_key(change, segment))
         if found is None:
-            found = self._new_place(*name, now_s)
+            found = self._new_place(change, segment, now_s)
         found.add(parting, now_s)
         self.at_tokens[min(parting.token.bit_length(), _BUCKETS - 1)] += 1
 
@@ -148,7 +155,7 @@ class Profile(msgspec.Struct):
         if len(self.places) >= MOST_PLACES:
             rarest = min(self.places, key=lambda name: (self.places[name].lost_tokens, self.places[name].requests))
             del self.places[rarest]
-        self.places[change, segment] = count
+        self.places[place_key(change, segment)] = count
         return count
 
     def signs(self) -> Iterator[Sign]:
@@ -232,8 +239,14 @@ class Profiles:
 
 def place_name(parting: Parting) -> str:
     """What partings are counted under: messages of the midst of a conversation are one place."""
-    if parting.change in (Change.HISTORY, Change.WINDOW):
+    change, segment = parting.change, parting.segment
+    if change is Change.HISTORY or change is Change.WINDOW:
         return "history"
-    if parting.change in HARMLESS and not parting.segment.startswith("message 1"):
+    if (change is Change.MESSAGE or change is Change.GROWN) and not segment.startswith("message 1"):
         return "later messages"
-    return parting.segment
+    return segment
+
+
+def place_key(change: Change, segment: str) -> str:
+    """One text, since an enumeration's members are slow to hash."""
+    return change + segment

@@ -49,10 +49,6 @@ class Change(StrEnum):
     """Nothing: one goes on where the other ended."""
 
 
-HARMLESS = frozenset({Change.MESSAGE, Change.GROWN})
-"""What requests part in by their nature; a fault only where much of it is as before."""
-
-
 class Earlier(NamedTuple):
     """An earlier prompt: the hashes of its blocks, the size of those, its root, whether its tokens are but bytes; the
     holder that computed it, when, by the monotonic clock; and its parts."""
@@ -105,15 +101,6 @@ class Parting(msgspec.Struct, frozen=True):
     detail: Detail | None = None
 
 
-class Looked(msgspec.Struct, frozen=True):
-    """A prompt held against the earlier ones. `parting` is None where it continues one, or is the first."""
-
-    parts: Fingerprint
-    earlier: Earlier | None = None
-    shared_blocks: int = 0
-    parting: Parting | None = None
-
-
 class ProfileName(NamedTuple):
     """Whose requests are counted together: equal prompts come from equal calls."""
 
@@ -121,6 +108,16 @@ class ProfileName(NamedTuple):
     model: str
     route: str
     toolset: int
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """A prompt held against the earlier ones. `parting` is None where it continues one, or is the first."""
+
+    name: ProfileName
+    parts: Fingerprint
+    earlier: Earlier | None = None
+    shared_blocks: int = 0
+    parting: Parting | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from gateway.divergence.comparing import compared
 from gateway.divergence.earlier import MOST_BYTES, RecentPrompts
 from gateway.divergence.fingerprints import (
     Fingerprint,
     fingerprint_of,
+    head_of,
     schemas_of,
     segment_name,
     text_of,
@@ -36,7 +39,6 @@ _LEAST_CHARS: Final = 256
 _MOST_JUDGED_CHARS: Final = 2000
 _NOT_LOOKED_INTO: Final = 1024 * 1024
 """Bytes of a body: reading through a longer one would hold the event loop up."""
-_IN_TEXT: Final = frozenset({Change.SYSTEM, Change.PROMPT, Change.MESSAGE})
 
 
 class Watch:
@@ -63,18 +65,31 @@ class Watch:
         if plan.source is None or not len(plan.chain) or len(request.body) > _NOT_LOOKED_INTO:
             return None
         key, model, chain = request.tenant.key_id, request.model, plan.chain
-        continued = self._recent.continued(key, model, chain)
-        if continued is not None:
-            parts = fingerprint_of(request.prompt, continued.parts, chain.block_size)
-            return Looked(parts, continued, len(continued.hashes) // HASH_BYTES)
-        parts = fingerprint_of(request.prompt)
-        found = self._recent.closest(key, model, chain, parts)
+        made: list[Fingerprint] = []
+
+        def asked_for() -> Fingerprint:
+            made.append(fingerprint_of(request.prompt))
+            return made[0]
+
+        found = self._recent.closest(key, model, chain, asked_for)
         if found is None:
-            return Looked(parts)
+            parts = fingerprint_of(request.prompt)
+            return Looked(_name(request, parts), parts)
         earlier, shared = found
-        parted = shared < min(len(earlier.hashes) // HASH_BYTES, len(chain))
-        parting = self._parting(request, plan, parts, earlier, shared) if parted else None
-        return Looked(parts, earlier, shared, parting)
+        if shared * HASH_BYTES == len(earlier.hashes):
+            parts = fingerprint_of(request.prompt, earlier.parts, chain.block_size)
+            return Looked(_name(request, parts), parts, earlier, shared)
+        if made:
+            parts = made[0]
+        elif 0 < earlier.parts.head_tokens <= shared * chain.block_size:
+            parts = fingerprint_of(request.prompt, head_of(earlier.parts))
+        else:
+            parts = fingerprint_of(request.prompt)
+        name = _name(request, parts)
+        parting = self._parting(request, plan, name, parts, found) if shared < len(chain) else None
+        if parting is not None and parting.change is Change.MESSAGE and not parts.head_tokens:
+            parts = replace(parts, head_tokens=parting.token)
+        return Looked(name, parts, earlier, shared, parting)
 
     def note(
         self, request: InferenceRequest, plan: Plan, looked: Looked, holder: str, cached_tokens: int | None = None
@@ -84,7 +99,7 @@ class Watch:
         at_s, in_bytes = self._monotonic(), plan.source is TokenSource.BYTES
         new = Earlier(chain.hashes, chain.block_size, plan.root, in_bytes, holder, at_s, parts)
         self._recent.keep(request.tenant.key_id, request.model, new)
-        profile = self._profiles.of(_name(request, parts))
+        profile = self._profiles.of(looked.name)
         profile.requests += 1
         continues = looked.earlier is not None and looked.parting is None
         if continues:
@@ -111,44 +126,51 @@ class Watch:
         return self._profiles.signs()
 
     def _parting(
-        self, request: InferenceRequest, plan: Plan, parts: Fingerprint, earlier: Earlier, shared: int
+        self, request: InferenceRequest, plan: Plan, name: ProfileName, parts: Fingerprint, found: tuple[Earlier, int]
     ) -> Parting:
-        chain = plan.chain
+        chain, (earlier, shared) = plan.chain, found
         token = shared * chain.block_size
-        profile = self._profiles.find(_name(request, parts))
+        profile = self._profiles.find(name)
         tools_chars = 0 if profile is None or profile.tools is None else profile.tools.chars
         per_char = chain.prompt_tokens / max(parts.all_chars + tools_chars, 1)
-        found = compared(parts, earlier.parts, token / per_char)
-        found = _by_root(found, plan, parts, earlier)
-        found = _by_schema(found, request, profile)
-        if found.change is Change.MESSAGE and request.prompt.messages is None:
-            found = found._replace(change=Change.PROMPT)
-        segment = _segment(found, request)
-        detail = self._detail(found, segment, request, profile)
-        inside = _equal_inside(found, segment, parts, profile, detail)
-        equal_chars = found.equal_chars + inside + (tools_chars if found.tools_behind else 0)
+        differs = compared(parts, earlier.parts, token / per_char)
+        if plan.root != earlier.root:
+            differs = _by_root(differs, plan, parts, earlier)
+        if differs.change is Change.TEMPLATE:
+            differs = _by_schema(differs, request, profile)
+        elif differs.change is Change.MESSAGE and request.prompt.messages is None:
+            differs = differs._replace(change=Change.PROMPT)
+        segment = _segment(differs, request)
+        detail = self._detail(differs, segment, request, parts, profile)
+        inside = _equal_inside(differs, segment, parts, profile, detail)
+        equal_chars = differs.equal_chars + inside + (tools_chars if differs.tools_behind else 0)
         lost = min(round(equal_chars * per_char), max(chain.prompt_tokens - token, 0))
-        return Parting(token, segment, found.change, lost, detail)
+        return Parting(token, segment, differs.change, lost, detail)
 
     def _detail(
-        self, found: Compared, segment: str, request: InferenceRequest, profile: Profile | None
+        self,
+        found: Compared,
+        segment: str,
+        request: InferenceRequest,
+        parts: Fingerprint,
+        profile: Profile | None,
     ) -> Detail | None:
         """The part that changed, line by line; None where it is not the turn of this request."""
-        if found.change not in _IN_TEXT or found.place > 0:
+        if found.place > 0 or not _is_text(found.change):
+            return None
+        if found.change is not Change.SYSTEM and parts.chars[found.place] < _LEAST_CHARS:
             return None
         place = None if profile is None else profile.place(found.change, segment)
         if place is not None and not place.wants_look():
             return None
-        text = text_of(request.prompt, segment)
-        if len(text) < _LEAST_CHARS and found.change is not Change.SYSTEM:
-            return None
-        pieces = pieces_of(text)
+        pieces = pieces_of(text_of(request.prompt, segment))
         sketch = sketch_of(pieces)
         earlier = None if profile is None else profile.likeliest(segment, pieces)
         differs = None if earlier is None else difference(pieces, earlier)
         if differs is None:
             return Detail(sketch)
-        return Detail(sketch, differs.offset, differs.equal_chars, cause_of(pieces[differs.place]), earlier)
+        cause = cause_of(pieces[differs.place]) if place is None or place.wants_cause() else None
+        return Detail(sketch, differs.offset, differs.equal_chars, cause, earlier)
 
     def _learn_first(self, profile: Profile, request: InferenceRequest, parts: Fingerprint) -> None:
         """The first prompt of a profile is what later ones are held against."""
@@ -197,7 +219,7 @@ def _name(request: InferenceRequest, parts: Fingerprint) -> ProfileName:
 def _by_root(found: Compared, plan: Plan, parts: Fingerprint, earlier: Earlier) -> Compared:
     """Prompts that cannot share a cache, although they begin alike."""
     begins_alike = parts.system == earlier.parts.system and parts.hashes[:1] == earlier.parts.hashes[:1]
-    if plan.root == earlier.root or not begins_alike:
+    if not begins_alike:
         return found
     if (plan.source is TokenSource.BYTES) != earlier.in_bytes:
         return Compared(Change.TOKENIZER)
@@ -207,7 +229,7 @@ def _by_root(found: Compared, plan: Plan, parts: Fingerprint, earlier: Earlier) 
 def _by_schema(found: Compared, request: InferenceRequest, profile: Profile | None) -> Compared:
     """Where all else is equal and there are tools, it is these that are described in other words."""
     tools = request.prompt.tools
-    if found.change is not Change.TEMPLATE or not tools or profile is None or profile.tools is None:
+    if not tools or profile is None or profile.tools is None:
         return found
     schemas, _ = schemas_of(tools[:MOST_TOOLS])
     if schemas == profile.tools.schemas:
@@ -215,12 +237,16 @@ def _by_schema(found: Compared, request: InferenceRequest, profile: Profile | No
     return Compared(Change.TOOL_SCHEMA, -1, found.equal_chars)
 
 
+def _is_text(change: Change) -> bool:
+    return change is Change.MESSAGE or change is Change.SYSTEM or change is Change.PROMPT
+
+
 def _segment(found: Compared, request: InferenceRequest) -> str:
+    if found.place >= 0:
+        return segment_name(request.prompt, found.place)
     match found.change:
         case Change.TOOL_ORDER | Change.TOOL_SCHEMA | Change.TOOL_SET:
             return "tools"
-        case Change.MESSAGE | Change.HISTORY | Change.WINDOW | Change.GROWN:
-            return segment_name(request.prompt, max(found.place, 0))
         case _:
             return found.change.value
 
@@ -229,7 +255,7 @@ def _equal_inside(
     found: Compared, segment: str, parts: Fingerprint, profile: Profile | None, detail: Detail | None
 ) -> int:
     """Characters of the changed part that are as before: as seen, else by what the place mostly has."""
-    if found.change not in _IN_TEXT:
+    if not _is_text(found.change):
         return 0
     if detail is not None:
         return detail.equal_chars if detail.offset is not None else 0

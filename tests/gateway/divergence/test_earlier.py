@@ -40,7 +40,7 @@ def test_of_those_that_share_as_much_the_one_with_more_parts_in_common_is_the_cl
     agent, other = Fingerprint(1, 9, 5, 5, 0, (), (), 9), Fingerprint(2, 9, 6, 6, 0, (), (), 9)
     for number, parts in enumerate((other, agent, agent, other)):
         recent.keep("k", "m", prompt(number, parts=parts))
-    found = recent.closest("k", "m", chain(7), agent)
+    found = recent.closest("k", "m", chain(7), lambda: agent)
     assert found is not None
     assert (found[0].hashes, found[1]) == (chain(2).hashes, 0)
 
@@ -59,18 +59,20 @@ def test_a_prompt_continues_the_longest_that_it_begins_with_unless_it_shares_mor
     recent = RecentPrompts()
     for numbers in ((1, 2, 3), (1,), (1, 2)):
         recent.keep("k", "m", prompt(*numbers))
-    for asked, continued in (((1, 2, 3, 4), (1, 2, 3)), ((1, 2, 5), (1, 2)), ((6,), None)):
-        found = recent.continued("k", "m", chain(*asked))
-        assert (None if found is None else found.hashes) == (None if continued is None else chain(*continued).hashes)
+    for asked, continued in (((1, 2, 3, 4), (1, 2, 3)), ((1, 2, 5), (1, 2))):
+        found = recent.closest("k", "m", chain(*asked), lambda: NO_PARTS)
+        assert found is not None
+        assert found[0].hashes == chain(*continued).hashes
     recent.keep("k", "m", prompt(1, 2, 5, 6))
-    assert recent.continued("k", "m", chain(1, 2, 5, 7)) is None
+    found = recent.closest("k", "m", chain(1, 2, 5, 7), lambda: NO_PARTS)
+    assert found is not None
+    assert (found[0].hashes, found[1]) == (chain(1, 2, 5, 6).hashes, 3)
 
 
 def test_other_block_sizes_are_not_compared() -> None:
     recent = RecentPrompts()
     recent.keep("k", "m", prompt(1, 2))
     assert recent.closest("k", "m", chain(1, block_size=8)) is None
-    assert recent.continued("k", "m", chain(1, block_size=8)) is None
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(1, 3), min_size=1, max_size=6)), max_size=60))
