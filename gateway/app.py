@@ -72,6 +72,7 @@ from gateway.team.catching_up import caught_up
 from gateway.team.member import Team, leads
 from gateway.team_admin import admin_of
 from gateway.telemetry import Telemetry
+from gateway.templates.setup import templates_of
 from gateway.tracing import running_tracer
 from gateway.verifying import Verifying
 from gateway.wire import Receive, Scope, Send
@@ -174,11 +175,10 @@ class Gateway:
         registry = await stack.enter_async_context(
             Registry(endpoints, clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
         )
-        receipts = Receipts(index, telemetry, clocks.monotonic)
+        receipts, parity = Receipts(index, telemetry, clocks.monotonic), ParityBook(telemetry)
         fleet_settings = fleet_options(config, authenticator)
         fleet = Fleet(registry, index, receipts, fleet_settings)
         perf = PerfBook(fleet_settings.speeds, telemetry.speed, clocks.monotonic, fleet.set_speed)
-        parity = ParityBook(telemetry)
         feeds = EventFeeds(
             EventFeedParts(
                 fleet, index, client, client_of(carrier), config.index.pool, replica, _unsalted(config, authenticator)
@@ -207,7 +207,8 @@ class Gateway:
         planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt")
         next_turns = NextTurns(planner.text_of, partial(_observe_turn, index, fleet), telemetry)
         fixing = fixing_of(config, planner, fleet, client_of(carrier), telemetry)
-        decisions, responses = DecisionLog(), ResponseOwners(client_of(carrier), config.index.pool)
+        decisions, templates = DecisionLog(), templates_of(config, telemetry)
+        responses = ResponseOwners(client_of(carrier), config.index.pool)
         settler = Settler(
             SettlerParts(
                 ledger=ledger,
@@ -254,6 +255,7 @@ class Gateway:
                 admission=self._admission,
                 draining=lambda: self.draining,
                 team=team,
+                templates=templates.store,
             )
         )
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
@@ -271,6 +273,7 @@ class Gateway:
                 verifying.router,
                 report_router(reports),
                 fixing.router,
+                templates.router,
             ),
         )
         self._edge = Edge(
@@ -286,6 +289,7 @@ class Gateway:
                 max_body_bytes=config.limits.max_body_bytes,
                 tenant_pages=tenant_pages,
                 fixer=fixing.fixer,
+                templates=templates.calls,
                 admin=admin_of(admin_token(config), admin_parts, pages, team),
             )
         )
@@ -298,6 +302,7 @@ class Gateway:
                 verifying.run,
                 partial(watch_prices, prices, config.poll_interval_s),
                 *fixing.works,
+                templates.watch,
             ),
         )
 

@@ -23,9 +23,11 @@ from gateway.commands.index import index
 from gateway.commands.invoice import invoice
 from gateway.commands.keys import keys
 from gateway.commands.ledger import ledger
+from gateway.commands.lint import lint
 from gateway.commands.prices import prices
 from gateway.commands.report import report
 from gateway.commands.simulate import simulate
+from gateway.commands.templates import templates
 from gateway.commands.verify import verify
 from gateway.config import Config, ConfigInvalid, load_config, process_environment
 from gateway.log_lines import LOGGER, set_up_logging
@@ -50,8 +52,10 @@ cli.add_typer(index, name="index")
 cli.add_typer(invoice, name="invoice")
 cli.add_typer(ledger, name="ledger")
 cli.add_typer(prices, name="prices")
+cli.add_typer(templates, name="templates")
 cli.command("explain")(explain)
 cli.command("verify")(verify)
+cli.command("lint")(lint)
 cli.command("simulate")(simulate)
 cli.command("report")(report)
 cli.command("cost")(cost)

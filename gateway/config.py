@@ -111,6 +111,8 @@ class Config(Section):
         2.0, description="How often each endpoint's health and load are read, seconds."
     )
     fixes: tuple[FixRule, ...] = Field((), description="Requests that are changed on their way; the first that fits.")
+    templates_dir: Path | None = Field(None, description="Folder of templates that requests call; without it none.")
+    templates_poll_s: PositiveFloat = Field(1.0, description="How often that folder is looked at for changes, seconds.")
     timing: Timing = Field(Timing(), description="Where the time of requests goes.")
     tracing: Tracing = Field(Tracing(), description="Spans of requests, for an OpenTelemetry collector.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")

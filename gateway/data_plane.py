@@ -39,6 +39,7 @@ from gateway.passthrough import FreeRequest, Passthrough
 from gateway.pipeline import Pipeline
 from gateway.status import Answer, StatusPages, TenantPage
 from gateway.telemetry import Telemetry
+from gateway.templates.calls import TemplateCalls, tagged
 from gateway.types import Headers, RequestId, Route, Tenant
 from gateway.wire import ASGIApp, ClientStream, Receive, Scope, Send, served_request
 
@@ -62,6 +63,8 @@ class EdgeParts:
     """What a tenant is told about itself, by how the path begins."""
     fixer: Fixer | None = None
     """Changes requests on their way; None where no rule says so."""
+    templates: TemplateCalls | None = None
+    """Renders requests that call a template; None where none are kept."""
     admin: ASGIApp | None = None
     """Serves `/admin`; None where no token is configured."""
 
@@ -156,12 +159,16 @@ class Edge:
     async def _infer(self, arrival: Arrival, body: bytes, client: ClientStream) -> None:
         parts, monotonic = self._parts, self._parts.clocks.monotonic
         arrival.marks.received_s = monotonic()
+        template = None
+        if parts.templates is not None:
+            called = await parts.templates.rendered(arrival, body)
+            body, template = called.body, called.template
         if len(body) > LOOP_SAFE_PARSED_BYTES:
             request = await asyncio.to_thread(read_request, arrival, body)
         else:
             request = read_request(arrival, body)
         labels = parts.labeller.labels(arrival.headers, arrival.tenant, request.user)
-        request = replace(request, user=None, labels=labels)
+        request = replace(request, user=None, labels=labels if template is None else tagged(labels, template))
         if parts.fixer is not None:
             request = await parts.fixer.fix(arrival, request)
         request.marks.parsed_s = monotonic()

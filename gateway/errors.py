@@ -8,6 +8,9 @@
     |- NotFound              404   no such path
     |- MethodNotAllowed      405
     |- ModelNotFound         404   no backend serves the model
+    |- TemplateNotFound      404   no such template, or version of it
+    |- TemplateNotAllowed    403   the template is not for the tenant
+    |- TemplateVariables     400   a template cannot be filled with the variables of the call
     |- RequestTimeout        408   the client sent its request too slowly
     |- BodyTooLarge          413
     |- UriTooLong            414
@@ -108,6 +111,30 @@ class ModelNotFound(GatewayError):
 
     status = 404
     code = "model_not_found"
+    kind = "invalid_request_error"
+
+
+class TemplateNotFound(GatewayError):
+    """The gateway keeps no template of that name and version."""
+
+    status = 404
+    code = "template_not_found"
+    kind = "invalid_request_error"
+
+
+class TemplateNotAllowed(GatewayError):
+    """The template is kept for other tenants."""
+
+    status = 403
+    code = "template_not_allowed"
+    kind = "invalid_request_error"
+
+
+class TemplateVariables(GatewayError):
+    """A variable is missing, unknown, or not what the template takes it for."""
+
+    status = 400
+    code = "template_variables"
     kind = "invalid_request_error"
 
 

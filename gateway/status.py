@@ -26,6 +26,7 @@ from gateway.planning import Planner
 from gateway.team.member import Team
 from gateway.team.messages import Crew, Metrics
 from gateway.telemetry import Telemetry
+from gateway.templates.store import TemplateStore
 from gateway.types import Headers
 from prefix_index import SharedIndex
 from prefix_index.kv_events.feed_types import FeedState
@@ -33,7 +34,7 @@ from prefix_index.kv_events.feed_types import FeedState
 _MODELS: Final = "/v1/models"
 _PARTS: Final = (
     *("index", "ledger", "tokenizer", "parity", "isolation"),
-    *("kv_events", "limits", "keys", "prices", "endpoints", "workers"),
+    *("kv_events", "limits", "keys", "prices", "templates", "endpoints", "workers"),
 )
 """All that can be degraded."""
 _DEAF: Final = frozenset({FeedState.AWAY, FeedState.SILENT})
@@ -78,6 +79,7 @@ class StatusParts:
     draining: Callable[[], bool]
     team: Team | None = None
     """Whether the gateway was told to stop."""
+    templates: TemplateStore | None = None
 
 
 class StatusPages:
@@ -97,6 +99,7 @@ class StatusPages:
         self._admission = parts.admission
         self._draining = parts.draining
         self._team = parts.team
+        self._templates = parts.templates
         self._pages = {
             "/health": Page(self._health),
             "/ready": Page(self._ready),
@@ -166,6 +169,9 @@ class StatusPages:
             found["keys"] = "the keys file cannot be used as it is now, the keys before stay in force; the log says why"
         if self._prices.problem is not None:
             found["prices"] = f"the price file cannot be used as it is now, those before hold: {self._prices.problem}"
+        if self._templates is not None and self._templates.problems:
+            said = "; ".join(self._templates.problems)
+            found["templates"] = f"these cannot be used as they are now, those before stay in force: {said}"
         return found
 
     async def _health(self) -> Answer:

@@ -12,6 +12,7 @@ from gateway.limit_metrics import LimitMetrics
 from gateway.log_lines import dropped_lines
 from gateway.metrics import counter_read, counters, gauges, histograms
 from gateway.pressure_metrics import PressureMetrics
+from gateway.template_metrics import TemplateMetrics
 from gateway.timing import StepTimes
 from gateway.verification_metrics import VerificationMetrics
 
@@ -154,6 +155,7 @@ class Telemetry:
         )
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
         self.pressure, self.fixes = PressureMetrics(registry), FixMetrics(registry)
+        self.templates = TemplateMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry

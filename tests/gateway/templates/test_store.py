@@ -1,0 +1,107 @@
+"""A folder of templates: taken over when it changes, never half, and no version changes."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import TemplateNotAllowed, TemplateNotFound
+from gateway.templates import Reference, TemplateFileInvalid
+from gateway.templates.store import VersionExists
+from tests.gateway.templates.files import folder, store, support
+
+NEWEST = Reference("support")
+
+
+def test_a_name_alone_is_the_newest_version_by_number(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support("'1.9'"), b=support("'1.10'"), c=support("1")))
+    assert kept.find(NEWEST, "acme").version == "1.10"
+    assert kept.find(Reference("support", "1.9"), "acme").version == "1.9"
+    assert [one.version for one in kept.in_force] == ["1", "1.9", "1.10"]
+
+
+def test_what_is_not_there_is_told_apart_from_what_is_not_allowed(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support() + "tenants: [acme]\n"))
+    assert kept.find(NEWEST, "acme").reference == "support@1"
+    with pytest.raises(TemplateNotAllowed):
+        kept.find(NEWEST, "other")
+    with pytest.raises(TemplateNotFound, match="no version 2; the newest is 1"):
+        kept.find(Reference("support", "2"), "acme")
+    with pytest.raises(TemplateNotFound, match="no template nothing"):
+        kept.find(Reference("nothing"), "acme")
+
+
+def test_a_new_file_is_taken_over_and_a_deleted_one_given_up(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support("1")))
+    assert not kept.reload()
+    folder(tmp_path, b=support("2"))
+    assert kept.reload()
+    assert kept.find(NEWEST, "x").version == "2"
+    (tmp_path / "b.yaml").unlink()
+    assert kept.reload()
+    assert kept.find(NEWEST, "x").version == "1"
+
+
+def test_a_file_that_cannot_be_used_leaves_what_was_in_force(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support()))
+    folder(tmp_path, a="name: [", b=support("2"))
+    kept.reload()
+    assert [one.version for one in kept.in_force] == ["1", "2"]
+    assert kept.problems[0].startswith("a.yaml")
+    folder(tmp_path, a=support())
+    kept.reload()
+    assert kept.problems == ()
+
+
+def test_a_version_in_force_does_not_change_its_text(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support()))
+    before = kept.find(NEWEST, "x")
+    folder(tmp_path, a=support(tone="rude"))
+    kept.reload()
+    assert kept.find(NEWEST, "x") is before
+    assert "another version" in kept.problems[0]
+
+
+def test_two_files_of_one_version_must_say_the_same(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support(), b=support()))
+    folder(tmp_path, c=support(tone="rude"))
+    kept.reload()
+    assert "another file" in kept.problems[0]
+    assert "kind" in kept.find(NEWEST, "x").layout.before.messages[0].source
+
+
+def test_a_folder_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(TemplateFileInvalid, match="no folder"):
+        store(tmp_path / "nothing")
+    with pytest.raises(TemplateFileInvalid, match=r"a\.yaml"):
+        store(folder(tmp_path, a="x"))
+
+
+def test_what_is_put_is_in_the_folder_and_in_force(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path))
+    kept.put(support(), Reference("support", "1"))
+    kept.put(support(), Reference("support", "1"))
+    kept.put("text: '{{ x }}'\n", Reference("short", "2.0"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["short@2.0.yaml", "support@1.yaml"]
+    again = store(tmp_path)
+    assert [one.reference for one in again.in_force] == ["short@2.0", "support@1"]
+
+
+def test_another_content_under_a_number_is_a_conflict_also_once_it_is_retired(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support()))
+    with pytest.raises(VersionExists):
+        kept.put(support(tone="rude"), Reference("support", "1"))
+    kept.retire(Reference("support", "1"))
+    kept.retire(Reference("support", "1"))
+    with pytest.raises(TemplateNotFound, match="retired"):
+        kept.find(Reference("support", "1"), "x")
+    with pytest.raises(VersionExists):
+        kept.put(support(tone="rude"), Reference("support", "1"))
+    assert store(tmp_path).retired == ["support@1"]
+
+
+def test_a_text_that_names_another_version_is_refused(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path))
+    with pytest.raises(TemplateFileInvalid, match="names support@1"):
+        kept.put(support(), Reference("support", "2"))
+    with pytest.raises(TemplateNotFound):
+        kept.retire(Reference("support", "2"))
