@@ -23,6 +23,7 @@ from gateway.commands.index import index
 from gateway.commands.invoice import invoice
 from gateway.commands.keys import keys
 from gateway.commands.ledger import ledger
+from gateway.commands.lint import lint
 from gateway.commands.prices import prices
 from gateway.commands.report import report
 from gateway.commands.simulate import simulate
@@ -54,6 +55,7 @@ cli.add_typer(prices, name="prices")
 cli.add_typer(templates, name="templates")
 cli.command("explain")(explain)
 cli.command("verify")(verify)
+cli.command("lint")(lint)
 cli.command("simulate")(simulate)
 cli.command("report")(report)
 cli.command("cost")(cost)
