@@ -50,6 +50,7 @@ from gateway.index_setup import carrier_of, client_of, index_of
 from gateway.invoice_pages import INVOICES_PATH, invoice_pages
 from gateway.ledger_setup import ledger_of
 from gateway.limits_parts import admission_of, keys_watch_of, limits_of, quotas_of
+from gateway.lint_pages import lint_router
 from gateway.log_lines import LOGGER
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
@@ -206,7 +207,7 @@ class Gateway:
             registry.subscribe(listener)
         planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt")
         next_turns = NextTurns(planner.text_of, partial(_observe_turn, index, fleet), telemetry)
-        fixing = fixing_of(config, planner, fleet, client_of(carrier), telemetry)
+        fixing = fixing_of(config, planner, fleet, client_of(carrier), telemetry, clocks)
         decisions, templates = DecisionLog(), templates_of(config, telemetry)
         responses = ResponseOwners(client_of(carrier), config.index.pool)
         settler = Settler(
@@ -274,6 +275,7 @@ class Gateway:
                 report_router(reports),
                 fixing.router,
                 templates.router,
+                lint_router(prompts, prices, clocks.wall),
             ),
         )
         self._edge = Edge(

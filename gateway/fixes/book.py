@@ -6,7 +6,6 @@
 Plain numbers of this process: the ledger has those of all (`billing.reports.fix_arms`), without why answers ended.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Final
@@ -31,13 +30,15 @@ class ShadowTally:
 
 @dataclass(slots=True)
 class ArmTally:
-    """One side of a comparison; tokens of requests whose engine told what was cached, and how answers ended."""
+    """One side of a comparison; tokens are of those requests whose engine reported what was cached."""
 
     requests: int = 0
+    reported_requests: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
-    finishes: Counter[str] = field(default_factory=Counter)
+    finishes: dict[str, int] = field(default_factory=dict)
+    """Requests by why their answers ended."""
 
 
 class FixBook:
@@ -79,11 +80,12 @@ class FixBook:
         self._metrics.answers(applied.arm.value, finish).inc()
         tally = self._arms.setdefault((tenant, applied.names, applied.arm.value), ArmTally())
         tally.requests += 1
-        tally.finishes[finish] += 1
+        tally.finishes[finish] = tally.finishes.get(finish, 0) + 1
         if usage is not None and usage.prompt_tokens is not None and usage.cached_tokens is not None:
             counts = (usage.prompt_tokens, usage.cached_tokens, usage.output_tokens or 0)
             for kind, tokens in zip(("prompt", "cached", "output"), counts, strict=True):
                 self._metrics.tokens(applied.names, applied.arm.value, kind).inc(tokens)
+            tally.reported_requests += 1
             tally.prompt_tokens += counts[0]
             tally.cached_tokens += counts[1]
             tally.output_tokens += counts[2]

@@ -1,28 +1,60 @@
 """`/admin/fixes`: the rules, what shadows would gain, and both sides of comparisons beside each other."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 
+from billing import BillingError, LedgerUnavailable
+from billing.reports.fix_arms import fix_arms
+from billing.reports.query import Query
+from billing.reports.reading import one_view
 from gateway.fixes.book import FixBook
 from gateway.fixes.rules import Rule
+from gateway.recent_period import From, To, recent_period
+
+_PATIENCE_S: Final = 20.0
 
 
-def fix_router(rules: tuple[Rule, ...], book: FixBook) -> APIRouter:
+@dataclass(frozen=True, slots=True)
+class FixPages:
+    """What the page is put together from."""
+
+    rules: tuple[Rule, ...]
+    book: FixBook
+    ledger: Path | str
+    wall: Callable[[], datetime]
+
+
+def fix_router(parts: FixPages) -> APIRouter:
     """The route under `/admin/fixes`; who uses it asks for a token."""
     router = APIRouter()
+    one_at_a_time = asyncio.Lock()  # spans the reading: two of them would only take twice as long
 
     @router.get("/admin/fixes")
-    async def fixes() -> dict[str, object]:
-        """Since the gateway started: what shadows measured, and both sides of each comparison, by tenant."""
-        return {
-            "rules": [_as_json(rule) for rule in rules],
-            "shadow": shadow_rows(book.shadows()),
-            "arms": arm_rows(book.arms()),
+    async def fixes(from_: From = None, to: To = None) -> dict[str, object]:
+        """Since the gateway started: what shadows measured, and both sides of each comparison, by tenant. Of a period,
+        where one is asked for, both sides as the ledger has them."""
+        found: dict[str, object] = {
+            "rules": [_as_json(rule) for rule in parts.rules],
+            "shadow": shadow_rows(parts.book.shadows()),
+            "arms": arm_rows(parts.book.arms()),
         }
+        if from_ is None and to is None:
+            return found
+        period = recent_period(parts.wall(), from_, to)
+        try:
+            async with one_at_a_time:
+                return found | {"ledger": await asyncio.to_thread(_from_ledger, parts.ledger, period)}
+        except LedgerUnavailable as error:
+            raise HTTPException(503, str(error)) from None
+        except BillingError as error:
+            raise HTTPException(400, str(error)) from None
 
     return router
 
@@ -33,6 +65,7 @@ def fixes_page(pages: Sequence[Any]) -> dict[str, object]:
         "rules": pages[0]["rules"],
         "shadow": shadow_rows(_added(pages, "shadow", ("tenant", "fixes"))),
         "arms": arm_rows(_added(pages, "arms", ("tenant", "fixes", "arm"))),
+        **({"ledger": pages[0]["ledger"]} if "ledger" in pages[0] else {}),
     }
 
 
@@ -54,10 +87,16 @@ def arm_rows(counted: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
         {
             **row,
             "hit_share": _share(row["cached_tokens"], row["prompt_tokens"]),
-            "output_tokens_mean": _share(row["output_tokens"], row["requests"]),
+            "output_tokens_mean": _share(row["output_tokens"], row.get("reported_requests", row["requests"])),
         }
         for row in counted
     ]
+
+
+def _from_ledger(ledger: Path | str, period: tuple[datetime, datetime]) -> list[dict[str, object]]:
+    with one_view(ledger, _PATIENCE_S) as connection:
+        rows = [asdict(arm) for arm in fix_arms(connection, Query(*period))]
+    return arm_rows([{"tenant": row.pop("tenant_id"), **row} for row in rows])
 
 
 def _added(pages: Sequence[Any], table: str, names: tuple[str, ...]) -> list[dict[str, Any]]:

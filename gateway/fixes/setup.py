@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter
 
-from gateway.config import Config
-from gateway.exchange import Exchange
+from gateway.config import Config, ledger_place
+from gateway.exchange import Clocks, Exchange
 from gateway.fixes.book import FixBook
 from gateway.fixes.fixer import Fixer
 from gateway.fixes.orders import ToolOrders
-from gateway.fixes.pages import fix_router
+from gateway.fixes.pages import FixPages, fix_router
 from gateway.fixes.rules import rules_of
 from gateway.fixes.shadow import Shadow
 from gateway.fixes.types import Mode
@@ -32,11 +32,11 @@ class Fixing:
 
 
 def fixing_of(
-    config: Config, planner: Planner, fleet: Fleet, redis: RedisClient | None, telemetry: Telemetry
+    config: Config, planner: Planner, fleet: Fleet, redis: RedisClient | None, telemetry: Telemetry, clocks: Clocks
 ) -> Fixing:
     """The parts; `works` are to run until the server stops."""
     rules, book = rules_of(config.fixes), FixBook(telemetry.fixes)
-    router = fix_router(rules, book)
+    router = fix_router(FixPages(rules, book, ledger_place(config), clocks.wall))
     if not rules:
         return Fixing(None, None, router)
     orders = ToolOrders(redis, config.index.pool)

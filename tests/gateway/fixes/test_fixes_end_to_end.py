@@ -92,3 +92,62 @@ async def test_a_set_of_tools_has_the_order_in_which_it_came_first_on_any_replic
     assert same.headers["x-prefixgate-fixes"] == "tools"
     usage = same.json()["usage"]
     assert usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] <= 16
+
+
+async def test_a_share_is_fixed_and_both_sides_stand_beside_each_other(
+    start_gateway: StartGateway, engine: RunningEngine, models: dict[str, dict[str, str]], token_file: Path
+) -> None:
+    rule = RULE | {"ab_share": 0.5}
+    gateway = await asyncio.to_thread(
+        start_gateway, engine.url, models=models, fixes=[rule], admin_token_file=token_file
+    )
+    sides: dict[str, list[httpx.Response]] = {"on:lines": [], "off:lines": []}
+    for number in range(6):
+        job = {"x-prefixgate-job-id": f"job-{number}"}
+        answers = [
+            await asyncio.to_thread(ask, gateway, body(second), **job) for second in (10 * number, 10 * number + 1)
+        ]
+        changed = ["x-prefixgate-fixes" in answer.headers for answer in answers]
+        assert changed[0] is changed[1], "a job stays on its side"
+        sides["on:lines" if changed[0] else "off:lines"] += answers
+    rows = await settled(gateway, 12)
+    kept = kept_fixes(gateway.ledger_path)
+    assert {side: kept.count(side) for side in sides} == {side: len(answers) for side, answers in sides.items()}
+    assert all(sides.values()), "with these jobs both sides have some"
+    found = await admin(gateway, "/admin/fixes?from=2026-01-01")
+    for table in (found["arms"], found["ledger"]):
+        of_side = {f"{row['arm']}:{row['fixes']}": row for row in table}
+        assert {side: row["requests"] for side, row in of_side.items()} == {s: len(a) for s, a in sides.items()}
+        assert of_side["on:lines"]["hit_share"] > 0.7 > of_side["off:lines"]["hit_share"]
+    assert sum(row["finishes"].get("length", 0) for row in found["arms"]) == 12
+    assert sum(row["output_tokens"] for row in found["ledger"]) == sum(row.output_tokens or 0 for row in rows)
+    assert (await admin(gateway, "/admin/fixes?from=nonsense", status=400))["detail"]
+    assert "ledger" not in await admin(gateway, "/admin/fixes")
+
+
+async def test_a_shadow_changes_nothing_and_says_what_would_be_gained(
+    start_gateway: StartGateway, engine: RunningEngine, models: dict[str, dict[str, str]], token_file: Path
+) -> None:
+    rules = [{"mode": "shadow", "shadow_share": 1}]
+    gateway = await asyncio.to_thread(
+        start_gateway, engine.url, models=models, fixes=rules, admin_token_file=token_file
+    )
+    for second in range(20, 24):
+        assert "x-prefixgate-fixes" not in (await asyncio.to_thread(ask, gateway, body(second))).headers
+    await asyncio.to_thread(ask, gateway, body(24, messages=[{"role": "user", "content": "Nothing to fix."}]))
+    async with asyncio.timeout(20):
+        while gateway.metric("prefixgate_fix_shadow_total") < 5:
+            await asyncio.sleep(0.05)
+    (row,) = (await admin(gateway, "/admin/fixes"))["shadow"]
+    assert (row["tenant"], row["fixes"], row["requests"]) == ("default", "lines", 4)
+    assert row["cached_share"] < 0.1
+    assert row["cached_share_fixed"] > 0.5
+    assert gateway.metric("prefixgate_fix_shadow_total", outcome="unfixed") == 1
+    assert kept_fixes(gateway.ledger_path) == [None] * 5
+
+
+async def admin(gateway: RunningGateway, path: str, status: int = 200) -> dict[str, Any]:
+    answer = await asyncio.to_thread(gateway.http.get, path, headers={"authorization": "Bearer letmein"})
+    assert answer.status_code == status, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
