@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from billing import Usage
 from billing.types import Verdict
@@ -110,7 +111,9 @@ class MissReasons:
     def settled(self, exchange: Exchange, judgement: Judgement, endpoint_id: str | None, usage: Usage | None) -> None:
         """A request has ended, however; once for each. Its prompt is an earlier one from now on. `usage` as above."""
         if judgement.looked is not None:
-            self._note(exchange, judgement.looked, None if usage is None else usage.cached_tokens)
+            self._note(
+                exchange, _as_judged(judgement.looked, judgement), None if usage is None else usage.cached_tokens
+            )
         if endpoint_id is None:
             return
         if judgement.verdict is not None:
@@ -159,6 +162,14 @@ class MissReasons:
         return most if most > expected else 0
 
 
+def _as_judged(looked: Looked, judgement: Judgement) -> Looked:
+    """With the tokens that the miss is said to have lost, so that all figures agree."""
+    lost_tokens = judgement.lost_tokens
+    if looked.parting is None or judgement.changed_segment is None or lost_tokens is None:
+        return looked
+    return replace(looked, parting=replace(looked.parting, lost_tokens=lost_tokens))
+
+
 def _say(exchange: Exchange, error: Exception) -> None:
     fields = {"request_id": exchange.request.id, "error": type(error).__name__}
     LOGGER.error("a prompt could not be held against earlier ones", extra={"fields": fields})
@@ -188,4 +199,4 @@ def _changed(looked: Looked | None) -> tuple[str | None, int | None]:
     parting = None if looked is None else looked.parting
     if parting is None or parting.change is Change.GROWN:
         return None, None
-    return parting.segment, parting.lost_tokens
+    return parting.text, parting.lost_tokens

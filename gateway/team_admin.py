@@ -20,6 +20,7 @@ import msgspec
 from backends import EndpointId, Registry, UnknownEndpoint
 from gateway.admin import AdminParts, admin_app, token_first
 from gateway.fixes.pages import fixes_page
+from gateway.lint_pages import LINT_PATH, lint_page
 from gateway.log_lines import LOGGER
 from gateway.status import StatusPages
 from gateway.team.catching_up import healthy_here
@@ -55,6 +56,7 @@ SHARING: Final = {
     ("GET", "/admin/index/check"): Sharing.OWN,
     ("POST", "/admin/index/clear"): Sharing.TOLD,
     ("GET", "/admin/fixes"): Sharing.MERGED,
+    ("GET", LINT_PATH): Sharing.MERGED,
     ("GET", "/admin/templates"): Sharing.OWN,
     ("GET", "/admin/templates/{reference}"): Sharing.OWN,
     ("PUT", "/admin/templates/{reference}"): Sharing.TOLD,
@@ -78,6 +80,7 @@ _MERGES: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     "/admin/endpoints": endpoints_page,
     "/admin/index": index_page,
     "/admin/fixes": fixes_page,
+    LINT_PATH: lint_page,
 }
 
 

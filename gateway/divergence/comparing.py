@@ -22,8 +22,8 @@ def compared(now: Fingerprint, before: Fingerprint, shared_chars: float) -> Comp
         return Compared(Change.SYSTEM, -1, _aligned(now, before, 0), same_tools)
     if tools:
         same_set = now.toolset == before.toolset
-        equal = _aligned(now, before, 0) if same_set else 0
-        return Compared(Change.TOOL_ORDER if same_set else Change.TOOL_SET, -1, equal)
+        change = Change.TOOL_ORDER if same_set else Change.TOOL_SET
+        return Compared(change, -1, _aligned(now, before, 0), same_set)
     if now.other != before.other:
         return Compared(Change.OPTIONS, -1, _aligned(now, before, 0))
     first = _first_difference(now.hashes, before.hashes)

@@ -63,6 +63,11 @@ class PlaceCount(msgspec.Struct):
     """Of what stands behind the change within its part: how much was there before, on average."""
     causes: dict[Cause, int] = {}
 
+    @property
+    def cause(self) -> Cause | None:
+        """What was found most; None where nobody looked."""
+        return max(self.causes, key=lambda cause: self.causes[cause], default=None)
+
     def wants_look(self) -> bool:
         """Whether the next parting is to be looked at closely."""
         return self.looked < LOOKED_AT_FIRST or self.requests % LOOKED_AT_EVERY == 0

@@ -10,7 +10,6 @@ Cost: 5 µs a KB to make one, the same to compare with it; so both are done for 
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Final, NamedTuple
 
 import msgspec
@@ -48,26 +47,28 @@ class Difference(NamedTuple):
 
 
 def pieces_of(text: str) -> list[str]:
-    """Lines and sentences of a text; some words each of one that has few of these. `MOST_PIECES` at most."""
+    """Lines and sentences of a text; some words each of one that has few of these. `MOST_PIECES` at most.
+
+    Together they are the text, up to `MOST_CHARS`.
+    """
     text = text[:MOST_CHARS]
-    pieces = text.replace(". ", ". \n").replace("。", "。\n").split("\n")
+    pieces = text.replace("\n", "\n\0").replace(". ", ". \0").replace("。", "。\0").split("\0")
     if len(text) > LONG_PIECE_CHARS * len(pieces):
         pieces = _by_words(text)
     if len(pieces) > MOST_PIECES:
         step = -(-len(pieces) // MOST_PIECES)
-        pieces = ["\n".join(pieces[at : at + step]) for at in range(0, len(pieces), step)]
+        pieces = ["".join(pieces[at : at + step]) for at in range(0, len(pieces), step)]
     return pieces
 
 
 def _by_words(text: str) -> list[str]:
-    pieces: list[str] = []
-    piece: list[str] = []
+    pieces, begun, at = [], 0, 0
     for word in text.split(" "):
-        piece.append(word)
+        at += len(word) + 1
         if not hash(word) & _WORDS_MASK:
-            pieces.append(" ".join(piece))
-            piece = []
-    return [*pieces, " ".join(piece)]
+            pieces.append(text[begun:at])
+            begun = at
+    return [*pieces, text[begun:]]
 
 
 def sketch_of(pieces: Sequence[str]) -> Sketch:
@@ -89,8 +90,8 @@ def difference(pieces: Sequence[str], earlier: Sketch) -> Difference | None:
         return None
     place = known.index(False)
     behind = zip(pieces[place:], known[place:], strict=True)
-    equal_chars = sum(len(piece) + 1 for piece, is_known in behind if is_known and len(piece) >= LEAST_PIECE_CHARS)
-    offset = [0, *accumulate(len(piece) + 1 for piece in pieces[:place])][-1]
-    if offset + equal_chars < SIMILAR * sum(len(piece) + 1 for piece in pieces):
+    equal_chars = sum([len(piece) for piece, is_known in behind if is_known and len(piece) >= LEAST_PIECE_CHARS])
+    offset = sum(map(len, pieces[:place]))
+    if offset + equal_chars < SIMILAR * sum(map(len, pieces)):
         return None
     return Difference(place, offset, equal_chars)

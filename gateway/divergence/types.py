@@ -7,7 +7,7 @@ now       system'| tools | message 1 | message 2 | message 3
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -70,7 +70,7 @@ class Compared(NamedTuple):
     place: int = -1
     equal_chars: int = 0
     tools_behind: bool = False
-    """Whether the tools come behind the change, and are as they were."""
+    """Whether the tools come behind the change, and are, or could be, as they were."""
 
 
 class Detail(NamedTuple):
@@ -91,7 +91,7 @@ class Parting(msgspec.Struct, frozen=True):
     """Where a prompt parts from the closest earlier one of its key and model.
 
     `token` is the first of the first block that differs, `lost_tokens` what stands behind it as before, and so would
-    have been cached if the change came last.
+    have been cached if the change came last. `cause` is what was found, or mostly is, at this place.
     """
 
     token: int
@@ -99,6 +99,12 @@ class Parting(msgspec.Struct, frozen=True):
     change: Change
     lost_tokens: int
     detail: Detail | None = None
+    cause: Cause | None = None
+
+    @property
+    def text(self) -> str:
+        """What the ledger keeps: the segment, and in what way it changed."""
+        return segment_text(self.change, self.segment, self.cause)
 
 
 class ProfileName(NamedTuple):
@@ -118,6 +124,40 @@ class Looked(msgspec.Struct, frozen=True):
     earlier: Earlier | None = None
     shared_blocks: int = 0
     parting: Parting | None = None
+
+
+MOST_SEGMENT_CHARS: Final = 32
+"""What the column holds."""
+_OF_TOOLS: Final = {Change.TOOL_ORDER: "order", Change.TOOL_SCHEMA: "schema", Change.TOOL_SET: "set"}
+_OF_HISTORY: Final = {Change.WINDOW: "cut", Change.HISTORY: "rewritten"}
+
+
+def segment_text(change: Change, segment: str, cause: Cause | None) -> str:
+    """`system time`, `tools order`, `message 1 user`, `history cut`: at most `MOST_SEGMENT_CHARS`."""
+    if change in _OF_TOOLS:
+        return f"tools {_OF_TOOLS[change]}"
+    if change in _OF_HISTORY:
+        return f"history {_OF_HISTORY[change]}"
+    return (segment if cause is None else f"{segment} {cause.value}")[:MOST_SEGMENT_CHARS]
+
+
+def read_segment(text: str) -> tuple[Change, str, Cause | None]:
+    """A change, segment and cause out of a row; what nobody knows is a change of the system prompt's kind."""
+    first, _, rest = text.partition(" ")
+    for changes in (_OF_TOOLS, _OF_HISTORY):
+        for change, word in changes.items():
+            if rest == word and first in ("tools", "history"):
+                return change, first, None
+    last = text.rpartition(" ")[2]
+    cause = Cause(last) if last in _CAUSES and last != text else None
+    segment = text if cause is None else text[: -len(last) - 1]
+    if first == "message":
+        return Change.MESSAGE, segment, cause
+    return (Change(first) if first in _CHANGES else Change.SYSTEM), segment, cause
+
+
+_CAUSES: Final = frozenset(cause.value for cause in Cause)
+_CHANGES: Final = frozenset(change.value for change in Change)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,13 @@ class Watch:
         self._conversations: OrderedDict[int, tuple[str, bytes]] = OrderedDict()
         self._wall = wall
         self._monotonic = monotonic
+        self.requests = 0
+        """That were noted."""
+
+    @property
+    def kinds_of_calls(self) -> int:
+        """How many profiles are kept."""
+        return len(self._profiles)
 
     def look(self, request: InferenceRequest, plan: Plan) -> Looked | None:
         """Where a prompt parts from the closest earlier one of its key and model; None where its tokens are not known.
@@ -95,6 +102,7 @@ class Watch:
         self, request: InferenceRequest, plan: Plan, looked: Looked, holder: str, cached_tokens: int | None = None
     ) -> None:
         """A prompt was computed; once for each. `cached_tokens` is what the engine reports of it, None: not told."""
+        self.requests += 1
         parts, chain = looked.parts, plan.chain
         at_s, in_bytes = self._monotonic(), plan.source is TokenSource.BYTES
         new = Earlier(chain.hashes, chain.block_size, plan.root, in_bytes, holder, at_s, parts)
@@ -145,7 +153,11 @@ class Watch:
         inside = _equal_inside(differs, segment, parts, profile, detail)
         equal_chars = differs.equal_chars + inside + (tools_chars if differs.tools_behind else 0)
         lost = min(round(equal_chars * per_char), max(chain.prompt_tokens - token, 0))
-        return Parting(token, segment, differs.change, lost, detail)
+        place = None if not lost or profile is None else profile.place(differs.change, segment)
+        cause = detail.cause if detail is not None else None
+        if cause is None and place is not None:
+            cause = place.cause
+        return Parting(token, segment, differs.change, lost, detail, cause if lost else None)
 
     def _detail(
         self,
@@ -234,7 +246,8 @@ def _by_schema(found: Compared, request: InferenceRequest, profile: Profile | No
     schemas, _ = schemas_of(tools[:MOST_TOOLS])
     if schemas == profile.tools.schemas:
         return found
-    return Compared(Change.TOOL_SCHEMA, -1, found.equal_chars)
+    equal = sum(profile.tools.schemas.get(name) == schema for name, schema in schemas.items())
+    return Compared(Change.TOOL_SCHEMA, -1, found.equal_chars + profile.tools.chars * equal // len(schemas))
 
 
 def _is_text(change: Change) -> bool:
