@@ -1,13 +1,66 @@
 """The forms of literals that change: dates and times in four languages, ids, counters, people.
 
 Each form is bounded: no repetition without a limit, none inside another that could match the same text in two ways.
+
+    ... 400 characters of prose ... today, 3 March 2025, we ship ... 400 more ...
+                                                   ^^^^ what every date has (a trigger), found at little cost
+                             [-- window --------------- window --]  only here are the forms of dates tried
+
+Trying all forms at each character costs 0.7 µs a character; triggers are cheap to search and rare. A window is wide
+enough for the longest literal around its trigger, so nothing is cut (a test compares with trying everywhere).
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from prefix_index.layout.types import Cause, Certainty, Volatility
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """What a form cannot be without, and how far from it the form may reach, in characters."""
+
+    pattern: re.Pattern[str]
+    before: int
+    after: int
+
+    def windows(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where forms may be, in order, none over another. O(length)."""
+        start = end = -1
+        for found in self.pattern.finditer(text):
+            begin, until = max(found.start() - self.before, 0), found.end() + self.after
+            if begin > end:
+                if end >= 0:
+                    yield start, end
+                start = begin
+            end = until
+        if end >= 0:
+            yield start, end
+
+
+_YEARS: Final = Trigger(re.compile(r"(?:19|20)\d\d"), 64, 64)
+_CJK_YEARS: Final = Trigger(re.compile("年"), 16, 64)
+_CLOCKS: Final = Trigger(re.compile(r"\d:[0-5]\d"), 4, 64)
+_LONG_NUMBERS: Final = Trigger(re.compile(r"1[5-9]\d{8}"), 4, 32)
+_HEX: Final = Trigger(re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{8}"), 4, 80)
+_ULIDS: Final = Trigger(re.compile(r"01[0-9A-HJKMNP-TV-Z]{8}"), 4, 32)
+_PREFIXED: Final = Trigger(re.compile(r"[_-][A-Za-z0-9]{8}"), 16, 80)
+_ATS: Final = Trigger(re.compile("@"), 68, 340)
+_SAYS: Final = r"[\"'`*]{0,3}[ \t]{0,4}(?:[:：=#]|is )"
+_IDS: Final = Trigger(re.compile(rf"(?:[iI][dD]|编号){_SAYS}"), 32, 240)
+_NAMES: Final = Trigger(re.compile(rf"(?:[mMcC][eE]|[eE][rRdD]|[sS][tT]){_SAYS}"), 32, 240)
+_HELPING: Final = Trigger(
+    re.compile(
+        r"ing (?:(?<=helping )|(?<=assisting )|(?<=talking )|(?<=speaking )|(?<=chatting ))",
+    ),
+    48,
+    280,
+)
+_DAYS: Final = Trigger(re.compile("[yY] [iI][sS] |e ist |今天是|日は"), 16, 24)
+NUMBERS: Final = Trigger(re.compile(r"\d+"), 32, 48)
+"""Of counters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +70,7 @@ class Form:
     cause: Cause
     volatility: Volatility
     alone: Certainty
+    near: Trigger
     pattern: re.Pattern[str]
     cue: re.Pattern[str] | None = None
 
@@ -32,6 +86,7 @@ class NamedValue:
 
     cause: Cause
     volatility: Volatility
+    near: Trigger
     pattern: re.Pattern[str]
 
 
@@ -76,9 +131,9 @@ _PERSON_CUE: Final = re.compile(
 )
 
 
-def _time(body: str, alone: Certainty, cause: Cause = Cause.TIME, end: str = _END) -> Form:
+def _time(body: str, alone: Certainty, cause: Cause = Cause.TIME, end: str = _END, near: Trigger = _YEARS) -> Form:
     volatility = Volatility.PER_SESSION if cause is Cause.DATE else Volatility.PER_REQUEST
-    return Form(cause, volatility, alone, re.compile(f"{_START}(?:{body}){end}"))
+    return Form(cause, volatility, alone, near, re.compile(f"{_START}(?:{body}){end}"))
 
 
 FORMS: Final = (
@@ -95,17 +150,19 @@ FORMS: Final = (
         Cause.TIME,
         Volatility.PER_REQUEST,
         Certainty.LIKELY,
+        _CJK_YEARS,
         re.compile(rf"(?<![\d年]){_CJK_DATE} ?(?:{_CLOCK}|{_CJK_CLOCK})"),
     ),
-    Form(Cause.DATE, Volatility.PER_SESSION, Certainty.STATIC, re.compile(rf"(?<![\d年]){_CJK_DATE}")),
-    _time(rf"{_CLOCK}(?: ?[AaPp]\.?[Mm]\b\.?| Uhr\b)?{_ZONE}?", Certainty.STATIC, end=r"(?![\w:])"),
-    _time(r"1[5-9]\d{8}\.\d{1,9}", Certainty.LIKELY, Cause.EPOCH),
-    _time(r"1[5-9]\d{11}(?:\d{3}){0,2}", Certainty.LIKELY, Cause.EPOCH),
-    _time(r"1[5-9]\d{8}", Certainty.STATIC, Cause.EPOCH),
+    Form(Cause.DATE, Volatility.PER_SESSION, Certainty.STATIC, _CJK_YEARS, re.compile(rf"(?<![\d年]){_CJK_DATE}")),
+    _time(rf"{_CLOCK}(?: ?[AaPp]\.?[Mm]\b\.?| Uhr\b)?{_ZONE}?", Certainty.STATIC, end=r"(?![\w:])", near=_CLOCKS),
+    _time(r"1[5-9]\d{8}\.\d{1,9}", Certainty.LIKELY, Cause.EPOCH, near=_LONG_NUMBERS),
+    _time(r"1[5-9]\d{11}(?:\d{3}){0,2}", Certainty.LIKELY, Cause.EPOCH, near=_LONG_NUMBERS),
+    _time(r"1[5-9]\d{8}", Certainty.STATIC, Cause.EPOCH, near=_LONG_NUMBERS),
     Form(
         Cause.UUID,
         Volatility.PER_REQUEST,
         Certainty.LIKELY,
+        _HEX,
         re.compile(r"(?<![0-9A-Za-z-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![0-9A-Za-z-])"),
         _ID_CUE,
     ),
@@ -113,6 +170,7 @@ FORMS: Final = (
         Cause.HEX_ID,
         Volatility.PER_REQUEST,
         Certainty.LIKELY,
+        _HEX,
         re.compile(r"(?<![0-9A-Za-z_-])(?=[a-f]{0,64}\d)(?=\d{0,64}[a-f])[0-9a-f]{32,64}(?![0-9A-Za-z_])"),
         _ID_CUE,
     ),
@@ -120,6 +178,7 @@ FORMS: Final = (
         Cause.HEX_ID,
         Volatility.PER_REQUEST,
         Certainty.STATIC,
+        _HEX,
         re.compile(r"(?<![0-9A-Za-z_-])(?=[a-f]{0,32}\d)(?=\d{0,32}[a-f])[0-9a-f]{16,31}(?![0-9A-Za-z_])"),
         _ID_CUE,
     ),
@@ -127,6 +186,7 @@ FORMS: Final = (
         Cause.REQUEST_ID,
         Volatility.PER_REQUEST,
         Certainty.LIKELY,
+        _PREFIXED,
         re.compile(
             r"(?<![\w-])(?:req|request|trace|span|run|call|job|msg|txn|corr|chatcmpl|resp)[_-]"
             r"(?=[A-Za-z_-]{0,64}\d)(?=[\d_-]{0,64}[A-Za-z])[A-Za-z0-9]{8,64}(?![\w-])"
@@ -137,6 +197,7 @@ FORMS: Final = (
         Cause.REQUEST_ID,
         Volatility.PER_REQUEST,
         Certainty.LIKELY,
+        _ULIDS,
         re.compile(r"(?<!\w)01[0-9A-HJKMNP-TV-Z]{24}(?!\w)"),
         _ID_CUE,
     ),
@@ -144,6 +205,7 @@ FORMS: Final = (
         Cause.SESSION_ID,
         Volatility.PER_SESSION,
         Certainty.LIKELY,
+        _PREFIXED,
         re.compile(r"(?<![\w-])(?:sess|session|conv|thread|chat)[_-](?=[A-Za-z]{0,64}\d)[A-Za-z0-9]{8,64}(?![\w-])"),
         _ID_CUE,
     ),
@@ -151,6 +213,7 @@ FORMS: Final = (
         Cause.USER,
         Volatility.PER_SESSION,
         Certainty.STATIC,
+        _ATS,
         re.compile(r"(?<![\w.+@-])[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,4}(?![\w@-])"),
         _PERSON_CUE,
     ),
@@ -161,8 +224,8 @@ _SAID: Final = r"[\"'`*]{0,3}[ \t]{0,4}(?:[:：=#]|\bis\b)[ \t]{0,4}[\"'`*]{0,3}
 _VALUE: Final = r"(?P<value>(?=[A-Za-z_.:-]{0,64}\d)[\w.:-]{0,127}\w)"
 
 
-def _named(names: str, cause: Cause, volatility: Volatility, value: str = _VALUE) -> NamedValue:
-    return NamedValue(cause, volatility, re.compile(rf"(?<![\w-])(?i:{names}){_SAID}{value}"))
+def _named(names: str, cause: Cause, volatility: Volatility, value: str = _VALUE, near: Trigger = _IDS) -> NamedValue:
+    return NamedValue(cause, volatility, near, re.compile(rf"(?<![\w-])(?i:{names}){_SAID}{value}"))
 
 
 NAMED_VALUES: Final = (
@@ -177,17 +240,19 @@ NAMED_VALUES: Final = (
         Cause.SESSION_ID,
         Volatility.PER_SESSION,
     ),
-    _named(r"nonce|(?:random )?seed|cache[ -_]?bust(?:er)?", Cause.RANDOM, Volatility.PER_REQUEST),
+    _named(r"nonce|(?:random )?seed|cache[ -_]?bust(?:er)?", Cause.RANDOM, Volatility.PER_REQUEST, near=_NAMES),
     _named(r"(?:user|customer|account|member|client)[ _-]?id|用户ID|ユーザーID", Cause.USER, Volatility.PER_SESSION),
     _named(
         r"(?:user|customer|client|member|caller)(?:'s)?[ _-]?name|current user|logged[ -]in user|benutzername",
         Cause.USER,
         Volatility.PER_SESSION,
         r"(?P<value>[A-Z][\w.'’-]{0,40}(?: [A-Z][\w.'’-]{0,40}){0,3}|[a-z][\w.-]{0,60}\d)(?![\w{<])",
+        _NAMES,
     ),
     NamedValue(
         Cause.USER,
         Volatility.PER_SESSION,
+        _HELPING,
         re.compile(
             r"\b(?:[Yy]ou are|[Yy]ou're) (?:currently )?(?:helping|assisting|talking (?:to|with)|speaking (?:to|with)|"
             r"chatting with) (?:(?:the )?(?:user|customer) )?"
@@ -198,10 +263,15 @@ NAMED_VALUES: Final = (
     NamedValue(
         Cause.DATE,
         Volatility.PER_SESSION,
-        re.compile(rf"\b(?i:today is|heute ist)(?: a)? (?P<value>{_WEEKDAY})\b"),
+        _DAYS,
+        re.compile(rf"\b(?:[tT]oday [iI]s|TODAY IS|[hH]eute ist)(?: a)? (?P<value>{_WEEKDAY})\b"),
     ),
-    NamedValue(Cause.DATE, Volatility.PER_SESSION, re.compile(r"今天是(?P<value>(?:星期|周|週)[一二三四五六日天])")),
-    NamedValue(Cause.DATE, Volatility.PER_SESSION, re.compile(r"(?:今日|本日)は(?P<value>[月火水木金土日]曜日)")),
+    NamedValue(
+        Cause.DATE, Volatility.PER_SESSION, _DAYS, re.compile(r"今天是(?P<value>(?:星期|周|週)[一二三四五六日天])")
+    ),
+    NamedValue(
+        Cause.DATE, Volatility.PER_SESSION, _DAYS, re.compile(r"(?:今日|本日)は(?P<value>[月火水木金土日]曜日)")
+    ),
 )
 
 COUNTERS: Final = re.compile(

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefix_index.layout import Cause, Certainty, Volatility, spots
+from prefix_index.layout.forms import COUNTERS, FORMS, NAMED_VALUES, NUMBERS, Form, NamedValue
 
 
 def found(text: str, certainty: Certainty = Certainty.LIKELY) -> list[tuple[str, str]]:
@@ -85,6 +86,7 @@ def test_a_person_lasts_for_a_session_and_a_clock_for_a_request() -> None:
     assert (person.volatility, clock.volatility) == (Volatility.PER_SESSION, Volatility.PER_REQUEST)
 
 
+CALL = "You are helping Ada Byron."
 FRAGMENTS = [
     "2025-03-03",
     "T10:00:00",
@@ -111,3 +113,37 @@ def test_a_text_made_to_stop_it_is_read_to_its_end() -> None:
     dice = random.Random(7)
     for fragment in [*FRAGMENTS, "a@", "a.", "0a", "You are helping A A A A ", "Request #1", "12:", "令和"]:
         assert spots(fragment * dice.randint(20_000, 30_000) + " request id: 7f3a9c01")[-1].end > 0
+
+
+FILLERS = [
+    "plain words of prose and more of them, ",
+    "{",
+    "id",
+    "name",
+    "e: ",
+    "# ",
+    "- ",
+    "\t",
+    "日",
+    "x" * 70,
+    "9" * 11,
+]
+
+
+@given(st.lists(st.sampled_from([*FRAGMENTS, *FILLERS]), max_size=40).map("".join))
+def test_looking_only_near_what_forms_cannot_be_without_misses_nothing(text: str) -> None:
+    looked_for: list[Form | NamedValue] = [*FORMS, *NAMED_VALUES]
+    for form in looked_for:
+        everywhere = [match.span() for match in form.pattern.finditer(text)]
+        windows = form.near.windows(text)
+        assert [
+            match.span() for start, end in windows for match in form.pattern.finditer(text, start, end)
+        ] == everywhere
+
+
+def test_looking_only_near_what_counters_cannot_be_without_misses_nothing() -> None:
+    for said in ("iteration number #123", "Step 7 of 10", "3 attempts left", "request no. 5", "a 12 b"):
+        text = f"{'x ' * 60}{said}{' y' * 60}"
+        windows = NUMBERS.windows(text)
+        near = [match.span() for start, end in windows for match in COUNTERS.finditer(text, start, end)]
+        assert near == [match.span() for match in COUNTERS.finditer(text)]
