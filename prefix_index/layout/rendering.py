@@ -10,7 +10,7 @@ from typing import Final
 
 import jinja2
 
-from prefix_index.layout.environment import PROMPTS
+from prefix_index.layout.environment import MOST_CHARS, PROMPTS
 from prefix_index.layout.errors import RenderingFailed, TemplateInvalid, VariablesInvalid
 from prefix_index.layout.jinja_source import refused_in
 from prefix_index.layout.reading import field_of
@@ -41,7 +41,7 @@ class Renderer:
     """
 
     def __init__(
-        self, template: PromptTemplate, defaults: Mapping[str, object] | None = None, max_chars: int = 16_777_216
+        self, template: PromptTemplate, defaults: Mapping[str, object] | None = None, max_chars: int = MOST_CHARS
     ) -> None:
         self.template = template
         self._defaults = dict(defaults or {})
@@ -60,13 +60,14 @@ class Renderer:
             raise VariablesInvalid(missing, [name[:64] for name in unknown[:8]])
         given = {**self._defaults, **variables}
         found: list[Message] = []
-        left_chars, steps = self._max_chars, [MAX_STEPS]
+        budget = [MAX_STEPS, self._max_chars]
+        left_chars = self._max_chars
         for message, compiled in zip(self.template.messages, self._compiled, strict=True):
             if message.slot is not None:
                 found += _given_messages(message.slot, given[message.slot])
                 continue
             text = (
-                self._of_pieces(message, given) if compiled is None else _of_jinja(compiled, given, steps, left_chars)
+                self._of_pieces(message, given) if compiled is None else _of_jinja(compiled, given, budget, left_chars)
             )
             left_chars -= len(text)
             if left_chars < 0:
@@ -128,11 +129,11 @@ def _as_written(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _of_jinja(template: jinja2.Template, given: Mapping[str, object], steps: list[int], max_chars: int) -> str:
+def _of_jinja(template: jinja2.Template, given: Mapping[str, object], budget: list[int], max_chars: int) -> str:
     parts: list[str] = []
     chars = 0
     try:
-        for piece in template.generate({**given, BUDGET: steps}):
+        for piece in template.generate({**given, BUDGET: budget}):
             parts.append(piece)
             chars += len(piece)
             if chars > max_chars:

@@ -61,6 +61,14 @@ def test_messages_of_a_call_stand_where_the_template_has_them() -> None:
         "{{ '%1000000000d' % n }}",
         "{{ x.ljust(n) }}",
         "{{ x.format(n) }}",
+        "{{ x['format'](n) }}",
+        "{{ x|attr('format')(n) }}",
+        "{{ big|replace('', big) }}",
+        "{{ big.replace('a', big) }}",
+        "{{ big|join(big) }}",
+        "{{ big.join(big) }}",
+        "{{ x|indent(n) }}",
+        "{% set y %}{% for a in x %}{{ big }}{% endfor %}{% endset %}{{ y|length }}",
         "{{ x.__class__ }}",
         "{{ x.y.z }}",
         "{{ n / 0 }}",
@@ -68,7 +76,15 @@ def test_messages_of_a_call_stand_where_the_template_has_them() -> None:
 )
 def test_what_would_run_away_is_broken_off(text: str) -> None:
     with pytest.raises(RenderingFailed):
-        render(text, x="a" * 200, n=1_000_000_000)
+        render(text, x="a" * 200, n=1_000_000_000, big="a" * 200_000)
+
+
+def test_texts_are_replaced_joined_and_indented_as_in_any_jinja() -> None:
+    text = (
+        "{{ a.replace(' ', '_') }} {{ a|replace('x', 'y', 1) }} {{ b|join(', ') }} {{ b|join('', attribute='real') }}"
+    )
+    assert render(text, a="x x", b=[1, 2]) == "x_x y x 1, 2 12"
+    assert render("{{ ', '.join(b) }}|{{ a|indent(2) }}", a="x\ny", b=[1, 2]) == "1, 2|x\n  y"
 
 
 def test_a_prompt_that_is_too_long_is_refused() -> None:
