@@ -23,6 +23,7 @@ from gateway.model_texts import load_model_texts
 from gateway.options import authenticator_of, endpoint_of
 from gateway.proof import Proof, prove
 from gateway.telemetry import Telemetry
+from gateway.templates.setup import templates_of
 from gateway.tracing import tracer_of
 from prefix_index import DegradedReason, IndexUnavailable, SharedIndex, SharedIndexOptions, connect
 from prefix_index.prompt import ModelText
@@ -71,6 +72,8 @@ def check_files(config: Config, environment: Mapping[str, str]) -> dict[str, Mod
     admin_token(config)
     if config.prices_file is not None:
         PriceBook.load(config.prices_file)
+    if config.templates_dir is not None:
+        templates_of(config, Telemetry())
     if config.costs_file is not None:
         CostBook.load(config.costs_file)
     if config.plans_file is not None:

@@ -19,6 +19,7 @@ Unknown keys are errors, and so is a slot that no message has: a mark that is mi
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -145,6 +146,23 @@ def read_kept_file(path: Path) -> KeptTemplate:
         raise TemplateFileInvalid(f"{path.name}: it is not UTF-8") from None
     except OSError as error:
         raise TemplateFileInvalid(f"{path.name}: {error.strerror}") from None
+
+
+def named_text(text: str, named: Mapping[str, str]) -> str:
+    """The text of a file that names its template, made of one that may not. Raises `TemplateFileInvalid`.
+
+    Lines before the text where that will do, so that remarks and layout stay; else all of it as JSON.
+    """
+    where = "@".join(named.values())
+    read_kept(text, where, named)
+    data = load_yaml(text)
+    assert isinstance(data, dict)
+    head = "".join(f"{what}: {said!r}\n" for what, said in named.items() if what not in data)
+    for candidate in (head + text, msgspec.json.encode({**named, **data}).decode()):
+        with suppress(TemplateFileInvalid):
+            if read_kept(candidate, where).digest == read_kept(text, where, named).digest:
+                return candidate
+    raise TemplateFileInvalid(f"{where}: it cannot be written as a file")
 
 
 def _kept(file: _File) -> KeptTemplate:

@@ -14,6 +14,7 @@ Another replica's change arrives by the folder. Files are read in a thread; what
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,12 +24,13 @@ from typing import Final
 from gateway.errors import TemplateNotAllowed, TemplateNotFound
 from gateway.log_lines import LOGGER
 from gateway.template_metrics import TemplateMetrics
-from gateway.templates.file import TemplateFileInvalid, read_kept, read_kept_file
+from gateway.templates.file import TemplateFileInvalid, named_text, read_kept, read_kept_file
 from gateway.templates.types import KeptTemplate, Reference, version_key
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 RETIRED: Final = ".retired"
 MOST_FILES: Final = 10_000
+_FRESH_NS: Final = 2_000_000_000
 
 _Stamp = tuple[int, int, int]
 
@@ -40,6 +42,7 @@ class VersionExists(Exception):
 @dataclass(frozen=True, slots=True)
 class _File:
     stamp: _Stamp
+    """Changed at, length, inode."""
     kept: KeptTemplate | None
     problem: str | None = None
 
@@ -60,6 +63,7 @@ class TemplateStore:
         self.folder = folder
         self._metrics = metrics
         self._files: dict[str, _File] = {}
+        self._fresh: set[str] = set()
         self._table = _Table()
         self._writing = threading.Lock()  # reloads and edits run in threads; none awaits anything
         self.problems: tuple[str, ...] = ()
@@ -120,10 +124,9 @@ class TemplateStore:
             known = self._table.versions.get(key) or self._table.retired.get(key)
             if known is not None and known.digest != kept.digest:
                 raise VersionExists(f"{kept.reference} is there with another content; give this one another version")
-            if known is None or key in self._table.versions:
-                head = "".join(f"{what}: {said!r}\n" for what, said in named.items() if not _names(text, what))
+            if key not in self._table.retired and (known is None or not _says_the_same(known, kept)):
                 path = self._path_of(key) or self.folder / f"{kept.reference}.yaml"
-                _write(path, head + text if not text.lstrip().startswith("{") else text)
+                _write(path, named_text(text, named))
                 self._reload()
         return kept
 
@@ -159,6 +162,8 @@ class TemplateStore:
     def _reload(self) -> bool:
         stamps = self._stamps()
         changed = [name for name, stamp in stamps.items() if self._stamp(name) != stamp]
+        changed += [name for name in self._fresh if name in stamps and name not in changed and self._is_another(name)]
+        self._fresh = {name for name, stamp in stamps.items() if time.time_ns() - stamp[0] < _FRESH_NS}
         gone = self._files.keys() - stamps.keys()
         if not changed and not gone:
             return False
@@ -168,6 +173,15 @@ class TemplateStore:
             self._files[name] = self._read(name, stamps[name])
         self._take_over()
         return True
+
+    def _is_another(self, name: str) -> bool:
+        """Whether a file that was written a moment ago has changed since, which its time may not show."""
+        try:
+            now = read_kept_file(self.folder / name)
+        except TemplateFileInvalid as error:
+            return self._files[name].problem != str(error)
+        known = self._files[name]
+        return known.problem is None and (known.kept is None or not _says_the_same(known.kept, now))
 
     def _stamp(self, name: str) -> _Stamp | None:
         known = self._files.get(name)
@@ -235,8 +249,8 @@ async def watch_templates(store: TemplateStore | None, interval_s: float) -> Non
             LOGGER.error("the folder of templates cannot be read, what was in force stays in force: %s", error)
 
 
-def _names(text: str, what: str) -> bool:
-    return any(line.startswith(f"{what}:") for line in text.splitlines())
+def _says_the_same(known: KeptTemplate, other: KeptTemplate) -> bool:
+    return (known.digest, known.tenants, known.samples) == (other.digest, other.tenants, other.samples)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,5 +1,6 @@
 """A folder of templates: taken over when it changes, never half, and no version changes."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,37 @@ def test_what_is_put_is_in_the_folder_and_in_force(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["short@2.0.yaml", "support@1.yaml"]
     again = store(tmp_path)
     assert [one.reference for one in again.in_force] == ["short@2.0", "support@1"]
+
+
+FORMS = ["---\ntext: x\n", '{"text": "x"}', "{text: x}", '"name": a\ntext: x', "# only\ntext: x"]
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_a_text_without_a_name_is_written_with_one_whatever_its_form(tmp_path: Path, text: str) -> None:
+    store(folder(tmp_path)).put(text, Reference("a", "1"))
+    assert [one.reference for one in store(tmp_path).in_force] == ["a@1"]
+
+
+def test_who_may_call_a_version_may_change_and_putting_the_same_writes_nothing(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path))
+    reference = Reference("support", "1")
+    kept.put(support(), reference)
+    stamp = (tmp_path / "support@1.yaml").stat()
+    kept.put(support(), reference)
+    assert (tmp_path / "support@1.yaml").stat() == stamp
+    kept.put(support() + "tenants: [acme]\n", reference)
+    with pytest.raises(TemplateNotAllowed):
+        kept.find(reference, "other")
+
+
+def test_a_change_within_the_resolution_of_a_files_time_is_seen(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support()))
+    path = tmp_path / "a.yaml"
+    before = path.stat()
+    folder(tmp_path, a=support().replace("10:01", "10:09"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    kept.reload()
+    assert kept.find(NEWEST, "x").samples[1]["now"] == "10:09"
 
 
 def test_another_content_under_a_number_is_a_conflict_also_once_it_is_retired(tmp_path: Path) -> None:
