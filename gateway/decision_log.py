@@ -20,12 +20,21 @@ MOST_KEPT = 4096
 """About 30 MB, however many endpoints there are: a settled decision keeps 18 candidates at most."""
 
 
+class Missed(msgspec.Struct, frozen=True):
+    """Why less was cached than could have been, as the ledger has it; all None where nothing was missed, or known."""
+
+    reason: str | None = None
+    changed_segment: str | None = None
+    lost_tokens: int | None = None
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """How the request ended: `state` as in the ledger. `hindsight` is None where no prompt was computed."""
 
     state: str
     evidence: Evidence
     hindsight: Hindsight | None
+    missed: Missed = Missed()
 
     @property
     def regret_s(self) -> float | None:
@@ -44,6 +53,9 @@ class Outcome(msgspec.Struct, frozen=True):
             "cost_s": None if found is None else found.actual.cost_s,
             "least_other_cost_s": None if found is None else found.least_other_s,
             "regret_s": self.regret_s,
+            "miss_reason": self.missed.reason,
+            "changed_segment": self.missed.changed_segment,
+            "lost_tokens": self.missed.lost_tokens,
         }
 
 

@@ -5,7 +5,7 @@ reported cached tokens, time of the first token ──> hindsight ──> decisi
 """
 
 from billing import Settlement, UsageFlag
-from gateway.decision_log import DecisionLog, Outcome
+from gateway.decision_log import DecisionLog, Missed, Outcome
 from gateway.exchange import Exchange
 from gateway.scheduling import Evidence, hindsight, with_costs
 from gateway.telemetry import Telemetry
@@ -25,7 +25,8 @@ class Outcomes:
         decision = with_costs(exchange.decision)
         evidence = Evidence(_reported_tokens(exchange, settlement), exchange.ttft_s)
         found = hindsight(decision, evidence) if exchange.computed else None
-        outcome = Outcome(settlement.state.value, evidence, found)
+        missed = Missed(settlement.miss_reason, settlement.changed_segment, settlement.lost_tokens)
+        outcome = Outcome(settlement.state.value, evidence, found, missed)
         self._decisions.settle(exchange.request.id, decision, outcome)
         if found is not None:
             self._telemetry.decision_regret_s.observe(found.regret_s)

@@ -24,7 +24,7 @@ from billing.reports.sums import QUARTER_SUMS, ROW_SUMS, ROWS, Summing
 from billing.reports.tally import IN_FLIGHT, Tally, total_of
 from billing.rollup import QUARTER_US
 from billing.schema import OPENED, requests, settlements, usage_quarters
-from billing.verification.columns import miss_kind
+from billing.verification.columns import miss_kind, part_of
 
 _s = settlements.c
 _r = requests.c
@@ -53,11 +53,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Requests that hit less than they could have, for one reason, and the prompt tokens that were computed."""
+    """Requests that hit less than they could have, for one reason, and the prompt tokens that were computed.
+
+    `part` is in what the prompts changed, where that is the reason: `system time`, `tools order`; all later messages of
+    a conversation are one. `lost_tokens` would have been cached but for the reason, as far as that is known.
+    """
 
     reason: str
     requests: int
     computed_tokens: int
+    part: str | None = None
+    lost_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +200,19 @@ def _misses(connection: Connection, query: Query) -> tuple[Miss, ...]:
     grouped = groups(connection, replace(query, by=()), FROM_ROWS, chosen)
     assert grouped is not None, "it is not split by time"
     computed = func.sum(_s.prompt_tokens - func.coalesce(_s.cached_tokens, 0)).label("computed_tokens")
-    reason = miss_kind()
-    asked = select(*grouped.columns, reason.label("reason"), func.count().label("requests"), computed)
-    asked = asked.select_from(ROWS).where(*chosen).group_by(*grouped.grouped_by, reason)
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    lost = func.sum(_s.lost_tokens).label("lost_tokens")
+    reason, segment = miss_kind(), _s.changed_segment
+    asked = select(*grouped.columns, reason.label("reason"), segment, func.count().label("requests"), computed, lost)
+    asked = asked.select_from(ROWS).where(*chosen).group_by(*grouped.grouped_by, reason, segment)
+    found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in connection.execute(asked).mappings():
         if grouped.key_of(row) is not None:
-            found[row["reason"]].append((int(row["requests"]), int(row["computed_tokens"] or 0)))
+            sums = found[row["reason"], part_of(row["changed_segment"])]
+            for place, name in enumerate(("requests", "computed_tokens", "lost_tokens")):
+                sums[place] += int(row[name] or 0)
     return tuple(
-        Miss(reason, sum(count for count, _ in counts), sum(tokens for _, tokens in counts))
-        for reason, counts in sorted(found.items())
+        Miss(reason, requests, computed_tokens, part or None, lost_tokens)
+        for (reason, part), (requests, computed_tokens, lost_tokens) in sorted(found.items())
     )
 
 

@@ -72,7 +72,13 @@ def json_of(report: Report) -> dict[str, object]:
     }
     if report.misses is not None:
         found["misses"] = [
-            {"reason": one.reason, "requests": one.requests, "computed_tokens": one.computed_tokens}
+            {
+                "reason": one.reason,
+                "part": one.part,
+                "requests": one.requests,
+                "computed_tokens": one.computed_tokens,
+                "lost_tokens": one.lost_tokens,
+            }
             for one in report.misses
         ]
     return found
@@ -82,11 +88,13 @@ def render_misses(report: Report) -> Table | None:
     """Misses by reason; None where they were not asked for."""
     if report.misses is None:
         return None
-    table = Table("Reason of a miss", title="Misses", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table("Reason of a miss", "Changed in", title="Misses", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("Requests", justify="right")
     table.add_column("Prompt tokens computed", justify="right")
+    table.add_column("of them lost", justify="right")
     for one in report.misses:
-        table.add_row(one.reason, f"{one.requests:,}", f"{one.computed_tokens:,}")
+        figures = (one.requests, one.computed_tokens, one.lost_tokens)
+        table.add_row(one.reason, one.part or "", *(f"{figure:,}" for figure in figures))
     return table
 
 

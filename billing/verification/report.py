@@ -33,10 +33,11 @@ _r, _s, _a, _e = requests.c, settlements.c, attempts.c, engine_samples.c
 
 @dataclass(slots=True)
 class MissTally:
-    """Requests that missed for one reason, and the prompt tokens that were not cached in them."""
+    """Requests that missed for one reason, the prompt tokens that were not cached, and those that would have been."""
 
     requests: int = 0
     uncached_tokens: int = 0
+    lost_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -158,6 +159,7 @@ def _rows(connection: Connection, from_us: int, to_us_: int) -> Iterable[RowMapp
         _s.flags,
         _s.verdict,
         _s.miss_reason,
+        _s.lost_tokens,
     )
     asked = select(*columns).select_from(requests.outerjoin(settlements, _s.request_id == _r.request_id))
     found = connection.execution_options(yield_per=1000).execute(
@@ -187,6 +189,7 @@ def _tally(check: EndpointCheck, row: RowMapping) -> None:
         tally = check.misses[Miss.read(row["miss_reason"]).reason.value]
         tally.requests += 1
         tally.uncached_tokens += (row["prompt_tokens"] or 0) - (row["cached_tokens"] or 0)
+        tally.lost_tokens += row["lost_tokens"] or 0
 
 
 def _place(spans: Mapping[str, Spans], row: RowMapping) -> None:

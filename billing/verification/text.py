@@ -107,11 +107,12 @@ def _misses(found: Verification) -> Table:
     table = _table("Why prompts were not cached as far as they could have been")
     for heading in ("Endpoint", "Reason"):
         table.add_column(heading, overflow="fold")
-    for heading in ("Requests", "Uncached tokens"):
+    for heading in ("Requests", "Uncached tokens", "of them lost"):
         table.add_column(heading, justify="right")
     for one in found.endpoints:
         for reason, tally in sorted(one.misses.items(), key=lambda item: -item[1].uncached_tokens):
-            table.add_row(Text(one.endpoint_id), reason, f"{tally.requests:,}", f"{tally.uncached_tokens:,}")
+            figures = (tally.requests, tally.uncached_tokens, tally.lost_tokens)
+            table.add_row(Text(one.endpoint_id), reason, *(f"{figure:,}" for figure in figures))
     return table
 
 
@@ -140,7 +141,11 @@ def _endpoint_json(one: EndpointCheck) -> dict[str, object]:
         "disputed": one.disputed,
         "split_prefill_suspected": one.is_suspect,
         "misses": {
-            reason: {"requests": tally.requests, "uncached_tokens": tally.uncached_tokens}
+            reason: {
+                "requests": tally.requests,
+                "uncached_tokens": tally.uncached_tokens,
+                "lost_tokens": tally.lost_tokens,
+            }
             for reason, tally in sorted(one.misses.items())
         },
         "coverage": one.coverage,

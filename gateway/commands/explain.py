@@ -39,7 +39,8 @@ def explain(
         print_json(found)
         return
     try:
-        lines, is_settled = list(headline(found)), found["outcome"] is not None
+        lines, is_settled = [*headline(found)], found["outcome"] is not None
+        lines += missed(found)
         tables = [costs(found), knowledge(found), filtered(found), outcome(found)]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise refused(f"what {of.url} answers is of no gateway, or of another version: --json shows it", 1) from None
@@ -62,6 +63,32 @@ def headline(found: Data) -> Iterable[str]:
     if "observed" in found:
         watched = found["observed"]
         yield f"the policy that is only watched would have sent it to {watched['endpoint']}, {watched['reason']}"
+
+
+_WHY_MISSED = {
+    "cold": "nothing of it was known anywhere, and this key had sent none of it before",
+    "evicted": "it had been there, and the engine has it no longer",
+    "expired": "it had been there, so long ago that the index has forgotten it",
+    "restarted": "the engine that had it has started anew",
+    "routed_elsewhere": "another endpoint had more of it",
+    "tokens_degraded": "its tokens are not counted as the engine counts them, so nothing could be known",
+    "unknown": "its tokens are not known, so nothing could be known of it",
+}
+
+
+def missed(found: Data) -> Iterable[str]:
+    """Why less of the prompt was cached than could have been, a line; nothing where it was not, or nobody knows."""
+    ended = found["outcome"] or {}
+    said = ended.get("miss_reason")
+    if said is None:
+        return
+    reason, _, number = said.partition(":")
+    lost = ended.get("lost_tokens")
+    loss = "" if lost is None else f"; {lost:,} tokens lost"
+    if reason == "prompt_changed":
+        yield f"missed: the prompt changed at token {int(number):,} ({ended.get('changed_segment') or 'later'}){loss}"
+    else:
+        yield f"missed: {reason}, {_WHY_MISSED.get(reason, 'by a gateway of another version')}{loss}"
 
 
 def costs(found: Data) -> Table:

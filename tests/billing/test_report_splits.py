@@ -310,15 +310,17 @@ async def test_corrections_without_usage_are_payable(where: Where) -> None:
 
 async def test_verdicts_doubts_coverage_and_misses_are_told(where: Where) -> None:
     records: list[Record] = []
-    for n, (verdict, flags, reason, usage) in enumerate(
+    for n, (verdict, flags, reason, usage, lost) in enumerate(
         [
-            (Verdict.VERIFIED, (), None, Usage(1000, 900, 1)),
-            (Verdict.ENGINE_HIGHER, (UsageFlag.DISPUTED,), "cold", Usage(1000, 999, 1)),
-            (Verdict.ENGINE_LOWER, (), "evicted", Usage(1000, 100, 1)),
-            (Verdict.UNREPORTED, (), "evicted", Usage(1000, None, 1)),
+            (Verdict.VERIFIED, (), None, Usage(1000, 900, 1), None),
+            (Verdict.ENGINE_HIGHER, (UsageFlag.DISPUTED,), "cold", Usage(1000, 999, 1), 0),
+            (Verdict.ENGINE_LOWER, (), "evicted", Usage(1000, 100, 1), 800),
+            (Verdict.UNREPORTED, (), "evicted", Usage(1000, None, 1), None),
         ]
     ):
-        done = structs.replace(settled(f"{n}", usage, flags=flags), verdict=verdict, miss_reason=reason)
+        done = structs.replace(
+            settled(f"{n}", usage, flags=flags), verdict=verdict, miss_reason=reason, lost_tokens=lost
+        )
         records += [structs.replace(opened(f"{n}"), tags={"team": "a"}), done]
     await write(where, book(), records)
     query = Query(NOON - timedelta(days=1), NOON + timedelta(days=1), (), with_misses=True)
@@ -329,13 +331,13 @@ async def test_verdicts_doubts_coverage_and_misses_are_told(where: Where) -> Non
     assert total.coverage == 0.75
     assert total.list_pico == total.charged_pico
     assert found.misses is not None
-    assert [(one.reason, one.requests, one.computed_tokens) for one in found.misses] == [
-        ("cold", 1, 1),
-        ("evicted", 2, 1900),
+    assert [(one.reason, one.requests, one.computed_tokens, one.lost_tokens) for one in found.misses] == [
+        ("cold", 1, 1, 0),
+        ("evicted", 2, 1900, 800),
     ]
     assert json_of(found)["misses"] == [
-        {"reason": "cold", "requests": 1, "computed_tokens": 1},
-        {"reason": "evicted", "requests": 2, "computed_tokens": 1900},
+        {"reason": "cold", "part": None, "requests": 1, "computed_tokens": 1, "lost_tokens": 0},
+        {"reason": "evicted", "part": None, "requests": 2, "computed_tokens": 1900, "lost_tokens": 800},
     ]
     assert render_misses(found) is not None
     assert render_misses(report_of(where, replace(query, with_misses=False))) is None

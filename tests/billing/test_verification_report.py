@@ -49,12 +49,14 @@ def answered(
     seconds: float = 2.0,
     verdict: Verdict | None = Verdict.VERIFIED,
     miss: str | None = None,
+    lost_tokens: int | None = None,
     **fields: Any,
 ) -> list[OpenedRequest | Settlement]:
     """A request that came in so many minutes after noon."""
     at = NOON + minute * MINUTE
     settlement = settled(name, usage, at=at + timedelta(seconds=seconds), **fields)
-    return [opened(name, at=at), replace(settlement, verdict=verdict, miss_reason=miss)]
+    done = replace(settlement, verdict=verdict, miss_reason=miss, lost_tokens=lost_tokens)
+    return [opened(name, at=at), done]
 
 
 DOLLARS = book(price("3", "0.3", "4"))
@@ -221,11 +223,12 @@ async def test_without_prices_own_misses_are_told_and_worth_nothing(where: Where
 
 
 async def test_the_json_says_all_of_it(where: Where) -> None:
-    found = await found_in(where, sample(0, 0, 0), sample(10, 900, 1_000), *answered("a", 1, miss="prompt_changed:320"))
+    opening, done = answered("a", 1, miss="prompt_changed:320", lost_tokens=64)
+    found = await found_in(where, sample(0, 0, 0), sample(10, 900, 1_000), opening, done)
     said = json.loads(render_verification_json(found))
     [endpoint] = said["endpoints"]
     assert (said["sound"], endpoint["coverage"]) == (True, 1.0)
-    assert endpoint["misses"] == {"prompt_changed": {"requests": 1, "uncached_tokens": 100}}
+    assert endpoint["misses"] == {"prompt_changed": {"requests": 1, "uncached_tokens": 100, "lost_tokens": 64}}
     assert endpoint["spans"][0]["status"] == "matched"
     assert endpoint["spans"][0]["engine_hit_tokens"] == endpoint["spans"][0]["reported_cached_tokens"] == 900
 

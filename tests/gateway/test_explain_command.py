@@ -90,6 +90,8 @@ async def test_a_request_is_explained_with_what_came_of_it(
     assert cells(shown, "->")[1:3] == [name, f"{found['terms'][name]['cost_s']:.3f}"]
     assert cells(shown, "cached tokens") == ["cached tokens", "32", "0"]
     assert cells(shown, "regret, s")[2] == f"{ended['regret_s']:.3f}"
+    assert (ended["miss_reason"], ended["changed_segment"], ended["lost_tokens"]) == ("evicted", None, 32)
+    assert "missed: evicted, it had been there, and the engine has it no longer; 32 tokens lost" in shown.output
     assert cells(shown, "seconds at")[1:] == [
         "cost",
         "wait",
