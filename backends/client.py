@@ -330,6 +330,12 @@ class UpstreamClient:
                 return response
             connection, connected_s = await pool.instead_of(connection, deadlines.connect_s)
 
+    def retire(self, endpoint: EndpointConfig) -> None:
+        """Keep no connection to an endpoint that was: idle ones close now, the others once they have done."""
+        pool = self._pools.pop(endpoint, None)
+        if pool is not None:
+            pool.retire()
+
     def _open_pool(self, endpoint: EndpointConfig) -> Pool:
         """A pool for an endpoint that has none; those that nobody uses any more go."""
         self._pools = {one: pool for one, pool in self._pools.items() if not pool.is_empty}

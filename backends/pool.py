@@ -42,6 +42,7 @@ class Pool:
         self._address = Address(target.host, target.port, tls)
         self._limit = limit
         self._places = 0
+        self._is_retired = False
         self._idle: dict[Connection, None] = {}
         self._line: deque[asyncio.Future[Connection | None]] = deque()
         self._open: set[Connection] = set()
@@ -94,9 +95,17 @@ class Pool:
                     self._emptied.clear()
                     await self._emptied.wait()
 
+    def retire(self) -> None:
+        """Keep no connection any more: idle ones close now, the others when they are given back."""
+        self._is_retired = True
+        while self._idle:
+            self._idle.popitem()[0].abort()
+
     def give_back(self, connection: Connection) -> None:
         """Called by a connection that can take the next request."""
-        if not self._hand_over(connection):
+        if self._is_retired:
+            connection.abort()
+        elif not self._hand_over(connection):
             self._idle[connection] = None
 
     def forget(self, connection: Connection) -> None:

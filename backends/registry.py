@@ -153,6 +153,10 @@ class Registry:
         await endpoint.http.aclose()
         return endpoint.config
 
+    def is_healthy(self, endpoint_id: EndpointId) -> bool:
+        """Whether the last poll of an endpoint, and the calls since, say that it is up."""
+        return self._endpoint(endpoint_id).healthy
+
     def config_of(self, endpoint_id: EndpointId) -> EndpointConfig:
         """Where an endpoint is; `UnknownEndpoint` when there is none of that id, here and below."""
         return self._endpoint(endpoint_id).config

@@ -37,6 +37,8 @@ from gateway.config import (
 from gateway.cost_pages import CostParts, cost_router
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
+from gateway.discovery.members import Discovering
+from gateway.discovery_setup import DiscoveryParts, discovering_of
 from gateway.divergence.watching import Watch
 from gateway.edge.auth import Authenticator, KeysFileInvalid
 from gateway.edge.labels import Labeller
@@ -55,7 +57,7 @@ from gateway.log_lines import LOGGER
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
-from gateway.options import authenticator_of, endpoint_of, fleet_options, pipeline_options
+from gateway.options import authenticator_of, fleet_options, pipeline_options
 from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook
 from gateway.passthrough import Passthrough
@@ -144,8 +146,10 @@ class Gateway:
             parts = await self._build(stack)
             _say_what_runs(self._config)
             async with asyncio.TaskGroup() as group:
+                background = [group.create_task(parts.discovering.run())]
+                await parts.discovering.looked(self._config.limits.connect_s)
                 await parts.registry.detect_all(deadline_s=self._config.limits.connect_s)
-                background = [group.create_task(work()) for work in parts.works]
+                background += [group.create_task(work()) for work in parts.works]
                 finishing = [group.create_task(part.run()) for part in (parts.settler, parts.next_turns)]
                 if self._team is not None:
                     await caught_up(self._team, parts.registry)
@@ -162,7 +166,6 @@ class Gateway:
         """All objects; what they hold open ends with `stack`."""
         config, clocks, telemetry, team, prompts = self._config, Clocks(), self.telemetry, self._team, Watch()
         authenticator = authenticator_of(config)
-        endpoints = [endpoint_of(backend, self._environment) for backend in config.backends]
         prices = LivePrices(config.prices_file, clocks.wall)
         local = load_model_texts(config)
         tracer = await stack.enter_async_context(running_tracer(config, self._environment, telemetry))
@@ -174,7 +177,7 @@ class Gateway:
         index = index_of(config, carrier, replica)
         client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
         registry = await stack.enter_async_context(
-            Registry(endpoints, clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
+            Registry((), clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
         )
         receipts, parity = Receipts(index, telemetry, clocks.monotonic), ParityBook(telemetry)
         fleet_settings = fleet_options(config, authenticator)
@@ -184,7 +187,7 @@ class Gateway:
             EventFeedParts(
                 fleet, index, client, client_of(carrier), config.index.pool, replica, _unsalted(config, authenticator)
             ),
-            {backend.name: backend.kv_events for backend in config.backends},
+            {},
         )
         fleet.follow_events(feeds.is_followed)
         options = pipeline_options(config)
@@ -250,17 +253,22 @@ class Gateway:
             options,
         )
         watch = keys_watch_of(config, authenticator, fleet, telemetry)
+        verifying = Verifying(config, ledger, registry, telemetry, leads=leads(team))
+        discovering = discovering_of(
+            *(config, self._environment, clocks.monotonic),
+            DiscoveryParts(registry, telemetry, fleet, perf, feeds, client, (prewarmer, misses, verifying)),
+        )
         pages = StatusPages(
             StatusParts(
                 *(fleet, planner, index, ledger, parity, feeds, telemetry, prices, limits, watch),
                 admission=self._admission,
+                discovering=discovering,
                 draining=lambda: self.draining,
                 team=team,
                 templates=templates.store,
             )
         )
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
-        verifying = Verifying(config, ledger, registry, telemetry, leads=leads(team))
         reports, tenant_pages = _tenant_pages(config, stack)
         admin_parts = AdminParts(
             decisions,
@@ -296,7 +304,7 @@ class Gateway:
             )
         )
         return _Background(
-            *(registry, index, next_turns, settler, quotas),
+            *(discovering, registry, index, next_turns, settler, quotas),
             (
                 feeds.run,
                 prewarmer.run,
@@ -313,6 +321,7 @@ class Gateway:
 class _Background:
     """What runs beside the requests."""
 
+    discovering: Discovering
     registry: Registry
     index: SharedIndex
     next_turns: NextTurns

@@ -215,8 +215,8 @@ def _proof_table(proofs: Sequence[Proof]) -> Table:
 
 
 def _need_backends(settings: Config) -> None:
-    if not settings.backends:
-        raise refused("no backend: give --backend URL, or backends in the config file")
+    if not settings.backends and not settings.discovery.finds:
+        raise refused("no backend: give --backend URL, or backends or discovery in the config file")
 
 
 def _need_usable(settings: Config) -> None:
@@ -239,7 +239,7 @@ def _look_at(settings: Config) -> None:
 def _read_again(path: Path | None, flags: Mapping[str, object]) -> Config:
     """The configuration as it is now. Raises one of `STARTUP_ERRORS` where it cannot be used."""
     settings = load_config(path, process_environment(), flags)
-    if not settings.backends:
-        raise ConfigInvalid("no backend in the configuration")
+    if not settings.backends and not settings.discovery.finds:
+        raise ConfigInvalid("no backend in the configuration, and nowhere to find one")
     _look_at(settings)
     return settings

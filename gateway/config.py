@@ -37,6 +37,7 @@ from gateway.config_sections import (
     Timing,
     Tracing,
 )
+from gateway.discovery_sections import Discovery
 from gateway.strict_yaml import load_yaml
 from prefix_index import RedisAccess
 
@@ -46,6 +47,7 @@ __all__ = [
     "Billing",
     "Config",
     "ConfigInvalid",
+    "Discovery",
     "FixRule",
     "Index",
     "KvEvents",
@@ -86,6 +88,7 @@ class Config(Section):
         False, description="Run a supervisor for one worker too, so that SIGHUP takes over a changed configuration."
     )
     backends: tuple[Backend, ...] = Field((), description="The model servers.")
+    discovery: Discovery = Field(Discovery(), description="Where further model servers are found.")
     models: dict[str, Model] = Field(default_factory=dict, description="Tokenizers by served model name.")
     keys_file: Path | None = Field(None, description="Tenants and their API keys; without it everyone may call.")
     keys_poll_s: PositiveFloat = Field(1.0, description="How often the keys file is looked at for changes, seconds.")

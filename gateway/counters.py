@@ -59,6 +59,13 @@ class EngineCounters:
             for seen in self._seen.values():
                 self._put(seen)
 
+    def removed(self, endpoint_id: str) -> None:
+        """An endpoint is none of the fleet any more: what was seen of it last goes into the ledger."""
+        seen = self._seen.pop(endpoint_id, None)
+        if seen is not None:
+            self._put(seen)
+        self._written.pop(endpoint_id, None)
+
     def look(self) -> None:
         """Take what the endpoints' pages said last; where it is time, into the ledger too."""
         for endpoint in self._snapshot():

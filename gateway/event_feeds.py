@@ -115,8 +115,6 @@ class EventFeeds:
 
     async def run(self) -> None:
         """Follow the engines that tell of their caches, until cancelled."""
-        if all(one.mode == "off" for one in self._configured.values()):
-            return
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sockets.run())
@@ -149,6 +147,16 @@ class EventFeeds:
         """The engine of an endpoint is another one now; its holder has another name already."""
         self.resync(endpoint_id)
 
+    def configure(self, endpoint_id: str, configured: KvEvents) -> None:
+        """How the events of an endpoint that is new, or another one now, are got."""
+        self._configured[endpoint_id] = configured
+
+    def removed(self, endpoint_id: str) -> None:
+        """An endpoint is none of the fleet any more: its feeds end."""
+        self._stop(endpoint_id)
+        self._configured.pop(endpoint_id, None)
+        self._refused.pop(endpoint_id, None)
+
     def resync(self, endpoint_id: str) -> None:
         """Read anew what an endpoint holds, and tell the index, which has nothing of it any more."""
         running = self._running.get(endpoint_id)
@@ -176,8 +184,7 @@ class EventFeeds:
             wanted = self._wanted(endpoint)
         except EventSourceInvalid as invalid:
             self._refuse(endpoint.id, str(invalid))
-            if (stale := self._running.pop(endpoint.id, None)) is not None:
-                stale.task.cancel()
+            self._stop(endpoint.id)
             return
         before = self._running.get(endpoint.id)
         if wanted is None or (before is not None and not wanted.differs_from(before.wanted)):
@@ -187,6 +194,11 @@ class EventFeeds:
         self._refused.pop(endpoint.id, None)
         feeds = self._feeds(endpoint.id, wanted)
         self._running[endpoint.id] = _Running(wanted, feeds, group.create_task(self._follow(endpoint.id, feeds)))
+
+    def _stop(self, endpoint_id: str) -> None:
+        stale = self._running.pop(endpoint_id, None)
+        if stale is not None:
+            stale.task.cancel()
 
     async def _follow(self, endpoint_id: str, feeds: Sequence[Feed | PollFeed]) -> None:
         try:

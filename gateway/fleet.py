@@ -86,6 +86,7 @@ class Fleet:
     def __init__(self, registry: Registry, index: SharedIndex, receipts: Receipts, options: FleetOptions) -> None:
         self._standings: dict[str, Standing] = {}
         self._speeds: dict[str, PerfModel] = dict(options.speeds.items())
+        self._ranks = dict(options.ranks)
         self._holders: dict[str, str] = {}
         self._seen: tuple[EndpointSnapshot, ...] | None = None
         self._serving: dict[str, list[EndpointSnapshot]] = {}
@@ -110,6 +111,26 @@ class Fleet:
             self._options = replace(self._options, needs_salt=needed)
             self._standings = {name: self._standing(name, one.facts) for name, one in self._standings.items()}
 
+    def join(self, endpoint_id: str, speed: PerfModel, ranks: int) -> None:
+        """An endpoint that is new, or another one now, has so many caches and is believed to be so fast. To be called
+        before the registry has it."""
+        self._ranks[endpoint_id] = ranks
+        self._speeds[endpoint_id] = speed
+        self._seen = None
+
+    def removed(self, endpoint_id: str) -> None:
+        """An endpoint is none of the fleet any more, nor of the registry: what it held counts no more."""
+        holder, standing = self.holder_of(endpoint_id), self._standings.pop(endpoint_id, None)
+        for cache in [holder] if standing is None else standing.caches:
+            self._index.clear(cache)
+        self._index.set_load(endpoint_id, Load())
+        self._receipts.removed(endpoint_id, holder)
+        self._slots.forget(endpoint_id)
+        self._ranks.pop(endpoint_id, None)
+        self._speeds.pop(endpoint_id, None)
+        self._holders.pop(endpoint_id, None)
+        self._seen = None
+
     def config_of(self, endpoint_id: str) -> EndpointConfig:
         """The address of an endpoint."""
         return self._registry.config_of(EndpointId(endpoint_id))
@@ -128,6 +149,10 @@ class Fleet:
                     self._standings[endpoint.id] = standing = self._standing(endpoint.id, facts)
                     self._publish_capacity(standing)
         return endpoints
+
+    def __contains__(self, endpoint_id: str) -> bool:
+        """Whether there is an endpoint of that id."""
+        return endpoint_id in self._registry
 
     def seen(self, endpoint_id: str) -> EndpointSnapshot:
         """One endpoint as last seen. O(endpoints)."""
@@ -150,6 +175,8 @@ class Fleet:
     def endpoint_of(self, holder: str) -> str | None:
         """The endpoint that is this holder now; None where it is another one since."""
         endpoint_id = holder.rpartition("@")[0]
+        if endpoint_id not in self._registry:
+            return None
         return endpoint_id if self._holders.get(endpoint_id, f"{endpoint_id}@0") == holder else None
 
     def new_generation(self, endpoint_id: EndpointId, generation: int) -> None:
@@ -306,6 +333,8 @@ class Fleet:
 
     def publish_load(self, endpoint_id: EndpointId) -> None:
         """Tell the index what this replica has outstanding at an endpoint."""
+        if endpoint_id not in self._registry:
+            return  # what was sent to its address has ended after it was forgotten
         load = self._registry.load_of(endpoint_id)
         self._index.set_load(endpoint_id, Load(load.requests, load.uncached_tokens, load.decode_tokens))
 
@@ -340,7 +369,7 @@ class Fleet:
         return Standing(
             endpoint_id=endpoint_id,
             holder=self.holder_of(endpoint_id),
-            ranks=max(options.ranks.get(endpoint_id, 1), len(facts.event_sources)),
+            ranks=max(self._ranks.get(endpoint_id, 1), len(facts.event_sources)),
             facts=facts,
             speed=self._speeds[endpoint_id],
             keeps_apart=facts.supports_cache_salt or not options.needs_salt,

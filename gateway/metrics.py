@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from itertools import accumulate
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
@@ -137,6 +137,28 @@ def observe_spans(series: Iterable[Histogram], began: float, ends: Iterable[floa
             began = end
 
 
+class SeriesRegistry(CollectorRegistry):
+    """A registry whose series can be dropped by a label."""
+
+    def __init__(self) -> None:
+        self._labelled: list[_Family[Any] | prometheus_client.Gauge] = []
+        super().__init__()
+
+    def register(self, collector: Collector) -> None:
+        """Add a collector."""
+        super().register(collector)
+        if isinstance(collector, _Family | prometheus_client.Gauge):
+            self._labelled.append(collector)
+
+    def forget(self, label: str, value: str) -> None:
+        """Drop every series with this value of a label. O(series)."""
+        for one in self._labelled:
+            if isinstance(one, _Family):
+                one.forget(label, value)
+            elif label in one._labelnames:
+                one.remove_by_labels({label: value})
+
+
 class _Family(Collector, Generic[SeriesT]):
     """All series of a name."""
 
@@ -145,11 +167,20 @@ class _Family(Collector, Generic[SeriesT]):
         self._labels = tuple(labels)
         self._make = make
         self._series: dict[tuple[str, ...], SeriesT] = {}
+        self.cached = cache(self.series)
+        """`series`, remembered."""
 
     def series(self, *values: object) -> SeriesT:
         """The series of these labels, made where there is none."""
         assert len(values) == len(self._labels), f"{self._described.name} has the labels {self._labels}"
         return self._series.setdefault(tuple(map(str, values)), self._make())
+
+    def forget(self, label: str, value: str) -> None:
+        """Drop the series with this value of a label. Who still has one of them counts on what nobody sees."""
+        if label in self._labels:
+            at = self._labels.index(label)
+            self._series = {values: one for values, one in self._series.items() if values[at] != value}
+            self.cached.cache_clear()
 
     def describe(self) -> list[Metric]:
         """The name, for the registry."""
@@ -193,7 +224,7 @@ def _family(
 ) -> Callable[..., SeriesT]:
     family = _Family(described, labels, make)
     registry.register(family)
-    return cache(family.series)
+    return family.cached
 
 
 @cache

@@ -66,6 +66,10 @@ class MissReasons:
         self._suspects.forget(endpoint_id)
         self._metrics.split_prefill_suspected(endpoint_id).set(0)
 
+    def removed(self, endpoint_id: str) -> None:
+        """The endpoint is none of the fleet any more."""
+        self._suspects.forget(endpoint_id)
+
     def is_suspect(self, endpoint_id: str) -> bool:
         """Whether an endpoint's reports look like those of a split prefill, again and again."""
         return self._suspects.is_suspect(endpoint_id)

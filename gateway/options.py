@@ -32,19 +32,20 @@ def endpoint_of(backend: Backend, environment: Mapping[str, str]) -> EndpointCon
     )
 
 
+def prior_of(backend: Backend, prior: Scheduling) -> PerfModel:
+    """How fast an endpoint is believed to be until something is measured."""
+    return PerfModel(
+        base_s=prior.base_s,
+        prefill_tokens_per_s=backend.prefill_tokens_per_s or prior.prefill_tokens_per_s,
+        quad_s_per_token2=prior.quad_s_per_token2,
+        itl_s=prior.itl_s,
+    )
+
+
 def fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions:
     """What is known of the endpoints before they are asked."""
-    prior = config.scheduling
     return FleetOptions(
-        speeds={
-            EndpointId(backend.name): PerfModel(
-                base_s=prior.base_s,
-                prefill_tokens_per_s=backend.prefill_tokens_per_s or prior.prefill_tokens_per_s,
-                quad_s_per_token2=prior.quad_s_per_token2,
-                itl_s=prior.itl_s,
-            )
-            for backend in config.backends
-        },
+        speeds={EndpointId(backend.name): prior_of(backend, config.scheduling) for backend in config.backends},
         block_size=config.index.block_size,
         capacity_blocks=config.index.capacity_blocks,
         needs_salt=needs_salt(config, authenticator),

@@ -226,6 +226,16 @@ class PerfBook:
         self._usual_tokens = self._usual_prompt_tokens = 0.0
         self._lines = {endpoint_id: self._begin(endpoint_id) for endpoint_id in self._priors}
 
+    def join(self, endpoint_id: str, prior: PerfModel) -> None:
+        """An endpoint is new, or another one now, and is believed to be as fast as this."""
+        self._priors[endpoint_id] = prior
+        self.new_generation(endpoint_id, 0)
+
+    def removed(self, endpoint_id: str) -> None:
+        """An endpoint is none of the fleet any more; what is still under way there teaches nothing."""
+        self._priors.pop(endpoint_id, None)
+        self._lines.pop(endpoint_id, None)
+
     def new_generation(self, endpoint_id: str, _generation: int) -> None:
         """The engine is another one now: what was learned of its predecessor is forgotten. It is hoped to be like the
         others of its kind, where they are known. O(endpoints)."""
@@ -277,10 +287,10 @@ class PerfBook:
     def prefill_s(self, endpoint_id: str, usage: Usage) -> float | None:
         """Seconds of computing what was reported as uncached, by the fit; None where that is unknown, or the fit is
         hardly more than its prior."""
-        fit, prompt_tokens, cached_tokens = self._lines[endpoint_id].fit, usage.prompt_tokens, usage.cached_tokens
-        if not is_known(fit) or prompt_tokens is None or cached_tokens is None:
+        line, prompt_tokens, cached_tokens = self._lines.get(endpoint_id), usage.prompt_tokens, usage.cached_tokens
+        if line is None or not is_known(line.fit) or prompt_tokens is None or cached_tokens is None:
             return None
-        return fit.model.prefill_s(max(prompt_tokens - cached_tokens, 0), prompt_tokens)
+        return line.fit.model.prefill_s(max(prompt_tokens - cached_tokens, 0), prompt_tokens)
 
     def _begin(self, endpoint_id: str) -> _Line:
         line = _Line(endpoint_id, self._priors[endpoint_id], self._clock(), self)
@@ -295,7 +305,7 @@ class PerfBook:
     def tell(self, line: _Line) -> None:
         """Tell of a fit that has moved; now and then, of what all say. O(endpoints), once in that many calls."""
         model = line.fit.model
-        if self._lines[line.endpoint_id] is not line or not _moved(line.told, model):
+        if self._lines.get(line.endpoint_id) is not line or not _moved(line.told, model):
             return
         line.told = model
         self._show(line)

@@ -147,6 +147,10 @@ class Prewarmer:
         if len(self.book):
             self._back.put_nowait((endpoint_id, generation))
 
+    def removed(self, endpoint_id: str) -> None:
+        """An endpoint is none of the fleet any more."""
+        self._generations.pop(EndpointId(endpoint_id), None)
+
     async def run(self) -> None:
         """Warm who comes back, each beside the others and one request at a time, until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -157,13 +161,13 @@ class Prewarmer:
         sent = 0
         try:
             async with asyncio.timeout(UP_S):
-                while self._generations[endpoint_id] == generation and not self._is_up(endpoint_id):  # noqa: ASYNC110
+                while self._generations.get(endpoint_id) == generation and not self._is_up(endpoint_id):  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_S)  # the registry has no event for it
             room_tokens = self._room_tokens(endpoint_id)
             for kept in self.book.best(self._prefixes, lambda one: self._is_for(one, endpoint_id)):
                 room_tokens -= kept.plan.chain.prompt_tokens
                 match = await self._parts.index.match(kept.plan.chain)
-                if room_tokens < 0 or self._generations[endpoint_id] != generation:
+                if room_tokens < 0 or self._generations.get(endpoint_id) != generation:
                     break
                 outcome = await self._send(kept, endpoint_id, match)
                 self._parts.telemetry.prewarm.requests(endpoint_id, outcome).inc()

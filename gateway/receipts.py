@@ -286,9 +286,8 @@ class Receipts:
 
     def removed(self, endpoint_id: str, holder: str) -> None:
         """The endpoint is none of the fleet any more."""
-        self._survival.forget(endpoint_id)
-        self._fills.forget(endpoint_id)
-        self.recent_work.forget(endpoint_id)
+        for forget in (self._survival.forget, self._fills.forget, self.recent_work.forget, self._reliability.forget):
+            forget(endpoint_id)
         self._contradictions.forget(holder)
         self._short_runs.pop(endpoint_id, None)
 

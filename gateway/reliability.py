@@ -130,6 +130,10 @@ class ReliabilityTable:
         for account in (self._all, self._of(endpoint_id, mode)):
             account.inferred_restarts += 1
 
+    def forget(self, endpoint_id: str) -> None:
+        """The endpoint is none of the fleet any more; what it did stays in the sums of all."""
+        self._accounts = {key: account for key, account in self._accounts.items() if key[0] != endpoint_id}
+
     def as_json(self, survival: Iterable[SurvivalRow] = ()) -> dict[str, object]:
         """Plain data: the fleet, each endpoint and mode, and how well survival was predicted, bucket by bucket."""
         endpoints = [

@@ -313,7 +313,8 @@ class Settler:
         marks, now_s = exchange.request.marks, self._clocks.monotonic()
         if marks.ended_s:
             marks.settled_s = now_s
-        urls = {attempt.endpoint_id: self._fleet.config_of(attempt.endpoint_id).url for attempt in settlement.attempts}
+        tried = {attempt.endpoint_id for attempt in settlement.attempts}
+        urls = {one: self._fleet.config_of(one).url for one in tried if one in self._fleet}
         tracer.ended(traced(exchange, settlement, trace, now_s, urls))
 
     def _compare(self, exchange: Exchange, endpoint_id: str, usage: Usage) -> None:

@@ -42,6 +42,10 @@ class SlotBooks:
         if found is not None:
             found.book.free(chain)
 
+    def forget(self, endpoint_id: str) -> None:
+        """The endpoint is none of the fleet any more."""
+        self._slots.pop(endpoint_id, None)
+
     def contradicted(self, endpoint_id: str, holder: str) -> Sequence[Chain] | None:
         """An engine reported less than was expected. All that it holds, where only its slots are believed from now on;
         None where nothing changes."""

@@ -15,6 +15,7 @@ from backends import ServedModel
 from billing import Ledger
 from billing.prices.live import LivePrices
 from gateway.admission import Admission
+from gateway.discovery.members import Discovering
 from gateway.errors import ModelNotFound, Unavailable
 from gateway.event_feeds import EventFeeds, FeedReport
 from gateway.fleet import Fleet, serves
@@ -34,7 +35,7 @@ from prefix_index.kv_events.feed_types import FeedState
 _MODELS: Final = "/v1/models"
 _PARTS: Final = (
     *("index", "ledger", "tokenizer", "parity", "isolation"),
-    *("kv_events", "limits", "keys", "prices", "templates", "endpoints", "workers"),
+    *("kv_events", "limits", "keys", "prices", "templates", "endpoints", "discovery", "workers"),
 )
 """All that can be degraded."""
 _DEAF: Final = frozenset({FeedState.AWAY, FeedState.SILENT})
@@ -76,6 +77,7 @@ class StatusParts:
     limits: Limits
     keys_watch: KeysWatch
     admission: Admission
+    discovering: Discovering
     draining: Callable[[], bool]
     team: Team | None = None
     """Whether the gateway was told to stop."""
@@ -97,6 +99,7 @@ class StatusPages:
         self._limits = parts.limits
         self._keys_watch = parts.keys_watch
         self._admission = parts.admission
+        self._discovering = parts.discovering
         self._draining = parts.draining
         self._team = parts.team
         self._templates = parts.templates
@@ -163,7 +166,7 @@ class StatusPages:
         return None if self._team is None else self._team.crew
 
     def _files_refused(self) -> dict[str, str]:
-        """Files that changed while we run, and cannot be used as they are."""
+        """Files that changed while we run, and cannot be used as they are; endpoints that cannot be found or used."""
         found = {}
         if self._keys_watch.problem is not None:
             found["keys"] = "the keys file cannot be used as it is now, the keys before stay in force; the log says why"
@@ -172,6 +175,8 @@ class StatusPages:
         if self._templates is not None and self._templates.problems:
             said = "; ".join(self._templates.problems)
             found["templates"] = f"these cannot be used as they are now, those before stay in force: {said}"
+        if lost := self._discovering.problems():
+            found["discovery"] = "; ".join(lost)
         return found
 
     async def _health(self) -> Answer:
@@ -241,6 +246,7 @@ class StatusPages:
         telemetry.index_queued_writes.set(self._index.queued_writes)
         telemetry.index_stand_in_matches.set(self._index.stand_in_matches)
         self._limits.show()
+        self._discovering.show()
         telemetry.pressure.queued.set(self._admission.queued)
         telemetry.pressure.admitted.set(self._admission.running)
         telemetry.pressure.body_bytes.set(self._admission.held_bytes)

@@ -7,10 +7,11 @@ cheaper; what a scrape fills in is the library's.
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from gateway.discovery_metrics import DiscoveryMetrics
 from gateway.fix_metrics import FixMetrics
 from gateway.limit_metrics import LimitMetrics
 from gateway.log_lines import dropped_lines
-from gateway.metrics import counter_read, counters, gauges, histograms
+from gateway.metrics import SeriesRegistry, counter_read, counters, gauges, histograms
 from gateway.pressure_metrics import PressureMetrics
 from gateway.template_metrics import TemplateMetrics
 from gateway.timing import StepTimes
@@ -26,7 +27,7 @@ class Telemetry:
     """All metrics of one gateway process, in a registry of their own."""
 
     def __init__(self) -> None:
-        registry = self.registry = CollectorRegistry()
+        registry = self.registry = SeriesRegistry()
         self.requests = counters(
             registry, "prefixgate_requests", "Client requests by route and how they ended.", ["route", "state"]
         )
@@ -157,6 +158,7 @@ class Telemetry:
         self.pressure, self.fixes = PressureMetrics(registry), FixMetrics(registry)
         self.templates = TemplateMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
+        self.discovery = DiscoveryMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry
         )
@@ -199,6 +201,10 @@ class Telemetry:
     def names(self) -> frozenset[str]:
         """The names of all metrics, as they stand in the exposition."""
         return frozenset(family.name for family in self.registry.collect())
+
+    def forget_endpoint(self, endpoint_id: str) -> None:
+        """Drop the series of an endpoint that is none of the fleet any more."""
+        self.registry.forget("endpoint", endpoint_id)
 
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes. Blocking: milliseconds; call it in a thread."""

@@ -30,6 +30,10 @@ class Verifying:
         self.router: APIRouter = verification_router(self._credits, clocks)
         """Of the admin API."""
 
+    def removed(self, endpoint_id: str) -> None:
+        """An endpoint is none of the fleet any more."""
+        self._counters.removed(endpoint_id)
+
     async def run(self) -> None:
         """Keep the counters, and give back where that is configured, until cancelled."""
         if not self._leads:

@@ -48,6 +48,9 @@ RULES: Final = {
     "prefixgate_kv_feed_events": Rule.SUM,
     "prefixgate_kv_feed_blocks": Rule.MAX,
     "prefixgate_kv_feed_lag_seconds": Rule.MAX,
+    # Every worker looks for itself, at the same fleet.
+    "prefixgate_discovered_endpoints": Rule.MAX,
+    "prefixgate_discovery_last_success_age_seconds": Rule.MAX,
     # Of the supervisor alone.
     "prefixgate_workers": Rule.MAX,
     # There is one ledger, and every worker says the same of it.

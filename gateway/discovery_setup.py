@@ -1,0 +1,79 @@
+"""Discovery as configured: its sources, and who hears of the endpoints that come and go."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from backends import Registry, UpstreamClient
+from backends.discovery import Source, WatchedFile
+from gateway.config import Backend, Config
+from gateway.discovery.files import read_listing
+from gateway.discovery.members import Discovering, Knowing
+from gateway.event_feeds import EventFeeds
+from gateway.fleet import Fleet
+from gateway.options import endpoint_of, prior_of
+from gateway.perf_book import PerfBook
+from gateway.telemetry import Telemetry
+
+ADMIN = "admin"
+FILE = "file"
+
+
+class Remembers(Protocol):
+    """Who knows endpoints by name."""
+
+    def removed(self, endpoint_id: str, /) -> None:
+        """One is none of the fleet any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryParts:
+    """The objects that discovery changes, or tells of changes; `others` only of those who are gone."""
+
+    registry: Registry
+    telemetry: Telemetry
+    fleet: Fleet
+    perf: PerfBook
+    feeds: EventFeeds
+    client: UpstreamClient
+    others: Sequence[Remembers]
+
+
+def discovering_of(
+    config: Config, environment: Mapping[str, str], clock: Callable[[], float], parts: DiscoveryParts
+) -> Discovering:
+    """What keeps the fleet as its sources say; the endpoints of the configuration are in it.
+
+    Raises `ConfigInvalid` or `InvalidEndpoint`.
+    """
+    discovering = Discovering(config, parts.registry, parts.telemetry.discovery, clock, sources_of(config))
+    remember: Sequence[Remembers] = (parts.fleet, parts.perf, parts.feeds, *parts.others)
+    discovering.seed(
+        Knowing(
+            endpoint_of=partial(endpoint_of, environment=environment),
+            joins=partial(_joins, config, parts),
+            removed=[*(one.removed for one in remember), parts.telemetry.forget_endpoint],
+            retire=parts.client.retire,
+        )
+    )
+    return discovering
+
+
+def sources_of(config: Config) -> list[tuple[Source, Mapping[str, object]]]:
+    """In order of precedence, each with what all its endpoints have in common."""
+    discovery = config.discovery
+    found: list[tuple[Source, Mapping[str, object]]] = []
+    if discovery.admin_file is not None:
+        poll_s = discovery.poll_s
+        found.append((WatchedFile(ADMIN, discovery.admin_file, read_listing, poll_s=poll_s, missing_is_empty=True), {}))
+    if discovery.file is not None:
+        found.append((WatchedFile(FILE, discovery.file, read_listing, poll_s=discovery.poll_s), {}))
+    return found
+
+
+def _joins(config: Config, parts: DiscoveryParts, backend: Backend) -> None:
+    speed = prior_of(backend, config.scheduling)
+    parts.fleet.join(backend.name, speed, backend.kv_events.ranks)
+    parts.perf.join(backend.name, speed)
+    parts.feeds.configure(backend.name, backend.kv_events)
