@@ -102,8 +102,11 @@ class TeamAdmin:
         if sharing is Sharing.OWN:
             await self._app(scope, receive, send)
             return
-        call = call_of(scope)
-        reply = await self._shared(sharing, call, await answered(self._app, call))
+        call = await call_of(scope, receive)
+        if call is None:
+            reply = Reply(413, b"application/json", b'{"detail":"the body is too long"}')
+        else:
+            reply = await self._shared(sharing, call, await answered(self._app, call))
         head = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body))]
         await send({"type": "http.response.start", "status": reply.status, "headers": head})
         await send({"type": "http.response.body", "body": reply.body, "more_body": False})

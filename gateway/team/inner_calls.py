@@ -1,7 +1,9 @@
 """A call of another worker, served by an application of ours as if it had come in over HTTP."""
 
 from gateway.team.messages import Call, Reply
-from gateway.wire import ASGIApp, Message, Scope
+from gateway.wire import ASGIApp, Message, Receive, Scope
+
+MOST_BODY_BYTES = 4 * 1024 * 1024
 
 
 async def answered(app: ASGIApp, call: Call) -> Reply:
@@ -25,10 +27,18 @@ async def answered(app: ASGIApp, call: Call) -> Reply:
     return Reply(status, content_type, b"".join(pieces))
 
 
-def call_of(scope: Scope) -> Call:
-    """The call that a request without a body is."""
+async def call_of(scope: Scope, receive: Receive) -> Call | None:
+    """The call that a request is, its body read; None for one whose body is longer than any that workers pass on."""
     headers = tuple((name, value) for name, value in scope["headers"])
-    return Call(scope["method"], scope["path"], scope["query_string"], headers, b"")
+    pieces: list[bytes] = []
+    more = True
+    while more:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        if sum(map(len, pieces)) > MOST_BODY_BYTES:
+            return None
+        more = message.get("more_body", False)
+    return Call(scope["method"], scope["path"], scope["query_string"], headers, b"".join(pieces))
 
 
 def _scope(call: Call) -> Scope:

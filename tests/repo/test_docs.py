@@ -22,6 +22,7 @@ from gateway.errors import GatewayError
 from gateway.price_pages import price_router
 from gateway.report_pages import ReportPages, report_router
 from gateway.telemetry import Telemetry
+from gateway.templates import template_router
 from gateway.types import Reason
 from prefix_index.kv_events.feed_types import FeedState
 
@@ -41,7 +42,8 @@ def config_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def admin_openapi() -> dict[str, Any]:
     """The document of the admin API; none of what it shows is asked."""
     nothing: Any = SimpleNamespace(index=None, fleet=None, receipts=None, feeds=None, is_shared=False)
-    routers = (price_router(LivePrices(None, lambda: datetime.now(UTC))), report_router(ReportPages("")))
+    prices = price_router(LivePrices(None, lambda: datetime.now(UTC)))
+    routers = (prices, report_router(ReportPages("")), template_router(None))
     parts = AdminParts(DecisionLog(), nothing, nothing, nothing, nothing, routers)
     return admin_app("token", parts).openapi()
 

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.team.inner_calls import MOST_BODY_BYTES
 from gateway.team.member import Team
 from gateway.team.messages import Call, Crew, Question, Reply, Terms
 from gateway.team_admin import SHARING, TeamAdmin
@@ -45,7 +46,7 @@ def page(status: int, body: bytes) -> Reply:
     return Reply(status, b"application/json", body)
 
 
-async def asked(team: Team, own: Reply, path: str, method: str = "GET") -> httpx.Response:
+async def asked(team: Team, own: Reply, path: str, method: str = "GET", body: bytes = b"") -> httpx.Response:
     async def app(_: Scope, receive: Receive, send: Send) -> None:
         assert (await receive())["type"] == "http.request"
         headers = [(b"content-type", own.content_type)]
@@ -54,7 +55,7 @@ async def asked(team: Team, own: Reply, path: str, method: str = "GET") -> httpx
 
     transport: Any = httpx.ASGITransport(app=TeamAdmin(app, team))
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-        return await client.request(method, path, headers={"authorization": "Bearer t"})
+        return await client.request(method, path, headers={"authorization": "Bearer t"}, content=body)
 
 
 NOT_HERE = page(404, b'{"detail": "no such request"}')
@@ -91,6 +92,15 @@ async def test_a_drain_reaches_all_and_is_kept_for_those_to_come(caplog: pytest.
     assert team.noted == [("a", True)]
     assert len(team.asked) == 1
     assert "not all workers" not in caplog.text
+
+
+async def test_what_is_put_reaches_all_with_its_body_up_to_a_length() -> None:
+    team = OtherWorkers([page(200, b"{}"), page(200, b"{}")])
+    path = "/admin/templates/a@1"
+    assert (await asked(team, page(200, b"{}"), path, "PUT", b"text: x")).status_code == 200
+    assert [call.body for call in team.asked] == [b"text: x"]
+    assert (await asked(team, page(200, b"{}"), path, "PUT", b"x" * (MOST_BODY_BYTES + 1))).status_code == 413
+    assert len(team.asked) == 1
 
 
 async def test_that_not_all_workers_heard_of_a_change_is_said(caplog: pytest.LogCaptureFixture) -> None:
