@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
+.PHONY: help demo demo-templates bench-fixes test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -61,6 +61,12 @@ format: $(VENV)/installed ## put the code in its form
 
 wheel: $(VENV)/installed ## build the wheel
 	$(BIN)/python -m build --wheel
+
+demo-templates: $(VENV)/installed ## real templates and 65 tools on a real engine, before and after fixed text goes first, 5 minutes: bench/results/templates.json
+	$(BIN)/python -m bench.templates $(DEMO_ARGS)
+
+bench-fixes: $(VENV)/installed ## what changing a request on its way costs, half a minute: bench/results/fix_cost.json
+	$(BIN)/python -m bench.fix_cost
 
 bench-demo: $(VENV)/installed ## the demo three times, as a benchmark: bench/results/demo.json
 	$(BIN)/python bench/demo.py

@@ -37,19 +37,21 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
 
 
 def literal_offsets(literal: str, places: Sequence[int]) -> dict[int, int]:
-    """Of places in a decoded string, in any order, those in its literal (without quotes). O(literal)."""
+    """Of places in a decoded string, in any order, those in its literal (without quotes). O(up to the last)."""
     wanted = sorted(set(places))
-    if "\\" not in literal:
+    if "\\" not in literal or not wanted:
         return {place: place for place in wanted}
     found: dict[int, int] = {}
-    decoded = 0
+    decoded, rank = 0, 0
     for part in _PARTS.finditer(literal):
-        length = 1 if part[0][0] == "\\" else len(part[0])
-        while wanted and wanted[0] < decoded + length:
-            place = wanted.pop(0)
-            found[place] = part.start() + place - decoded
+        length = 1 if literal[part.start()] == "\\" else part.end() - part.start()
+        while wanted[rank] < decoded + length:
+            found[wanted[rank]] = part.start() + wanted[rank] - decoded
+            rank += 1
+            if rank == len(wanted):
+                return found
         decoded += length
-    return found | dict.fromkeys(wanted, len(literal))
+    return found | dict.fromkeys(wanted[rank:], len(literal))
 
 
 def as_literal(text: str) -> str:

@@ -24,10 +24,11 @@ from gateway.fixes.rules import Rule, arm_of, rule_of
 from gateway.fixes.shadow import Shadow
 from gateway.fixes.tool_sets import order_for
 from gateway.fixes.types import Mode
+from gateway.fixes.worth import worth
 from gateway.log_lines import LOGGER
 from gateway.types import Applied, Arm, InferenceRequest
 
-LOOP_SAFE_FIXED_BYTES: Final = 64 * 1024
+LOOP_SAFE_FIXED_BYTES: Final = 32 * 1024
 """A body that may be changed and read again on the event loop: about 2 ms."""
 
 
@@ -52,8 +53,10 @@ class Fixer:
             if self._rng.random() < rule.shadow_share:
                 self._shadow.offer(arrival, request, rule)
             return request
-        how = await order_for(self._orders, rule, request)
         is_long = len(request.body) > LOOP_SAFE_FIXED_BYTES
+        how = worth(request, await order_for(self._orders, rule, request))
+        if not how.fixes:
+            return request
         done = await asyncio.to_thread(fixed, request.body, how) if is_long else fixed(request.body, how)
         if not done.fixes:
             return request

@@ -11,11 +11,12 @@ Made twice, a fix changes nothing the second time. O(body). Pure.
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from gateway.fixes.days import rounded_days
 from gateway.fixes.edits import Edit, as_literal, edited, literal_offsets
-from gateway.fixes.lines import Lines, how_many_change, movable_lines, separator
+from gateway.fixes.lines import Lines, movable_lines, separator
 from gateway.fixes.places import UNREADABLE, Odd, Piece, last_user_of, system_of, tools_of
 from gateway.fixes.types import ALL_FIXES, Fix, Fixed, How, VolatileTo
 
@@ -76,46 +77,53 @@ def _tools(text: str, how: How) -> str | None:
 
 
 def _lines(text: str, how: How) -> str | None:
-    """Until nothing is left to move; None where it does not come to rest."""
-    start = text
+    """Until nothing is left to move; None where there was nothing, or where it does not come to rest."""
     for _ in range(_ROUNDS):
-        new = _lines_once(text, how)
-        if new is None:
-            return text if text is not start else None
-        text = new
+        step = _lines_once(text, how)
+        if step is None:
+            return None
+        text, pieces = step
+        if not _moves(pieces, how):
+            return text
     return None
 
 
-def _lines_once(text: str, how: How) -> str | None:
+def _lines_once(text: str, how: How) -> tuple[str, list[Piece]] | None:
+    """The text after one round, and its system text then; None where nothing can be moved."""
     pieces = system_of(text, how.route)
-    if not pieces or not 0 < sum(how_many_change(piece.text) for piece in pieces) <= how.most_lines:
+    moves = _moves(pieces, how)
+    if not moves:
         return None
-    to_user = how.volatile_to is VolatileTo.LAST_USER
-    target = last_user_of(text, how.route) if to_user else pieces[-1]
+    target = last_user_of(text, how.route) if how.volatile_to is VolatileTo.LAST_USER else pieces[-1]
     if target is None or target.marked:
         return None
-    first = max((place + 1 for place, piece in enumerate(pieces) if piece.marked), default=0)
-    moves = []
-    for piece in pieces[first:]:
-        found = movable_lines(piece.text, also_last=to_user or piece is not pieces[-1])
-        if found is not None:
-            moves.append((piece, found))
-    return _moved(text, moves, target) if moves else None
-
-
-def _moved(text: str, moves: list[tuple[Piece, Lines]], target: Piece) -> str:
     edits: list[Edit] = []
-    rest, said = target.text, []
+    said: list[str] = []
+    left = {piece.start: piece.text for piece in (*pieces, target)}
     for piece, found in moves:
-        edits += _in_literal(text, piece, [Edit(start, end, "") for start, end in found.holes])
-        offsets = literal_offsets(text[piece.start + 1 : piece.end - 1], [at for span in found.spans for at in span])
+        holes = [Edit(start, end, "") for start, end in found.holes]
+        edits += _in_literal(text, piece, holes)
+        left[piece.start] = edited(piece.text, holes)
         begin = piece.start + 1
+        offsets = literal_offsets(text[begin : piece.end - 1], [at for span in found.spans for at in span])
         said += [text[begin + offsets[start] : begin + offsets[end]] for start, end in found.spans]
-        if piece == target:
-            rest = edited(piece.text, [Edit(start, end, "") for start, end in found.holes])
-    paragraph = any(found.paragraph for _, found in moves) or not any(piece == target for piece, _ in moves)
-    tail = as_literal(separator(rest, paragraph=paragraph)) + "\\n".join(said)
-    return edited(text, [*edits, Edit(target.end - 1, target.end - 1, tail)])
+    paragraph = any(found.paragraph for _, found in moves) or all(piece.start != target.start for piece, _ in moves)
+    between = separator(left[target.start], paragraph=paragraph)
+    tail = Edit(target.end - 1, target.end - 1, as_literal(between) + "\\n".join(said))
+    left[target.start] += between + "\n".join([found.said_by(piece.text) for piece, found in moves])
+    return edited(text, [*edits, tail]), [replace(piece, text=left[piece.start]) for piece in pieces]
+
+
+def _moves(pieces: list[Piece], how: How) -> list[tuple[Piece, Lines]]:
+    """What is to be moved from where: nothing from before the last cache mark, and nothing where it is too much."""
+    to_user = how.volatile_to is VolatileTo.LAST_USER
+    first = max((place + 1 for place, piece in enumerate(pieces) if piece.marked), default=0)
+    found = [
+        (piece, movable_lines(piece.text, how.most_lines, also_last=to_user or piece is not pieces[-1]))
+        for piece in pieces[first:]
+    ]
+    moves = [(piece, lines) for piece, lines in found if lines is not None]
+    return moves if sum(lines.count for _, lines in moves) <= how.most_lines else []
 
 
 def _in_literal(text: str, piece: Piece, edits: list[Edit]) -> list[Edit]:

@@ -13,7 +13,7 @@ PROMPT = "You are a careful researcher.\n\n# Rules\n- Cite.\n- Answer in the lan
 
 def moved(text: str) -> str:
     """The text with its lines at its end, as a body would have it."""
-    found = movable_lines(text)
+    found = movable_lines(text, 4)
     if found is None:
         return text
     rest = edited(text, [Edit(start, end, "") for start, end in found.holes])
@@ -64,7 +64,7 @@ def test_a_line_that_says_what_it_is_goes_to_the_end(text: str, after: str) -> N
     ],
 )
 def test_what_is_part_of_something_or_sure_to_stay_is_left_where_it_is(text: str) -> None:
-    assert movable_lines(text) is None
+    assert movable_lines(text, 4) is None
 
 
 SOME = ["", " ", "---", "```", "Text.", "- Item", "Note:", f"Time: {NOW}", "Request id: 7f3a9c01b2", "Turn 3 of 9", NOW]
@@ -74,7 +74,7 @@ LINES = st.sampled_from([*SOME, *MORE])
 
 @given(st.lists(LINES, max_size=14).map("\n".join))
 def test_no_line_is_lost_or_twice_and_the_rest_keeps_its_order(text: str) -> None:
-    found = movable_lines(text)
+    found = movable_lines(text, 4)
     if found is None:
         return
     said = found.said_by(text).split("\n")
