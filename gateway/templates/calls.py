@@ -39,6 +39,8 @@ LOOP_SAFE_CHARS: Final = 64 * 1024
 """Of body and template together: rendered on the event loop in under 2 ms."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _FOREIGN: Final = "pmpt_"
+_OF_CHAT: Final = frozenset({"template", "variables", "messages"})
+_OF_RESPONSES: Final = frozenset({"prompt", "input"})
 _NULL: Final = msgspec.Raw(b"null")
 
 
@@ -96,6 +98,7 @@ class TemplateCalls:
             found = _call_of(arrival.route, body)
             if found is None:
                 return Called(body)
+            body = body.removeprefix(_BYTE_ORDER_MARK)
             kept = self._kept(found, str(arrival.tenant.id))
             if len(body) + kept.chars > LOOP_SAFE_CHARS:
                 called = await asyncio.to_thread(self._render, arrival.route, body, found, kept)
@@ -124,16 +127,20 @@ class TemplateCalls:
             raise TemplateVariables(f"the template {kept.reference}: {error}", param=call.given) from None
         except RenderingFailed as error:
             raise TemplateVariables(f"{kept.reference}: {error}", param=call.given) from None
-        if route is Route.CHAT:
-            spliced = add_fields(
-                cut_fields(body, frozenset({"template", "variables", "messages"})), {"messages": _json(messages)}
-            )
-        else:
-            given = {"input": _with_input(messages, call.input)}
-            spliced = add_fields(cut_fields(body, frozenset({"prompt", "input"})), given)
+        spliced = _spliced(route, body, call, messages)
         if len(spliced) > self._max_bytes:
             raise BodyTooLarge(f"the body that {kept.reference} makes is longer than {self._max_bytes} bytes")
         return Called(spliced, kept.reference)
+
+
+def _spliced(route: Route, body: bytes, call: _Call, messages: Sequence[Mapping[str, object]]) -> bytes:
+    """The body with messages in place of the call. Raises `BadRequest` for one that only a lenient reader takes."""
+    try:
+        if route is Route.CHAT:
+            return add_fields(cut_fields(body, _OF_CHAT), {"messages": _json(messages)})
+        return add_fields(cut_fields(body, _OF_RESPONSES), {"input": _with_input(messages, call.input)})
+    except (ValueError, IndexError):
+        raise BadRequest("the request body is not valid JSON in UTF-8") from None
 
 
 def tagged(labels: Labels, template: str) -> Labels:

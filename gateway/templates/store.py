@@ -64,6 +64,7 @@ class TemplateStore:
         self._metrics = metrics
         self._files: dict[str, _File] = {}
         self._fresh: set[str] = set()
+        self._is_away = False
         self._table = _Table()
         self._writing = threading.Lock()  # reloads and edits run in threads; none awaits anything
         self.problems: tuple[str, ...] = ()
@@ -160,13 +161,19 @@ class TemplateStore:
         return f"the template {reference.name} has no version {reference.version}; the newest is {known.version}"
 
     def _reload(self) -> bool:
-        stamps = self._stamps()
+        try:
+            stamps = self._stamps()
+        except OSError as error:
+            self._say((f"{self.folder}: {error.strerror}",))
+            self._is_away = True
+            return False
         changed = [name for name, stamp in stamps.items() if self._stamp(name) != stamp]
         changed += [name for name in self._fresh if name in stamps and name not in changed and self._is_another(name)]
         self._fresh = {name for name, stamp in stamps.items() if time.time_ns() - stamp[0] < _FRESH_NS}
         gone = self._files.keys() - stamps.keys()
-        if not changed and not gone:
+        if not changed and not gone and not self._is_away:
             return False
+        self._is_away = False
         for name in gone:
             del self._files[name]
         for name in changed:
@@ -235,7 +242,8 @@ class TemplateStore:
         new = [one for one in problems if one not in self.problems]
         for one in new:
             LOGGER.error("a template cannot be used, what was in force stays in force: %s", one)
-        self._metrics.reloads("invalid" if new else "taken").inc()
+        if new or problems != self.problems or not problems:
+            self._metrics.reloads("invalid" if new else "taken").inc()
         self.problems = problems
 
 
@@ -243,10 +251,7 @@ async def watch_templates(store: TemplateStore | None, interval_s: float) -> Non
     """Take over changes of the folder, until cancelled; returns at once where there is none."""
     while store is not None:
         await asyncio.sleep(interval_s)
-        try:
-            await asyncio.to_thread(store.reload)
-        except OSError as error:
-            LOGGER.error("the folder of templates cannot be read, what was in force stays in force: %s", error)
+        await asyncio.to_thread(store.reload)
 
 
 def _says_the_same(known: KeptTemplate, other: KeptTemplate) -> bool:

@@ -47,6 +47,7 @@ class Renderer:
         self._defaults = dict(defaults or {})
         self._max_chars = max_chars
         self._compiled = [_compiled(message, template.syntax) for message in template.messages]
+        self._known = template.names | self._defaults.keys()
         self.needed = template.names - self._defaults.keys()
 
     def messages(self, variables: Mapping[str, object]) -> list[Message]:
@@ -55,7 +56,7 @@ class Renderer:
         Raises `VariablesInvalid` and `RenderingFailed`; neither holds anything of the values. Linear in the text.
         """
         missing = sorted(self.needed - variables.keys())
-        unknown = sorted(variables.keys() - self.template.names - self._defaults.keys())
+        unknown = sorted(variables.keys() - self._known)
         if missing or unknown:
             raise VariablesInvalid(missing, [name[:64] for name in unknown[:8]])
         given = {**self._defaults, **variables}

@@ -131,6 +131,17 @@ async def test_a_body_that_is_no_request_is_told_so_as_always(running: Running, 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
 
 
+async def test_a_call_behind_a_byte_order_mark_is_one(running: Running) -> None:
+    body = b'\xef\xbb\xbf{"model": "m", "template": "support", "variables": {"question": "\\ud83d"}}'
+    assert (await running.chat(body)).status_code == 200
+    assert running.last["messages"][-1]["content"] == "\ufffd"
+
+
+async def test_a_call_in_a_body_that_is_no_utf8_is_refused(running: Running) -> None:
+    answer = await running.chat(b'{"template": "support", "variables": {"question": ""}, "x": "\xff"}')
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
+
+
 async def test_a_request_that_only_mentions_templates_passes_untouched(running: Running) -> None:
     body = b'{"model": "m", "messages": [{"role": "user", "content": "the \\"template\\""}], "template": null}'
     assert (await running.chat(body)).status_code == 200

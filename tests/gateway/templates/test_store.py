@@ -62,6 +62,17 @@ def test_a_version_in_force_does_not_change_its_text(tmp_path: Path) -> None:
     assert "another version" in kept.problems[0]
 
 
+def test_a_folder_that_is_away_for_a_while_leaves_what_was_in_force(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path / "t", a=support()))
+    (tmp_path / "t").rename(tmp_path / "away")
+    assert not kept.reload()
+    assert "No such file" in kept.problems[0]
+    assert kept.find(NEWEST, "x").version == "1"
+    (tmp_path / "away").rename(tmp_path / "t")
+    assert kept.reload()
+    assert kept.problems == ()
+
+
 def test_two_files_of_one_version_must_say_the_same(tmp_path: Path) -> None:
     kept = store(folder(tmp_path, a=support(), b=support()))
     folder(tmp_path, c=support(tone="rude"))
