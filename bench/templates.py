@@ -229,7 +229,9 @@ def _write_files(engine: Engine, home: Path, fixes: list[dict[str, str]], kept: 
     }
     (home / "templates").mkdir()
     for template in kept:
-        (home / "templates" / f"{template.name}@1.yaml").write_text(json.dumps(template.file(USER)), "utf-8")
+        (home / "templates" / f"{template.name}@1.yaml").write_text(
+            json.dumps(template.file(USER), ensure_ascii=False), "utf-8"
+        )
     (home / "prices.yaml").write_text(yaml.safe_dump({"currency": "USD", "prices": [{"model": MODEL, **PRICE}]}))
     (home / "gateway.yaml").write_text(yaml.safe_dump(config))
     return home / "gateway.yaml"

@@ -146,6 +146,27 @@ async def test_a_shadow_changes_nothing_and_says_what_would_be_gained(
     assert kept_fixes(gateway.ledger_path) == [None] * 5
 
 
+async def test_requests_of_other_dialects_are_fixed_before_they_are_translated(
+    start_gateway: StartGateway, engine: RunningEngine, models: dict[str, dict[str, str]]
+) -> None:
+    gateway = await asyncio.to_thread(start_gateway, engine.url, models=models, fixes=[RULE])
+    system = "Now: 2026-11-30T12:06:{:02}Z\n\n" + STORY.replace("caravan", "column")
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Who?"}], "max_tokens": 2}),
+        ("/v1/responses", {"input": "Who keeps it?", "max_output_tokens": 2}),
+    ]
+    for path, fields in asked:
+        name = "system" if path == "/v1/messages" else "instructions"
+        for second in (1, 2):
+            body = {"model": MODEL, name: system.format(second)} | fields
+            answer = await asyncio.to_thread(gateway.http.post, path, json=body)
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["x-prefixgate-fixes"] == "lines"
+        assert int(answer.headers["x-prefixgate-cached-tokens"]) > 100
+    await settled(gateway, 4)
+    assert kept_fixes(gateway.ledger_path) == ["on:lines"] * 4
+
+
 async def admin(gateway: RunningGateway, path: str, status: int = 200) -> dict[str, Any]:
     answer = await asyncio.to_thread(gateway.http.get, path, headers={"authorization": "Bearer letmein"})
     assert answer.status_code == status, answer.text
