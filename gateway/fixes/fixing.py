@@ -21,7 +21,7 @@ from gateway.fixes.places import UNREADABLE, Odd, Piece, last_user_of, system_of
 from gateway.fixes.types import ALL_FIXES, Fix, Fixed, How, VolatileTo
 
 _ROUNDS: Final = 4
-_TOKENS: Final = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\n\r]+', re.DOTALL)
+_TOKENS: Final = re.compile(r'("(?:[^"\\]++|\\.)*+")|[ \t\n\r]++', re.DOTALL)
 
 
 def fixed(body: bytes, how: How) -> Fixed:
@@ -127,7 +127,7 @@ def _moves(pieces: list[Piece], how: How) -> list[tuple[Piece, Lines]]:
 
 
 def _in_literal(text: str, piece: Piece, edits: list[Edit]) -> list[Edit]:
-    """Edits of what a piece says, as edits of the body. One that is written with escapes is none of ours."""
+    """Edits of what a piece says, as edits of the body."""
     if not edits:
         return []
     begin = piece.start + 1
