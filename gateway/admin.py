@@ -1,4 +1,4 @@
-"""The admin API, under `/admin`, with a token of its own: decisions, endpoints and their draining, the index.
+"""The admin API, under `/admin`, with a token of its own: decisions, token parity, the index, and what others add.
 
 FastAPI, since nobody waits for it: its OpenAPI document is at `/admin/openapi.json`.
 """
@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from backends import EndpointId, Registry, UnknownEndpoint
+from backends import Registry
 from gateway.decision_log import MOST_KEPT, DecisionLog
 from gateway.fleet import Fleet
 from gateway.index_pages import IndexPages, IndexParts, index_router
@@ -39,7 +39,7 @@ class AdminParts:
 
 def admin_app(token: str, parts: AdminParts) -> FastAPI:
     """The ASGI application for all paths under `/admin`."""
-    decisions, parity, fleet, registry = parts.decisions, parts.parity, parts.fleet, parts.registry
+    decisions, parity = parts.decisions, parts.parity
 
     def authorised(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
         if given is None or not hmac.compare_digest(given.credentials.encode(), token.encode()):
@@ -77,34 +77,6 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
                 for one in parity.recent()
             ],
         }
-
-    @app.get("/admin/endpoints")
-    async def endpoints() -> list[dict[str, object]]:
-        """The endpoints as last seen."""
-        return [
-            {
-                "id": endpoint.id,
-                "healthy": endpoint.healthy,
-                "why": endpoint.unhealthy_reason,
-                "draining": endpoint.draining,
-                "holder": fleet.holder_of(endpoint.id),
-                "running_requests": endpoint.load.running if endpoint.load else None,
-                "waiting_requests": endpoint.load.waiting if endpoint.load else None,
-                "kv_use": endpoint.load.kv_use if endpoint.load else None,
-                "in_flight_requests": fleet.in_flight(endpoint.id).requests,
-                "in_flight_uncached_tokens": fleet.in_flight(endpoint.id).uncached_tokens,
-            }
-            for endpoint in fleet.snapshot()
-        ]
-
-    @app.post("/admin/endpoints/{endpoint_id}/drain")
-    async def drain(endpoint_id: str, draining: bool = True) -> dict[str, object]:
-        """Send no new requests to an endpoint (`draining=false`: send them again); those under way go on."""
-        try:
-            registry.drain(EndpointId(endpoint_id), draining)
-        except UnknownEndpoint as error:
-            raise HTTPException(404, str(error)) from None
-        return {"id": endpoint_id, "draining": draining}
 
     return app
 

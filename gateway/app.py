@@ -38,10 +38,11 @@ from gateway.cost_pages import CostParts, cost_router
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
 from gateway.discovery.members import Discovering
-from gateway.discovery_setup import DiscoveryParts, discovering_of
+from gateway.discovery_setup import DiscoveryParts, admin_file_of, discovering_of
 from gateway.divergence.watching import Watch
 from gateway.edge.auth import Authenticator, KeysFileInvalid
 from gateway.edge.labels import Labeller
+from gateway.endpoint_pages import EndpointParts, endpoint_router
 from gateway.engine_tokens import RemoteTokenizer
 from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
@@ -277,6 +278,7 @@ class Gateway:
             registry,
             index_parts,
             (
+                endpoint_router(EndpointParts(fleet, registry, discovering, prewarmer, admin_file_of(config))),
                 price_router(prices),
                 cost_router(CostParts(config, clocks.wall)),
                 verifying.router,

@@ -8,15 +8,14 @@ from typing import Protocol
 from backends import Registry, UpstreamClient
 from backends.discovery import Source, WatchedFile
 from gateway.config import Backend, Config
-from gateway.discovery.files import read_listing
-from gateway.discovery.members import Discovering, Knowing
+from gateway.discovery.files import AdminFile, read_listing
+from gateway.discovery.members import ADMIN, Discovering, Knowing
 from gateway.event_feeds import EventFeeds
 from gateway.fleet import Fleet
 from gateway.options import endpoint_of, prior_of
 from gateway.perf_book import PerfBook
 from gateway.telemetry import Telemetry
 
-ADMIN = "admin"
 FILE = "file"
 
 
@@ -66,10 +65,15 @@ def sources_of(config: Config) -> list[tuple[Source, Mapping[str, object]]]:
     found: list[tuple[Source, Mapping[str, object]]] = []
     if discovery.admin_file is not None:
         poll_s = discovery.poll_s
-        found.append((WatchedFile(ADMIN, discovery.admin_file, read_listing, poll_s=poll_s, missing_is_empty=True), {}))
+        found.append((WatchedFile(ADMIN, discovery.admin_file, read_listing, poll_s=poll_s, is_ours=True), {}))
     if discovery.file is not None:
         found.append((WatchedFile(FILE, discovery.file, read_listing, poll_s=discovery.poll_s), {}))
     return found
+
+
+def admin_file_of(config: Config) -> AdminFile | None:
+    """Where endpoints given to the admin API are kept, if anywhere."""
+    return None if config.discovery.admin_file is None else AdminFile(config.discovery.admin_file)
 
 
 def _joins(config: Config, parts: DiscoveryParts, backend: Backend) -> None:

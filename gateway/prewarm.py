@@ -131,7 +131,7 @@ class Prewarmer:
         self._parts = parts
         self._prefixes = prefixes
         self._generations: dict[EndpointId, int] = {}
-        self._back: asyncio.Queue[tuple[EndpointId, int]] = asyncio.Queue()
+        self._back: asyncio.Queue[tuple[EndpointId, int, EndpointId | None]] = asyncio.Queue()
         self.book = PrewarmBook()
 
     def keep(self, exchange: Exchange) -> None:
@@ -145,7 +145,15 @@ class Prewarmer:
         """An endpoint's cache is another one now, or was seen for the first time."""
         self._generations[endpoint_id] = generation
         if len(self.book):
-            self._back.put_nowait((endpoint_id, generation))
+            self._back.put_nowait((endpoint_id, generation, None))
+
+    def hand_over(self, endpoint_id: EndpointId, heir: EndpointId) -> int:
+        """Have `heir` compute the most valuable prefixes that an endpoint holds, in the background; how many are looked
+        at. 0 where no bodies are kept."""
+        if not len(self.book):
+            return 0
+        self._back.put_nowait((heir, self._generations.setdefault(heir, 0), endpoint_id))
+        return len(self.book.best(self._prefixes, lambda one: self._is_for(one, heir)))
 
     def removed(self, endpoint_id: str) -> None:
         """An endpoint is none of the fleet any more."""
@@ -157,7 +165,7 @@ class Prewarmer:
             while True:
                 group.create_task(self._warm(*await self._back.get()))
 
-    async def _warm(self, endpoint_id: EndpointId, generation: int) -> None:
+    async def _warm(self, endpoint_id: EndpointId, generation: int, heir_of: EndpointId | None) -> None:
         sent = 0
         try:
             async with asyncio.timeout(UP_S):
@@ -169,6 +177,8 @@ class Prewarmer:
                 match = await self._parts.index.match(kept.plan.chain)
                 if room_tokens < 0 or self._generations.get(endpoint_id) != generation:
                     break
+                if heir_of is not None and not self._holds(heir_of, kept, match):
+                    continue
                 outcome = await self._send(kept, endpoint_id, match)
                 self._parts.telemetry.prewarm.requests(endpoint_id, outcome).inc()
                 if outcome == "failed":
@@ -186,7 +196,7 @@ class Prewarmer:
         parts, chain = self._parts, kept.plan.chain
         sent = parts.fleet.sent(endpoint_id, kept.plan, match, parts.clocks.monotonic())
         held = max(sent.confirmed_blocks, sent.speculative_blocks)
-        if _has(chain.hashes[: held * HASH_BYTES], kept.name):
+        if self._holds(endpoint_id, kept, match):
             return "held"
         tokens = max(chain.prompt_tokens - held * chain.block_size, 0)
         seat = parts.fleet.reserve(endpoint_id, tokens, 1)
@@ -248,6 +258,14 @@ class Prewarmer:
         return Kept(
             name, exchange.request.model, out.path, out.body, plan, self._is_salted(exchange.endpoint_id), cached, 0
         )
+
+    def _holds(self, endpoint_id: EndpointId, kept: Kept, match: Match[str]) -> bool:
+        """Whether an endpoint has a prefix, as far as is known."""
+        if endpoint_id not in self._parts.fleet:
+            return False
+        sent = self._parts.fleet.sent(endpoint_id, kept.plan, match, self._parts.clocks.monotonic())
+        held = max(sent.confirmed_blocks, sent.speculative_blocks)
+        return _has(kept.plan.chain.hashes[: held * HASH_BYTES], kept.name)
 
     def _is_salted(self, endpoint_id: str) -> bool:
         return self._parts.inject_salt and self._parts.fleet.takes_salt(endpoint_id)

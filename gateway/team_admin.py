@@ -51,6 +51,8 @@ SHARING: Final = {
     ("GET", "/admin/parity"): Sharing.MERGED,
     ("GET", "/admin/endpoints"): Sharing.MERGED,
     ("POST", DRAIN): Sharing.TOLD,
+    ("POST", "/admin/endpoints"): Sharing.OWN,
+    ("DELETE", "/admin/endpoints/{endpoint_id}"): Sharing.OWN,
     ("GET", "/admin/index"): Sharing.MERGED,
     ("GET", "/admin/index/top"): Sharing.OWN,
     ("GET", "/admin/index/check"): Sharing.OWN,

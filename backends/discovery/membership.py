@@ -123,6 +123,12 @@ class Membership:
         found = self._members.get(endpoint_id)
         return found is not None and found.left_at_s is not None
 
+    def at(self, url: str) -> Wanted | None:
+        """Who is at an address now. O(members)."""
+        url = normal_url(url)
+        here = (one.wanted for one in self._members.values() if one.left_at_s is None)
+        return next((wanted for wanted in here if normal_url(wanted.found.url) == url), None)
+
     def members(self) -> Sequence[str]:
         """Ids of all, also of those that have left."""
         return tuple(self._members)

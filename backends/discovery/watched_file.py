@@ -29,7 +29,8 @@ class ListingInvalid(ValueError):
 
 
 class WatchedFile:
-    """A source. `parse` raises `ListingInvalid`; `missing_is_empty` where the file is written by ourselves alone."""
+    """A source. `parse` raises `ListingInvalid`; `is_ours`: we alone write the file, whole, and where there
+    is none yet it is empty."""
 
     def __init__(
         self,
@@ -38,13 +39,13 @@ class WatchedFile:
         parse: Callable[[bytes], Sequence[Found]],
         *,
         poll_s: float,
-        missing_is_empty: bool = False,
+        is_ours: bool = False,
     ) -> None:
         self.name = name
         self._path = path
         self._parse = parse
         self._poll_s = poll_s
-        self._missing_is_empty = missing_is_empty
+        self._is_ours = is_ours
         self._stat: tuple[int, int, int] | None = None
         self._digest: bytes | None = None
         self._unsettled: bytes | None = None
@@ -81,7 +82,7 @@ class WatchedFile:
             self._take_in()
             self._problem = None
         except FileNotFoundError:
-            if self._missing_is_empty:
+            if self._is_ours:
                 self._listing, self._stat, self._digest, self._problem = (), None, None, None
             else:
                 self._problem = f"{self._path.name}: there is no such file"
@@ -103,7 +104,7 @@ class WatchedFile:
         if digest == self._digest:
             self._stat = stat
             return
-        if is_fresh and self._listing is not None and digest != self._unsettled:
+        if is_fresh and not self._is_ours and self._listing is not None and digest != self._unsettled:
             self._unsettled = digest
             return
         if self._refused is not None and self._refused[0] == digest:

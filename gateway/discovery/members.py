@@ -12,6 +12,7 @@ again each round, and keeps nobody else from joining.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +32,7 @@ from backends.discovery import (
     Standing,
     Traits,
     Wanted,
+    WatchedFile,
 )
 from gateway.config import Backend, Config, ConfigInvalid
 from gateway.discovery_metrics import DiscoveryMetrics
@@ -38,10 +40,14 @@ from gateway.log_lines import LOGGER
 
 CONFIGURED: Final = "config"
 """The source that is the list in the configuration."""
+ADMIN: Final = "admin"
+"""The one that is what the admin API was given."""
 ROUND_S: Final = 1.0
 """Between two looks at who may be purged, and at who could not be made."""
 SETTLED_S: Final = 5.0
 """So long after the end of its last stream an endpoint is still busy: with settling it."""
+HURRY_S: Final = 2.0
+HURRY_LOOK_S: Final = 0.01
 LATE_S: Final = 60.0
 """What is settled even later, the ledger being slow, is counted until then."""
 STATES: Final = ("up", "down", "held", "leaving", "refused")
@@ -66,6 +72,7 @@ class Knowing:
 class MemberReport:
     """One endpoint, for people: who lists it, in which state it is as a member, and what else is said of it."""
 
+    url: str
     sources: tuple[str, ...]
     state: str
     traits: Traits
@@ -84,6 +91,7 @@ class Discovering:
     ) -> None:
         """`sources` come in order of precedence, each with what all its endpoints have in common. Those of the
         configuration join in `seed`."""
+        self._most = config.discovery.max_endpoints
         self._registry = registry
         self._metrics = metrics
         self._clock = clock
@@ -92,7 +100,7 @@ class Discovering:
         self._knowing: Knowing | None = None
         self._configured = {backend.name: backend for backend in config.backends}
         order = [CONFIGURED, *(source.name for source in self._sources)]
-        self._membership = Membership(order, grace_s=config.discovery.grace_s, most=config.discovery.max_endpoints)
+        self._membership = Membership(order, grace_s=config.discovery.grace_s, most=self._most)
         self._reporters = {one.name: Reporter(one.name, clock, self._changed, _say_trouble) for one in self._sources}
         self._unmade: dict[str, str] = {}
         """Members that could not be made, and why."""
@@ -171,7 +179,32 @@ class Discovering:
         wanted = self._membership.member(endpoint_id)
         if wanted is None:
             return None
-        return MemberReport(wanted.sources, self._state_of(endpoint_id, wanted), wanted.found.traits)
+        return MemberReport(wanted.found.url, wanted.sources, self._state_of(endpoint_id, wanted), wanted.found.traits)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many endpoints as there may be."""
+        return sum(not self._membership.has_left(one) for one in self._membership.members()) >= self._most
+
+    def id_at(self, url: str) -> str | None:
+        """Who is at an address, those that have left aside. O(endpoints)."""
+        wanted = self._membership.at(url)
+        return None if wanted is None else wanted.id
+
+    def is_listed(self, source: str, url: str) -> bool:
+        """Whether a source lists an address, as far as was followed. O(endpoints)."""
+        wanted = self._membership.at(url)
+        return wanted is not None and source in wanted.sources
+
+    async def hurry(self, source: str, until: Callable[[], bool]) -> None:
+        """Have a source of a file look now, and wait a little until that shows."""
+        for one in self._sources:
+            if one.name == source and isinstance(one, WatchedFile):
+                one.hurry()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HURRY_S):
+                while not until():  # noqa: ASYNC110 - one look, and what it changes: tens of milliseconds
+                    await asyncio.sleep(HURRY_LOOK_S)
 
     def show(self) -> None:
         """Bring the metrics up to date: members by the source that names them and their state, and the sources."""

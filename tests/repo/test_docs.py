@@ -18,6 +18,7 @@ from gateway.admin import AdminParts, admin_app
 from gateway.cli import cli
 from gateway.config import Backend, Config, Model, load_config
 from gateway.decision_log import DecisionLog
+from gateway.endpoint_pages import endpoint_router
 from gateway.errors import GatewayError
 from gateway.price_pages import price_router
 from gateway.report_pages import ReportPages, report_router
@@ -43,7 +44,8 @@ def admin_openapi() -> dict[str, Any]:
     """The document of the admin API; none of what it shows is asked."""
     nothing: Any = SimpleNamespace(index=None, fleet=None, receipts=None, feeds=None, is_shared=False)
     prices = price_router(LivePrices(None, lambda: datetime.now(UTC)))
-    routers = (prices, report_router(ReportPages("")), template_router(None))
+    reports, templates, endpoints = report_router(ReportPages("")), template_router(None), endpoint_router(nothing)
+    routers = (prices, reports, templates, endpoints)
     parts = AdminParts(DecisionLog(), nothing, nothing, nothing, nothing, routers)
     return admin_app("token", parts).openapi()
 

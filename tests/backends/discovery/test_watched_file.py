@@ -85,7 +85,7 @@ async def test_a_second_change_that_the_time_of_the_file_does_not_show_is_seen(p
 
 async def test_a_file_of_our_own_that_is_not_there_yet_is_empty(path: Path) -> None:
     told = Told()
-    await WatchedFile("admin", path, lines, poll_s=1, missing_is_empty=True).look(told)
+    await WatchedFile("admin", path, lines, poll_s=1, is_ours=True).look(told)
     assert told.urls == []
 
 
