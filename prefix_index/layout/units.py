@@ -11,8 +11,9 @@
     - Answer in {{ locale }}.               /
 
 What belongs together stays together: a fence and what it encloses, `<tag>` to `</tag>`, a line that ends with a colon
-and what it announces, a heading and its only paragraph, an item and what is indented below it. An item of a numbered
-list stays in its place. Units are slices of the source without the white space between them.
+and what it announces, a heading and its only paragraph, an item and what is indented below it, the lines of code, of
+data, of a dialogue. An item of a numbered list stays in its place. Units are slices of the source without the white
+space between them.
 
 Structure is read in a copy of the source in which everything but fixed text is blotted out, so that what a slot or a
 control structure holds is never taken for a line of the prompt.
@@ -30,7 +31,7 @@ from prefix_index.layout.types import Cause, Volatility
 _BLOT: Final = "\ufffc"
 _FENCE: Final = re.compile(r"[ \t]*(?:```|~~~)")
 _RULE: Final = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|_{3,}|={3,})[ \t]*$")
-_TAG: Final = re.compile(r"[ \t]*<(/?)([A-Za-z][\w (),.'-]{0,80})>[ \t]*$")
+_TAG: Final = re.compile(r"[ \t]*<(/?)([A-Za-z][\w =\"'(),.:-]{0,120})>[ \t]*$")
 _HEADING: Final = re.compile(r"[ \t]*#{1,6}[ \t]")
 _NUMBERED: Final = re.compile(r"[ \t]*(?:\d{1,3}[.)]|\(\d{1,3}\)|[一二三四五六七八九十]、)[ \t]?")
 _BULLET: Final = re.compile(r"([ \t]*)[-*+•·][ \t]")
@@ -39,7 +40,13 @@ _LABELLED: Final = re.compile(r"[ \t>*_]{0,8}[\w][\w /'’.()-]{0,40}[*_]{0,2}[:
 _ANNOUNCES: Final = re.compile(r"[:：][*_]{0,2}[ \t]*$")
 _OPEN_END: Final = re.compile(r"(?:[:：][*_\"'`]{0,3}|\$|(?:^|\n)[>#]{1,3})[ \t]{0,8}\n{0,2}$")
 _SENTENCE_GAP: Final = re.compile(r"(?<=[a-z0-9)\]”][.!?])[ \t]+(?=[A-Z])|(?<=[。！？])(?=\S)")
-_CONSTRUCTS: Final = (_FENCE, _RULE, _TAG, _NUMBERED)
+_BRACKETS: Final = re.compile(r"[ \t]*[}\])]+[;,]?[ \t]*$|.*[{(\[][ \t]*$")
+_INDENTED: Final = re.compile(r"(?: {4}|\t)[ \t]{0,80}(?![-*+•·\d \t])\S")
+_SPEAKER: Final = re.compile(
+    r"[ \t>*_]{0,8}(?:user|assistant|human|ai|q|a|question|answer|input|output)[*_]{0,2}[ \t]{0,4}[:：]", re.IGNORECASE
+)
+_CONSTRUCTS: Final = (_FENCE, _RULE, _TAG, _NUMBERED, _BRACKETS, _INDENTED, _SPEAKER)
+"""A paragraph with a line of one of these forms is no prose: it is moved as a whole, if at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +100,10 @@ def units_of(segments: Sequence[Segment]) -> list[Unit]:
 
 
 def _blotted(segments: Sequence[Segment]) -> str:
-    return "".join(
-        [segment.source if segment.kind is SegmentKind.FIXED else _BLOT * len(segment.source) for segment in segments]
-    )
+    pieces = [
+        segment.source if segment.kind is SegmentKind.FIXED else _BLOT * len(segment.source) for segment in segments
+    ]
+    return "".join(pieces).replace("\r", " ")
 
 
 def _filled(spans: Sequence[tuple[int, int, int, str | None]], blotted: str, segments: Sequence[Segment]) -> list[Unit]:
@@ -111,10 +119,10 @@ def _filled(spans: Sequence[tuple[int, int, int, str | None]], blotted: str, seg
             inside.append(segments[at])
             at += 1
         text = blotted[start:end]
-        left, right = start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
+        right = end - len(text) + len(text.rstrip())
         held = next((segment.anchored for segment in inside if segment.anchored is not None), anchored)
         volatility = max((segment.volatility for segment in inside), default=Volatility.FIXED)
-        units.append(Unit(left, right, paragraph, volatility, tuple(inside), held))
+        units.append(Unit(start, right, paragraph, volatility, tuple(inside), held))
     return units
 
 

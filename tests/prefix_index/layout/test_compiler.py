@@ -74,6 +74,11 @@ def test_an_item_of_a_numbered_list_stays() -> None:
         "Here is the question:\n\n{{ question }}",
         "# Question\n\n{{ question }}",
         "---\nQ: {{ question }}\n---",
+        '{\n"question": "{{ question }}"\n"b": 2\n}',
+        "    x = {{ question }}\n    y = 1",
+        "User: {{ question }}\nAssistant: fine.",
+        '<doc id="1">\n{{ question }}\n\nmore\n</doc>',
+        "<docs>\r\n{{ question }}\r\n\r\nand more\r\n</docs>",
         "{% if question %}Q\n\n{{ question }}{% endif %}",
     ],
 )
