@@ -4,7 +4,8 @@ make bench-tokens                          about one minute
 .venv/bin/python bench/tokens.py --quick   a tenth of the runs: numbers to look at, not to quote
 
 Each run has a conversation of its own. *first*: its messages less the last two; nothing is known of them. *next turn*:
-all of them; the turn before is known. Beside it, the same text whole through the libraries that tokenise.
+all of them; the turn before is known. Beside it, the same text whole through the libraries that tokenise; and what it
+costs at the end of a request to hold its prompt against the earlier ones of its key (divergence_cost.py).
 
 Times are microseconds of one thread that has nothing else to do; `cpu_us` is the processor's, the rest the clock's.
 """
@@ -29,6 +30,7 @@ from rich.table import Table
 
 from backends.reference.model_files import ensure_model
 from bench.conversations import SIZES, TEXTS, Size, chat_body, conversation, read_text
+from bench.divergence_cost import divergence_costs, divergence_goals
 from bench.resident import CACHES, Growth, growth_alone
 from bench.result import RESULTS, Goal, write_result
 from bench.tiktoken_twin import tiktoken_twin
@@ -42,6 +44,8 @@ RUNS = {"2 KB": 400, "33 KB": 150, "400 KB": 30}
 MOST_US = {"33 KB": 500.0, "400 KB": 3_000.0}
 """Of the processor, for a next turn."""
 UNIQUE_PROMPTS = 1_000_000
+DIVERGENCE_REQUESTS = 10_000
+"""Of each kind, held against the earlier prompts of their key."""
 BLOCK_SIZE = 16
 TABLE_CHARS = 150
 STAGES = ("parse", "render", "look up", "tokenise", "join", "chain")
@@ -64,12 +68,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for text in TEXTS:
             rows += bench.rows(text, size, max(3, round(RUNS[size.name] * share)))
             console.print(f"{size.name} of {text}: measured", markup=False)
-    noise = {"noise": "the same 64 KB hashed 500 times: how much the machine varies by itself", "us": _noise()}
-    goals = goals_of(rows, grown)
+    about_noise = "the same 64 KB hashed 500 times: how much the machine varies by itself"
+    noise: dict[str, object] = {"noise": about_noise, "us": _noise()}
+    costs = divergence_costs(round(DIVERGENCE_REQUESTS * share))
+    goals = [*goals_of(rows, grown), *divergence_goals(costs)]
     console.print(_table(rows))
+    for cost in costs:
+        console.print(cost.text(), markup=False)
     for goal in goals:
         console.print(goal.text(), markup=False)
-    path = write_result("tokens", [*rows, *(growth.row() for growth in grown), noise], goals, PACKAGES, options.to)
+    further: list[dict[str, object]] = [*(growth.row() for growth in grown), *(cost.row() for cost in costs), noise]
+    path = write_result("tokens", [*rows, *further], goals, PACKAGES, options.to)
     print(path.read_text(encoding="utf-8"))
     console.print(f"written to {path}", soft_wrap=True)
     return 0

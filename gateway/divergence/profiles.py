@@ -37,7 +37,7 @@ MOST_CAUSES: Final = 8
 _BUCKETS: Final = 24
 LOOKED_AT_FIRST: Final = 16
 """So many partings of a place are looked at closely ..."""
-LOOKED_AT_EVERY: Final = 16
+LOOKED_AT_EVERY: Final = 32
 """... and then one in so many."""
 CAUSE_EVERY: Final = 4
 """One look in so many, after the first, also asks for the cause."""

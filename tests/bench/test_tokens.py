@@ -11,6 +11,7 @@ import tokenizers
 from backends.reference.model_files import ensure_model
 from bench import tokens
 from bench.conversations import SIZES, TEXTS, Size, chat_body, conversation, read_text
+from bench.divergence_cost import Cost, divergence_costs, divergence_goals
 from bench.resident import BOUND_BYTES, CACHES, Growth, growth_alone, growth_of
 from bench.tiktoken_twin import tiktoken_twin
 from bench.tokens import STAGES, TokenBench, goals_of
@@ -86,6 +87,15 @@ def test_goals_hold_the_worst_text_against_the_promise() -> None:
     assert [(goal.value, goal.met) for goal in goals] == [(501.0, False), (2_999.0, True), (1.01, False)]
 
 
+def test_each_kind_of_request_is_held_against_earlier_ones_and_the_dearest_usual_one_is_the_goal() -> None:
+    costs = divergence_costs(40)
+    assert [cost.case for cost in costs] == ["next turn", "one question", "a time in front", "a first turn"]
+    assert all(cost.requests >= 2 and 0 < cost.least_us <= cost.median_us for cost in costs)
+    usual, dearer, rare = Cost("a", 1, 7.0, 6.0), Cost("b", 1, 9.0, 6.0), Cost("c", 1, 99.0, 6.0, has_goal=False)
+    [goal] = divergence_goals([usual, dearer, rare])
+    assert (goal.value, goal.met) == (9.0, True)
+
+
 @pytest.mark.parametrize("cache", CACHES)
 def test_growth_is_that_of_resident_memory(cache: str) -> None:
     grown = growth_of(cache, 2_000)
@@ -106,6 +116,7 @@ def test_the_command_prints_what_it_wrote(
     monkeypatch.setattr(tokens, "RUNS", {"small": 3, "33 KB": 3})
     monkeypatch.setattr(tokens, "MOST_US", {"33 KB": 0.0})
     monkeypatch.setattr(tokens, "UNIQUE_PROMPTS", 10_000)
+    monkeypatch.setattr(tokens, "DIVERGENCE_REQUESTS", 100)
     assert tokens.main(["--quick", "--to", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) == json.loads((tmp_path / "tokens.json").read_text())

@@ -1,0 +1,138 @@
+"""`prefixgate lint --live` and `--from-ledger`: what traffic shows, asked of a running gateway or read in its ledger.
+
+Both give the page of `/admin/lint`, which `--json` prints as it is; in SARIF a kind of call stands in place of a file.
+"""
+
+import importlib.metadata
+import json
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from billing import BillingError, PriceBook
+from billing.counting import counted
+from billing.reading import reading
+from billing.verification.losses import by_reason, losses
+from billing.when import to_us
+from gateway.admin_client import Asked, ask
+from gateway.commands.lint_print import LintFormat, Shown, amount
+from gateway.divergence.findings import HISTORY_CHANGED
+from gateway.divergence.from_ledger import findings_in
+from gateway.lint_pages import LINT_PATH, finding_rows
+from gateway.terminal import refused
+from prefix_index.layout import Cause
+from prefix_index.lint import RULES, Finding, Level, Place, as_sarif
+
+Page = Mapping[str, Any]
+_WIDEST: Final = 100
+_NARROWEST: Final = 40
+
+
+def live_page(of: Asked) -> Page:
+    """What a running gateway has seen since its start. Raises what `refused` makes where it cannot be asked."""
+    return ask("GET", LINT_PATH, {}, of)
+
+
+def ledger_page(place: str | Path, prices: Path | None, start: datetime, end: datetime) -> Page:
+    """The same out of the rows of a period. Raises what `refused` makes where it, or the prices, cannot be read."""
+    now = min(end, datetime.now(UTC))
+    try:
+        book = PriceBook.empty() if prices is None else PriceBook.load(prices)
+        with reading(place) as connection:
+            found = losses(connection, to_us(start), to_us(end))
+    except BillingError as error:
+        raise refused(str(error)) from None
+    reasons = by_reason(found)
+    return {
+        "from": start.isoformat(),
+        "to": end.isoformat(),
+        "findings": finding_rows(findings_in(found, now.timestamp()), book, now),
+        "misses": [
+            {"reason": reason, "requests": requests, "lost_tokens": tokens}
+            for reason, (requests, tokens) in reasons.items()
+        ],
+    }
+
+
+def show_page(page: Page, shown: Shown) -> int:
+    """Print what traffic shows; returns the exit code: 1 where a finding is at or above `fail_on`, else 0."""
+    findings = page["findings"]
+    match shown.format:
+        case LintFormat.JSON:
+            typer.echo(json.dumps(page, indent=1, ensure_ascii=False))
+        case LintFormat.SARIF:
+            log = as_sarif([_as_finding(row) for row in findings], (), importlib.metadata.version("prefixgate"))
+            typer.echo(json.dumps(log, indent=1, ensure_ascii=False))
+        case LintFormat.TABLE:
+            width = max(_NARROWEST, min(shutil.get_terminal_size((80, 24)).columns, _WIDEST))
+            for line in lines(page, shown.most, width):
+                typer.echo(line)
+    fails = shown.fail_on is not None and any(Level[row["level"].upper()] >= shown.fail_on for row in findings)
+    return 1 if fails else 0
+
+
+def lines(page: Page, most: int, width: int) -> Iterator[str]:
+    """What traffic shows, for people: dearest first."""
+    findings = page["findings"]
+    for row in findings[:most]:
+        yield f"{row['tenant']}, {row['model']}, {row['route']}: {_place(row)}"
+        for text in _said(row):
+            yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    if len(findings) > most:
+        yield f"and {len(findings) - most:,} more: --most, or --json has all"
+    if findings:
+        yield ""
+    for miss in page.get("misses", ()):
+        lost = f", {counted(miss['lost_tokens'], 'token')} lost" if miss["lost_tokens"] else ""
+        yield f"missed, {miss['reason']}: {counted(miss['requests'], 'request')}{lost}"
+    where = f"{page['from']} to {page['to']}" if "from" in page else f"{counted(page['requests'], 'request')} seen live"
+    yield f"{counted(len(findings), 'finding')} in {where}"
+
+
+def _said(row: Mapping[str, Any]) -> Iterator[str]:
+    requests, lost = row["requests"], row["lost_tokens"]
+    of = f"{requests:,} of {counted(row['of_requests'], 'request')} changed there"
+    variants = f", {counted(row['variants'], 'system prompt')} in all" if row["variants"] else ""
+    yield (
+        f"{row['level']} {row['rule']}: {row['what']}; {of}{variants}, and lost {counted(lost, 'token')}, "
+        f"{round(lost / requests):,} each."
+    )
+    money = row["money_a_day"]
+    worth = "" if money is None else f", {amount(Fraction(money))} {row['currency']}"
+    yield f"a day: {row['lost_tokens_a_day']:,} tokens{worth}; seen from {row['first_seen']} to {row['last_seen']}"
+    yield f"fix ({row['safety']}): {row['fix']}"
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    at = [row["place"]]
+    if row["first_character"] is not None:
+        at.append(f"character {_span(row['first_character'], row['last_character'])}")
+    if row["first_token"] is not None:
+        at.append(f"token {_span(row['first_token'], row['last_token'])}")
+    return ", ".join(at)
+
+
+def _span(least: int, most: int) -> str:
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _as_finding(row: Mapping[str, Any]) -> Finding:
+    rule = RULES.get(row["rule"], HISTORY_CHANGED)
+    place = Place(f"{row['tenant']}/{row['model']}{row['route']}", offset=row["first_character"] or 0)
+    return Finding(
+        rule,
+        place,
+        subject=row["place"],
+        cause=None if row["cause"] is None else Cause(row["cause"]),
+        lost_tokens=round(row["lost_tokens"] / row["requests"]),
+        level=rule.level,
+        calls=row["requests"],
+        of=row["of_requests"],
+        fingerprint="/".join((row["rule"], row["tenant"], row["model"], row["route"], row["place"])),
+    )
