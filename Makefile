@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-templates bench-fixes test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
+.PHONY: help demo demo-templates bench-fixes lint-corpus test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ demo-templates: $(VENV)/installed ## real templates and 65 tools on a real engin
 
 bench-fixes: $(VENV)/installed ## what changing a request on its way costs, half a minute: bench/results/fix_cost.json
 	$(BIN)/python -m bench.fix_cost
+
+lint-corpus: $(VENV)/installed ## precision and recall of prefixgate lint over labelled prompts, by rule, seconds: bench/results/lint.json
+	$(BIN)/python -m bench.lint_corpus --show
 
 bench-demo: $(VENV)/installed ## the demo three times, as a benchmark: bench/results/demo.json
 	$(BIN)/python bench/demo.py

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,13 +15,20 @@ import typer
 
 from billing import BillingError, PriceBook
 from billing.money import pico_per_token
+from billing.reports.zones import asked_period
+from billing.when import zone_named
+from gateway.admin_client import Gateway, TokenFile
+from gateway.admin_client import asked as asked_gateway
 from gateway.commands.lint_costs import Costs, measured_repeat
 from gateway.commands.lint_files import Walk, read_all
 from gateway.commands.lint_model import Clocked, dates_of
 from gateway.commands.lint_print import LintFormat, Report, Shown, show
-from gateway.terminal import refused
+from gateway.commands.lint_traffic import ledger_report, live_report
+from gateway.config import ledger_place
+from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
 from prefix_index.lint import (
     Asked,
+    Finding,
     Level,
     LintSettingsInvalid,
     Read,
@@ -59,6 +67,9 @@ def lint(
     model: Annotated[
         Path | None, typer.Option(help="Folder of a model: its tokenizer counts, its chat template is tried out.")
     ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(help="Chat template to try out instead of the model's own.")
+    ] = None,
     calls_per_day: Annotated[int | None, typer.Option(min=1, help="Calls a day, to tell what a day costs.")] = None,
     price_per_mtok: Annotated[
         str | None, typer.Option(metavar="INPUT[:CACHED]", help="Price of a million tokens, and of cached ones.")
@@ -77,65 +88,89 @@ def lint(
     write_baseline: Annotated[Path | None, typer.Option(help="Write what is found now to this file; exit 0.")] = None,
     show_text: Annotated[bool, typer.Option(help="Show text of captured requests where they part.")] = False,
     time_limit_s: Annotated[float, typer.Option(min=0, help="Read no further file after so long.")] = 600.0,
+    live: Annotated[bool, typer.Option("--live", help="Instead of files: what a running gateway sees.")] = False,
+    from_ledger: Annotated[
+        bool, typer.Option("--from-ledger", help="Instead of files: what the ledger says of a period.")
+    ] = False,
+    gateway: Gateway = None,
+    token_file: TokenFile = None,
+    from_: From = None,
+    to: To = None,
+    month: Month = None,
+    time_zone: TimeZone = "UTC",
+    ledger: LedgerPlace = None,
+    config: ConfigFile = None,
 ) -> None:
     """What in prompts breaks prefixes, what it costs, and what to do: in sources, templates and captured requests.
 
     Exit 0 where nothing is found, 1 where something is at or above --fail-on, 2 where something cannot be read.
     """
-    if not paths:
-        raise refused("nothing to read: give files or folders")
-    missing = [path for path in paths if not path.exists()]
-    if missing:
-        raise refused(f"there is no {missing[0]}")
     form = LintFormat.SARIF if sarif else LintFormat.JSON if as_json else LintFormat.TABLE
+    shown = Shown(form, most, None if fail_on is FailOn.NEVER else Level[fail_on.name])
+    if live:
+        raise typer.Exit(show(live_report(asked_gateway(gateway, token_file, config)), shown))
+    if from_ledger:
+        raise typer.Exit(show(_of_ledger(ledger, config, (from_, to, month, time_zone)), shown))
     try:
         settings = _settings(settings_file, ignore or (), exclude or ())
         known = None if baseline is None else read_baseline(_text(baseline), str(baseline))
     except LintSettingsInvalid as error:
         raise refused(str(error)) from None
+    clocked = None if model is None else Clocked(model, chat_template)
+    count = None if clocked is None else clocked.count_tokens
+    asked = Asked(block_size, minimum_tokens, count, os.urandom(16), show_text)
+    walk = Walk(_existing(paths or ()), settings, time.monotonic, time.monotonic() + time_limit_s)
     pricing = _pricing(calls_per_day, price_per_mtok, prices, price_of)
-    clocked = None if model is None else Clocked(model)
-    asked = Asked(
-        block_size, minimum_tokens, None if clocked is None else clocked.count_tokens, os.urandom(16), show_text
-    )
-    walk = Walk(paths, settings, time.monotonic, time.monotonic() + time_limit_s)
     reads = list(read_all(walk, asked))
-    requests = [(path, one) for read in reads for path, one in _requests(read)]
     findings = [one for read in reads for one in read.findings]
     if clocked is not None and model is not None:
-        findings += with_fingerprints(dates_of(clocked, model, requests, asked))
+        findings += with_fingerprints(dates_of(clocked, model, _requests(reads), asked))
     findings = [one for one in findings if one.rule.id not in settings.ignore]
     if write_baseline is not None:
         write_baseline.write_text(baseline_of(findings), encoding="utf-8")
         typer.echo(f"{len(findings):,} findings written to {write_baseline}")
         return
+    costs = replace(pricing, repeat=_repeat(repeat, _requests(reads)))
+    raise typer.Exit(show(_report(reads, findings, known, costs), shown))
+
+
+def _report(reads: Sequence[Read], findings: Sequence[Finding], known: Counter[str] | None, costs: Costs) -> Report:
     fresh = findings if known is None else without_known(findings, known)
-    report = Report(
-        fresh,
-        [one for read in reads for one in read.skipped],
-        len(reads),
-        len(requests),
-        len(findings) - len(fresh),
-        replace(pricing, repeat=_repeat(repeat, requests)),
-    )
-    raise typer.Exit(show(report, Shown(form, most, _level(fail_on))))
+    skipped = [one for read in reads for one in read.skipped]
+    requests = sum(len(read.requests) for read in reads)
+    return Report(fresh, skipped, len(reads), requests, len(findings) - len(fresh), costs)
 
 
-def _requests(read: Read) -> Iterable[tuple[str, Request]]:
-    path = read.findings[0].place.path if read.findings else "captured requests"
-    return ((path, one) for one in read.requests)
+def _of_ledger(
+    ledger: str | None, config: Path | None, period: tuple[str | None, str | None, str | None, str]
+) -> Report:
+    from_, to, month, time_zone = period
+    try:
+        start, end = asked_period(from_, to, month, zone_named(time_zone))
+    except BillingError as error:
+        raise refused(str(error)) from None
+    return ledger_report(ledger or ledger_place(read_config(config, {})), start, end)
 
 
-def _repeat(given: float | None, requests: Sequence[tuple[str, Request]]) -> Fraction:
+def _existing(paths: Sequence[Path]) -> Sequence[Path]:
+    if not paths:
+        raise refused("nothing to read: give files or folders, --live or --from-ledger")
+    missing = [path for path in paths if not path.exists()]
+    if missing:
+        raise refused(f"there is no {missing[0]}")
+    return paths
+
+
+def _requests(reads: Sequence[Read]) -> list[Request]:
+    return [one for read in reads for one in read.requests]
+
+
+def _repeat(given: float | None, requests: Sequence[Request]) -> Fraction:
     """The share of calls that repeat a fixed head: as given, else as captured, else all."""
     if given is not None:
         return Fraction(str(given))
-    heads = {(one.group, one.model, tuple(unit.text for unit in one.head)) for _, one in requests}
+    heads = {(one.group, one.model, tuple(unit.text for unit in one.head)) for one in requests}
     return measured_repeat(len(requests), len(heads))
-
-
-def _level(fail_on: FailOn) -> Level | None:
-    return None if fail_on is FailOn.NEVER else Level[fail_on.name]
 
 
 def _settings(path: Path | None, ignore: Sequence[str], exclude: Sequence[str]) -> Settings:

@@ -79,8 +79,7 @@ def _read(path: Path, asked: Asked, *, is_named: bool) -> Read:
         return _skipped(path, str(getattr(error, "strerror", None) or error))
     except UnicodeDecodeError:
         return _skipped(path, "no UTF-8")
-    name = path.as_posix().removesuffix(".gz")
-    return read_file(name, text, asked, is_named=is_named)
+    return read_file(path.as_posix(), text, asked, is_named=is_named)
 
 
 def _bytes(path: Path, largest: int) -> bytes | None:

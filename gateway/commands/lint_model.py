@@ -21,11 +21,11 @@ _PLAIN: Final = PromptView(messages=[{"role": "user", "content": "Hello."}])
 class Clocked:
     """One model, whose template is told the time that it is asked about."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, chat_template: Path | None = None) -> None:
         """Blocking. Raises what `refused` makes."""
         self._now = datetime(2026, 1, 1, tzinfo=UTC)
         try:
-            self._text: ModelText = load_model_text(directory, now=lambda: self._now)
+            self._text: ModelText = load_model_text(directory, chat_template, lambda: self._now)
         except (TokenizerUnavailable, TemplateFailed) as error:
             raise refused(f"--model {directory}: {error}") from None
 
@@ -39,7 +39,7 @@ class Clocked:
         rendered = self._text.prompt_of(view)
         whole: list[int] = []
         for piece in rendered.pieces:
-            whole += self._ids_of(piece, view) if isinstance(piece, str) else memoryview(piece).cast("I")
+            whole += self._ids_of(piece, view) if isinstance(piece, str) else memoryview(piece).cast("I").tolist()
         return whole
 
     def _ids_of(self, text: str, view: PromptView) -> Sequence[int]:
@@ -49,7 +49,7 @@ class Clocked:
         return memoryview(found).cast("I").tolist()
 
 
-def dates_of(model: Clocked, directory: Path, requests: Sequence[tuple[str, Request]], asked: Asked) -> list[Finding]:
+def dates_of(model: Clocked, directory: Path, requests: Sequence[Request], asked: Asked) -> list[Finding]:
     """What the template writes of its own, for the first requests of each shape, or for a plain one."""
     findings: list[Finding] = []
     for place, view in _views(directory, requests):
@@ -62,10 +62,10 @@ def dates_of(model: Clocked, directory: Path, requests: Sequence[tuple[str, Requ
     return findings
 
 
-def _views(directory: Path, requests: Sequence[tuple[str, Request]]) -> Sequence[tuple[Place, PromptView]]:
+def _views(directory: Path, requests: Sequence[Request]) -> Sequence[tuple[Place, PromptView]]:
     views: list[tuple[Place, PromptView]] = []
-    for path, request in requests[:_MOST_RENDERED]:
+    for request in requests[:_MOST_RENDERED]:
         view = view_of(msgspec.json.encode(request.body), request.body)
         if view is not None:
-            views.append((Place(path, request.line, 1, 0, request.number, "chat template"), view))
+            views.append((Place(request.path, request.line, 1, 0, request.number, "chat template"), view))
     return [*views, (Place(directory.as_posix()), _PLAIN)]

@@ -113,7 +113,7 @@ class Captured:
         """What one request says by itself: a head that is too short, a literal that would change."""
         head = [self._count(unit.text) for unit in request.head]
         system = [unit for unit in request.head if unit.kind is Kind.SYSTEM]
-        if not system:
+        if not any(unit.text.strip() for unit in system):
             return
         rule: Rule | None = None
         if sum(head) < self.asked.block_tokens:

@@ -23,6 +23,7 @@ from prefix_index.lint.rules import (
     DOCUMENTS,
     EXAMPLES,
     FIRST_DIFFERENCE,
+    HISTORY_CHANGED,
     HISTORY_CUT,
     IMAGE,
     TOOL_DRIFT,
@@ -145,9 +146,9 @@ def changed_text(pair: Pair) -> Seen | None:
     cause = cause_between(first.text, later.text, parting)
     rule = BEFORE_FIXED.get(cause) if cause is not None else None
     if rule is None:
-        if later.kind is not Kind.SYSTEM:
+        rule = FIRST_DIFFERENCE if later.kind is Kind.SYSTEM else HISTORY_CHANGED
+        if rule is HISTORY_CHANGED and following < pair.block_tokens:
             return None
-        rule = FIRST_DIFFERENCE
     every = {Cause.DATE: Every.DAY, Cause.USER: Every.SESSION, Cause.SESSION_ID: Every.SESSION}.get(
         cause or Cause.UNKNOWN, Every.CALL
     )

@@ -53,6 +53,7 @@ class Request:
     salt: str | None = None
     schema: str = field(default="", repr=False)
     body: Body = field(default_factory=dict, repr=False)
+    path: str = ""
 
     @property
     def head(self) -> Sequence[Unit]:

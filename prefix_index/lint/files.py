@@ -22,6 +22,13 @@ JSONS: Final = frozenset({".json", ".jsonl", ".ndjson"})
 YAMLS: Final = frozenset({".yaml", ".yml"})
 SUFFIXES: Final = PYTHON | TEMPLATES | TEXTS | JSONS | YAMLS
 
+_OF_MACHINES: Final = frozenset(
+    {
+        *(".html", ".htm", ".xml", ".svg", ".css", ".js", ".ts", ".sql", ".tex", ".conf", ".cfg", ".ini", ".toml"),
+        *(".yaml", ".yml", ".json", ".service", ".sh", ".py", ".rst", ".env", ".properties", ".tf", ".csv"),
+    }
+)
+"""`page.html.jinja` becomes a page, and no prompt."""
 _OF_PROMPTS: Final = re.compile(r"prompt|system|instruction|agent|persona|template", re.IGNORECASE)
 _NO_PROMPTS: Final = re.compile(
     r"readme|changelog|license|licence|contributing|security|code_of_conduct", re.IGNORECASE
@@ -32,6 +39,8 @@ _IGNORE: Final = re.compile(r"prefixgate:\s*ignore(?P<file>-file)?(?:\[(?P<rules
 def is_candidate(path: str) -> bool:
     """Whether a file that a folder holds is looked at: by its suffix, and of prose by what its path says."""
     pure = PurePosixPath(path)
+    if pure.suffix.lower() in TEMPLATES and PurePosixPath(pure.stem).suffix.lower() in _OF_MACHINES:
+        return False
     if pure.suffix.lower() in TEXTS:
         return _OF_PROMPTS.search("/".join(pure.parts[-3:])) is not None and _NO_PROMPTS.search(pure.name) is None
     return pure.suffix.lower() in SUFFIXES
@@ -42,7 +51,7 @@ def read_file(path: str, text: str, asked: Asked, *, is_named: bool) -> Read:
 
     Faults that a comment in it lets pass are left out. Nothing is raised.
     """
-    suffix = PurePosixPath(path).suffix.lower()
+    suffix = PurePosixPath(path.removesuffix(".gz")).suffix.lower()
     if suffix in PYTHON:
         read = read_python(path, text, asked)
     elif suffix in JSONS:

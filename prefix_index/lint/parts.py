@@ -8,7 +8,7 @@ A slot is a fault where at least a block of fixed text stands behind it. Each na
 Cost: O(parts).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,10 +20,8 @@ from prefix_index.lint.types import Asked, Disorder, Every, Finding, Level, Part
 Where = Callable[[int], Place]
 """Where in a file an offset of a text lies."""
 
-SMALL_BLOCKS: Final = 4
+SMALL_BLOCKS: Final[Mapping[Cause, int]] = {Cause.CONTENT: 16, Cause.USER: 4, Cause.SESSION_ID: 4}
 """Less than so many blocks lost to what the call is about or whom it is for is a note: it may have to stand there."""
-
-_SOFT: Final = (Cause.CONTENT, Cause.USER, Cause.SESSION_ID)
 
 
 def in_file(path: str, text: str) -> Where:
@@ -97,9 +95,8 @@ def _rule_of(part: Part, fixed_tokens: int, asked: Asked) -> Rule | None:
 
 
 def _level(rule: Rule, part: Part, lost_tokens: int, asked: Asked) -> Level:
-    if part.cause in _SOFT and lost_tokens < SMALL_BLOCKS * asked.block_tokens:
-        return Level.NOTE
-    return rule.level
+    small = 0 if part.cause is None else SMALL_BLOCKS.get(part.cause, 0)
+    return Level.NOTE if lost_tokens < small * asked.block_tokens else rule.level
 
 
 def _fixed_after(parts: Sequence[Part], asked: Asked) -> list[int]:

@@ -41,6 +41,8 @@ _SAME_TEXT: Final = frozenset({"strip", "lstrip", "rstrip", "dedent", "cleandoc"
 _AS_TEXT: Final = frozenset({"str", "repr", "dedent", "cleandoc", "escape"})
 _SHUFFLES: Final = frozenset({"random.sample", "random.choices", "random.shuffle"})
 _ORDERED: Final = frozenset({"list", "tuple", "reversed", "enumerate"})
+_UNORDERED: Final = frozenset({"len", "sum", "min", "max", "any", "all", "bool", "next", "int", "float", "hash", "id"})
+"""What they say of a list is the same in any order."""
 _BY_SCORE: Final = ("score", "similarity", "distance", "relevance", "rank")
 _SEARCHES: Final = frozenset(
     {
@@ -153,7 +155,7 @@ def _message(reader: "Evaluator", call: Call, scope: Scope) -> Value | None:
 def _ordering(reader: "Evaluator", call: Call, scope: Scope) -> Value | None:
     """What puts a list in an order: a shuffle, a set, a score; sorting by anything else makes it good again."""
     first = next(iter(call.given), None)
-    if call.name in _SHUFFLES:
+    if call.name in _SHUFFLES and not _is_of_letters(call.node):
         return reader.opaque(call.node, scope, call.name, Disorder.SHUFFLED)
     if call.name in {"set", "frozenset"}:
         return reader.opaque(call.node, scope, "", Disorder.SET)
@@ -166,6 +168,12 @@ def _ordering(reader: "Evaluator", call: Call, scope: Scope) -> Value | None:
     if call.name in _ORDERED and first is not None and disorder_of(first) is not None:
         return reader.opaque(call.node, scope, "", disorder_of(first))
     return None
+
+
+def _is_of_letters(node: ast.Call) -> bool:
+    """Whether what is drawn are letters: an id at random, and no examples."""
+    drawn = written(node.args[0]) if node.args else ""
+    return drawn.startswith(("'", '"')) or "ascii_" in drawn or "string." in drawn
 
 
 def _of_module(reader: "Evaluator", call: Call, scope: Scope) -> Value | None:
@@ -201,7 +209,7 @@ def _opaque(reader: "Evaluator", call: Call, scope: Scope) -> Value:
     if tainted is not None and not call.name.startswith(("datetime", "time.", "uuid", "random")):
         origin = f"{call.last}({tainted.origin})"
     disorder = next(filter(None, map(disorder_of, call.given)), disorder_of(owner))
-    return reader.opaque(call.node, scope, origin, disorder)
+    return reader.opaque(call.node, scope, origin, None if call.name in _UNORDERED else disorder)
 
 
 def _after(origin: str, call: Call) -> str:

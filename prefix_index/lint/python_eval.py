@@ -6,6 +6,7 @@ the time. Steps are counted: what would take more than `MAX_STEPS` raises `TooLa
 """
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from prefix_index.lint.python_values import (
 )
 from prefix_index.lint.types import Disorder, Part
 
+_STRFTIME: Final = re.compile(r"%-?[A-Za-z]")
 MAX_STEPS: Final = 200_000
 MAX_DEPTH: Final = 4
 MAX_FOLLOWED: Final = 4
@@ -139,7 +141,7 @@ class Evaluator:
         name = written(piece.value)
         if isinstance(value, Opaque) and isinstance(piece.format_spec, ast.JoinedStr):
             spec = "".join(str(one.value) for one in piece.format_spec.values if isinstance(one, ast.Constant))
-            if "%" in spec:
+            if _STRFTIME.search(spec):
                 value = replace(value, origin=f"{value.origin or value.name}.strftime('{spec}')")
         return as_parts(value, name, at)
 
@@ -196,8 +198,8 @@ class Evaluator:
             return self.opaque(node, scope) if found is None else found
         value = self.value(owner, scope) if isinstance(owner, (ast.Name, ast.Call, ast.Attribute)) else None
         if isinstance(value, Opaque) and "(" in value.origin:
-            return self.opaque(node, scope, f"{value.origin}.{node.attr}", value.disorder)
-        return self.opaque(node, scope)
+            return replace(self.opaque(node, scope, f"{value.origin}.{node.attr}", value.disorder), each=value.each)
+        return replace(self.opaque(node, scope), each=value.each if isinstance(value, Opaque) else None)
 
     def subscript(self, node: ast.Subscript, scope: Scope) -> Value:
         """A slice off the head of a list loses its oldest items with each new one."""
@@ -214,10 +216,13 @@ class Evaluator:
     def items(self, node: ast.List | ast.Tuple, scope: Scope) -> Value:
         """A list with its items; what is unpacked into it is spread out where it is known."""
         found: list[Value] = []
+        disorder: Disorder | None = None
         for one in node.elts:
             value = self.value(one.value if isinstance(one, ast.Starred) else one, scope)
             found += _items(value) if isinstance(one, ast.Starred) else [value]
-        return self._seen(Items(tuple(found), self.source.at(node)))
+            if isinstance(one, ast.Starred) and disorder_of(value) is not Disorder.CUT:
+                disorder = disorder or disorder_of(value)
+        return self._seen(Items(tuple(found), self.source.at(node), disorder))
 
     def _seen(self, items: Items) -> Items:
         self.sees.conversation(items)

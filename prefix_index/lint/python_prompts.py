@@ -51,6 +51,8 @@ _HARD: Final = frozenset(
     {Cause.TIME, Cause.DATE, Cause.EPOCH, Cause.UUID, Cause.HEX_ID, Cause.REQUEST_ID, Cause.RANDOM, Cause.COUNTER}
 )
 _SOFT_BLOCKS: Final = 4
+_SETS: Final = ("set(", "frozenset(", "{")
+"""A set itself is never sent: it is no JSON. It is asked what is in it."""
 
 
 def is_prompt_name(name: str) -> bool:
@@ -160,6 +162,8 @@ class Prompts:
 
     def _tools(self, value: Value) -> None:
         disorder = disorder_of(value)
+        if isinstance(value, Opaque) and value.name.startswith(_SETS):
+            return
         if disorder in (Disorder.SET, Disorder.SHUFFLED) and isinstance(value, (Opaque, Items)):
             subject = value.name if isinstance(value, Opaque) else "tools"
             note = "a set: another order in every process" if disorder is Disorder.SET else ""

@@ -14,7 +14,7 @@ from prefix_index.lint.parts import in_file, merged
 from prefix_index.lint.python_eval import Evaluator, TooLarge
 from prefix_index.lint.python_prompts import Prompts
 from prefix_index.lint.python_source import Source
-from prefix_index.lint.python_values import Function, Items, Opaque, Scope, Text, Value, as_parts, written
+from prefix_index.lint.python_values import Function, Items, Opaque, Scope, Text, Value, as_parts, gathered, written
 from prefix_index.lint.types import Asked, Disorder, Read, Skipped
 
 _HINTS: Final = ("prompt", "messages", "system", "instruction", "role", "template", "persona", "preamble")
@@ -98,6 +98,7 @@ class Module:
 
     def _sum(self, before: Value, added: Value, node: ast.AugAssign) -> Value:
         at = self._source.at(node)
+        added = gathered(added) if isinstance(added, Text) else added
         if isinstance(before, Items):
             more = added.items if isinstance(added, Items) else (added,)
             return Items((*before.items, *more), before.at, before.disorder)
@@ -137,6 +138,7 @@ class Module:
         before = self._values.value(func.value, scope)
         if isinstance(before, Items):
             added = self._values.value(call.args[0], scope)
+            added = gathered(added) if isinstance(added, Text) else added
             more = added.items if func.attr == "extend" and isinstance(added, Items) else (added,)
             self._rebind(func.value, Items((*before.items, *more), before.at, before.disorder), scope)
 
@@ -174,7 +176,7 @@ class Module:
         if isinstance(node.target, ast.Name):
             origin = over.origin if isinstance(over, Opaque) else ""
             disorder = over.disorder if isinstance(over, (Opaque, Items)) else None
-            scope.names[node.target.id] = Opaque(node.target.id, self._source.at(node.target), origin, disorder)
+            scope.names[node.target.id] = Opaque(node.target.id, self._source.at(node.target), origin, each=disorder)
         self.run(node.body, scope)
         self.run(node.orelse, scope)
 

@@ -38,6 +38,8 @@ class Opaque:
     disorder: Disorder | None = None
     at_import: bool = False
     """Whether it was made once, when the module was imported."""
+    each: Disorder | None = None
+    """What is wrong with the order of the list that a loop takes this from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +112,19 @@ class Scope:
 
 def as_parts(value: Value, name: str, at: int) -> tuple[Part, ...]:
     """A value inside a text: spliced in where it is text, else a slot of that name at that place."""
-    if isinstance(value, Text):
-        return value.parts
     if isinstance(value, Template):
-        return value.text.parts
+        value = value.text
+    if isinstance(value, Text):
+        return (replace(value.parts[0], at=at),) if _is_one_slot(value) else value.parts
     if isinstance(value, Opaque):
         return (slot_of(value, name or value.name, at),)
     disorder = value.disorder if isinstance(value, Items) else None
     return (replace(slot(name, at), disorder=disorder),)
+
+
+def _is_one_slot(text: Text) -> bool:
+    """What is nothing but a slot stands where it is put in, and not where it was made."""
+    return len(text.parts) == 1 and text.parts[0].is_slot
 
 
 def slot_of(value: Opaque, name: str, at: int) -> Part:
@@ -126,7 +133,18 @@ def slot_of(value: Opaque, name: str, at: int) -> Part:
     if value.disorder is not None:
         cause = Cause.CONTENT if made.cause in (None, Cause.UNKNOWN, Cause.CONFIG) else made.cause
         made = replace(made, disorder=value.disorder, cause=cause, volatility=Volatility.PER_REQUEST)
-    return replace(made, at_import=value.at_import)
+    return replace(made, at_import=value.at_import, each=value.each)
+
+
+def gathered(text: Text) -> Text:
+    """Text that a loop adds to what it added before: its items come in the order of the list."""
+    return Text(tuple(_gathered(part) for part in text.parts))
+
+
+def _gathered(part: Part) -> Part:
+    if part.each is None:
+        return part
+    return replace(part, disorder=part.each, cause=Cause.CONTENT, volatility=Volatility.PER_REQUEST)
 
 
 def disorder_of(value: Value | None) -> Disorder | None:

@@ -107,6 +107,13 @@ HISTORY_CUT = Rule(
     "Cut seldom and much (half of it, when it is full) instead of one turn a call, or summarise.",
     Safety.CONSENT,
 )
+HISTORY_CHANGED = Rule(
+    "history-changed",
+    "A message in the midst of a conversation changes",
+    "What was said behind it is as before, and is computed again.",
+    "Add to a conversation at its end; leave reasoning and old results of tools out when it begins, or never.",
+    Safety.CONSENT,
+)
 TEMPLATE_DATE = Rule(
     "template-date",
     "The model's chat template writes the date",
@@ -180,7 +187,17 @@ RULES: Final[Mapping[str, Rule]] = {
     rule.id: rule
     for rule in (
         *(TIME, DATE, EPOCH, UUID, HEX_ID, SESSION, COUNTER, RANDOM, USER, CONTENT, HISTORY_AFTER),
-        *(TOOL_ORDER, TOOL_DRIFT, TOOL_SET, SCHEMA_CHANGE, EXAMPLES, DOCUMENTS, HISTORY_CUT, TEMPLATE_DATE),
+        *(
+            TOOL_ORDER,
+            TOOL_DRIFT,
+            TOOL_SET,
+            SCHEMA_CHANGE,
+            EXAMPLES,
+            DOCUMENTS,
+            HISTORY_CUT,
+            HISTORY_CHANGED,
+            TEMPLATE_DATE,
+        ),
         *(UNDER_BLOCK, UNDER_MINIMUM, IMAGE, MODEL_FLIP, SALT, FIRST_DIFFERENCE),
     )
 }

@@ -19,7 +19,7 @@ _LEVELS: Final[Mapping[Level, str]] = {Level.NOTE: "note", Level.WARNING: "warni
 
 def as_sarif(findings: Sequence[Finding], skipped: Iterable[Skipped], version: str) -> dict[str, object]:
     """A SARIF log of one run of this linter, `version` of it."""
-    rules = list(RULES.values())
+    rules = list({**RULES, **{one.rule.id: one.rule for one in findings}}.values())
     places = {rule.id: at for at, rule in enumerate(rules)}
     run: dict[str, object] = {
         "tool": {

@@ -10,7 +10,7 @@ itself every long string is looked at.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import yaml
@@ -27,6 +27,7 @@ PROMPT_KEY: Final = re.compile(
 )
 _LEAST_CHARS: Final = 64
 _DEEPEST: Final = 60
+_SOUGHT_CHARS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def _captured(path: str, bodies: list[tuple[int, Any, Body]], skipped: list[Skip
     seen: dict[str, str] = {}
     requests: list[Request] = []
     for number, (line, row, body) in enumerate(bodies, 1):
-        request = request_of(number, line, row, body, seen)
+        request = replace(request_of(number, line, row, body, seen), path=path)
         read.add(request)
         requests.append(request)
     return Read(read.findings(), skipped, requests)
@@ -178,13 +179,16 @@ def _strings_of_yaml(path: str, text: str, node: yaml.Node, key: str = "", depth
 
 
 def _in_yaml(path: str, text: str, node: yaml.ScalarNode) -> Where:
-    """Of a block its own lines and columns; of all else where it begins."""
+    """Of a block its own lines and columns; of all else where the text is found again, else where it begins."""
     start = node.start_mark
     is_block = node.style == "|"
 
     def where(offset: int) -> Place:
         if not is_block:
-            return Place(path, start.line + 1, start.column + 1, start.index)
+            found = max(
+                text.find(node.value[offset : offset + _SOUGHT_CHARS], start.index, node.end_mark.index), start.index
+            )
+            return Place(path, *Lines(text).place_of(found), found)
         before = node.value[:offset]
         line = start.line + 1 + before.count("\n") + 1
         begins = _line_start(text, start.index, before.count("\n") + 1)

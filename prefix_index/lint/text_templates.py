@@ -17,6 +17,8 @@ from prefix_index.lint.types import Part
 
 _FIELD: Final = re.compile(r"\{([A-Za-z_]\w{0,63}(?:\.\w{1,63}|\[[\w'\"]{1,63}\]){0,4})(![rsa])?(:[^{}\n]{0,32})?\}")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[\w+\])*")
+_F_STRING: Final = re.compile(r"(?<![A-Za-z])[fF][\"']")
+_LINE_CHARS: Final = 200
 _CLOSERS: Final = {"{{": "}}", "{%": "%}", "{#": "#}"}
 _FOR: Final = re.compile(r"\s*-?\s*for\b.{1,80}?\bin\b\s*(?P<over>.{1,120}?)\s*-?\s*$", re.DOTALL)
 _SET: Final = re.compile(r"\s*-?\s*set\s+(?P<name>\w{1,64})\s*=\s*(?P<value>.{1,200}?)\s*-?\s*$", re.DOTALL)
@@ -24,10 +26,15 @@ _NAMED: Final = re.compile(r"[-+\s]*[^\W\d]")
 """An expression that begins with a name. All else in double braces is JSON, or a text in quotes."""
 
 
+_BY_CALL: Final = frozenset({Cause.TIME, Cause.DATE, Cause.EPOCH, Cause.UUID, Cause.RANDOM, Cause.REQUEST_ID})
+"""What a call is believed to give, by its name; the words in a call say little of anything else."""
+
+
 def slot(name: str, at: int, origin: str = "") -> Part:
-    """A slot, judged by what it is made from where that is known, else by its name."""
+    """A slot, judged by what it is made from where that tells something, else by its name."""
     volatility, cause = judged_name(origin or name)
-    if cause is Cause.UNKNOWN and origin:
+    is_call = "(" in origin
+    if origin and (cause is Cause.UNKNOWN or (is_call and cause not in _BY_CALL)):
         volatility, cause = judged_name(name)
     return Part(name, at, volatility, cause, origin=origin, is_slot=True)
 
@@ -63,7 +70,7 @@ def _fields(text: str) -> Iterator[Part]:
     begun = 0
     for match in _FIELD.finditer(text):
         start, end = match.span()
-        if text[start - 1 : start] == "{" and text[end : end + 1] == "}":
+        if (text[start - 1 : start] == "{" and text[end : end + 1] == "}") or _is_in_code(text, start):
             continue
         if start > begun:
             yield Part(text[begun:start], begun)
@@ -71,6 +78,12 @@ def _fields(text: str) -> Iterator[Part]:
         begun = end
     if begun < len(text):
         yield Part(text[begun:], begun)
+
+
+def _is_in_code(text: str, at: int) -> bool:
+    """Whether a brace stands in an f-string of code that the text shows."""
+    line = text[max(text.rfind("\n", 0, at) + 1, at - _LINE_CHARS) : at]
+    return _F_STRING.search(line) is not None
 
 
 def _jinja(text: str) -> Iterator[Part]:
@@ -106,7 +119,8 @@ def _tags(text: str) -> Iterator[tuple[int, int, str]]:
     """Start, end and inside of each tag. What is in `raw` is text."""
     at, raw = text.find("{"), False
     while at >= 0:
-        closer = _CLOSERS.get(text[at : at + 2])
+        # `${{ x }}` is an expression of a workflow, and no slot of a prompt.
+        closer = None if text[at - 1 : at] == "$" else _CLOSERS.get(text[at : at + 2])
         end = -1 if closer is None else text.find(closer, at + 2)
         if closer is not None and end < 0:
             return

@@ -138,6 +138,8 @@ class Part:
     cause: Cause | None = None
     origin: str = ""
     disorder: "Disorder | None" = None
+    each: "Disorder | None" = None
+    """What is wrong with the order of the list that this is one item of."""
     is_slot: bool = False
     at_import: bool = False
     """Whether it was made once, when a module was imported: another one for each process."""
