@@ -21,9 +21,9 @@ from gateway.admin_client import Gateway, TokenFile
 from gateway.admin_client import asked as asked_gateway
 from gateway.commands.lint_costs import Costs, measured_repeat
 from gateway.commands.lint_files import Walk, read_all
+from gateway.commands.lint_live import ledger_page, live_page, show_page
 from gateway.commands.lint_model import Clocked, dates_of
 from gateway.commands.lint_print import LintFormat, Report, Shown, show
-from gateway.commands.lint_traffic import ledger_report, live_report
 from gateway.config import ledger_place
 from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
 from prefix_index.lint import (
@@ -108,9 +108,11 @@ def lint(
     form = LintFormat.SARIF if sarif else LintFormat.JSON if as_json else LintFormat.TABLE
     shown = Shown(form, most, None if fail_on is FailOn.NEVER else Level[fail_on.name])
     if live:
-        raise typer.Exit(show(live_report(asked_gateway(gateway, token_file, config)), shown))
+        raise typer.Exit(show_page(live_page(asked_gateway(gateway, token_file, config)), shown))
     if from_ledger:
-        raise typer.Exit(show(_of_ledger(ledger, config, (from_, to, month, time_zone)), shown))
+        start, end = _period(from_, to, month, time_zone)
+        place = ledger or ledger_place(read_config(config, {}))
+        raise typer.Exit(show_page(ledger_page(place, prices, start, end), shown))
     try:
         settings = _settings(settings_file, ignore or (), exclude or ())
         known = None if baseline is None else read_baseline(_text(baseline), str(baseline))
@@ -141,15 +143,11 @@ def _report(reads: Sequence[Read], findings: Sequence[Finding], known: Counter[s
     return Report(fresh, skipped, len(reads), requests, len(findings) - len(fresh), costs)
 
 
-def _of_ledger(
-    ledger: str | None, config: Path | None, period: tuple[str | None, str | None, str | None, str]
-) -> Report:
-    from_, to, month, time_zone = period
+def _period(from_: str | None, to: str | None, month: str | None, time_zone: str) -> tuple[datetime, datetime]:
     try:
-        start, end = asked_period(from_, to, month, zone_named(time_zone))
+        return asked_period(from_, to, month, zone_named(time_zone))
     except BillingError as error:
         raise refused(str(error)) from None
-    return ledger_report(ledger or ledger_place(read_config(config, {})), start, end)
 
 
 def _existing(paths: Sequence[Path]) -> Sequence[Path]:
