@@ -19,6 +19,7 @@ from gateway.app import STARTUP_ERRORS
 from gateway.checking import ask_backends, check_currencies, check_files, check_index, effective_yaml
 from gateway.commands.cost import cost, jobs
 from gateway.commands.explain import explain
+from gateway.commands.fixes import fixes
 from gateway.commands.index import index
 from gateway.commands.invoice import invoice
 from gateway.commands.keys import keys
@@ -55,6 +56,7 @@ cli.add_typer(prices, name="prices")
 cli.add_typer(templates, name="templates")
 cli.command("explain")(explain)
 cli.command("verify")(verify)
+cli.command("fixes")(fixes)
 cli.command("lint")(lint)
 cli.command("simulate")(simulate)
 cli.command("report")(report)
