@@ -77,6 +77,9 @@ class RequestReader:
     """Whether the parser has said anything while it read the latest bytes."""
     _barren_bytes = 0
     _upgrades = False
+    _keeps_alive = False
+    _head_fields = 0
+    """How many fields the latest head had: those that follow are trailers."""
 
     def __init__(self, taker: RequestTaker) -> None:
         self._taker: RequestTaker | None = taker
@@ -145,6 +148,7 @@ class RequestReader:
         if taker is None:
             raise StopReading
         method, upgrades = parser.get_method(), parser.should_upgrade()
+        self._head_fields, self._keeps_alive = len(self._fields), parser.should_keep_alive()
         if upgrades:
             if method == b"CONNECT":
                 raise BadRequest("this is no proxy to connect through")
@@ -154,11 +158,13 @@ class RequestReader:
         named = dict(fields)
         length = named.get(b"content-length")
         length_bytes = None if length is None else int(length)
+        if named.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            raise BadRequest("the only transfer coding that is read here is `chunked`")
         self._body_left_bytes = length_bytes or 0
         name = _METHODS.get(method) or method.decode("ascii")
         version = parser.get_http_version()
-        keep_alive = version != "1.0" and parser.should_keep_alive()
-        expects_continue = named.get(b"expect", b"").lower() == b"100-continue"
+        keep_alive = version != "1.0" and self._keeps_alive
+        expects_continue = version != "1.0" and named.get(b"expect", b"").lower() == b"100-continue"
         taker.request_begins(
             RequestHead(name, self.target, version, fields, length_bytes, expects_continue, keep_alive)
         )
@@ -173,6 +179,8 @@ class RequestReader:
     def on_message_complete(self) -> None:
         """A request is whole."""
         self._in_body = False
+        if self._keeps_alive and len(self._fields) > self._head_fields and not self._parser.should_keep_alive():
+            raise BadRequest("a trailer cannot end the connection")  # the parser, for one, would read nothing more
         if self._taker is not None and not self._upgrades:
             self._taker.request_ends()
 

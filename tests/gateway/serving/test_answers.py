@@ -162,6 +162,14 @@ async def test_a_client_whose_body_is_not_wanted_is_not_asked_for_it() -> None:
         assert (answer.status, answer.fields["connection"]) == (401, "close")
 
 
+async def test_a_client_of_http_1_0_knows_no_100_continue_and_gets_none() -> None:
+    async with served(echo) as house, house.client() as client:
+        await client.send(b"POST / HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+        while not any(call.is_served for call in house.connections.calls):
+            await asyncio.sleep(0)
+        assert (await (await client.send(b"ab")).answer()).status == 200
+
+
 async def test_an_early_answer_keeps_the_connection_if_little_is_left_of_the_body() -> None:
     async with served(says(b"no", status=401)) as house, house.client() as client:
         for _ in range(2):

@@ -163,9 +163,11 @@ NO_REQUEST = [
     b"POST / HTTP/1.1\r\ntransfer-encoding: identity\r\n\r\n",
     b"POST / HTTP/1.1\r\ntransfer-encoding: chunked, gzip\r\n\r\n",
     b"POST / HTTP/1.1\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
     b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n",
     b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\nconnection: close\r\n\r\n",
 ]
 
 
@@ -179,3 +181,11 @@ def test_what_two_servers_could_read_differently_is_no_request(wire: bytes) -> N
 def test_what_follows_the_last_request_of_a_connection_is_not_read() -> None:
     found = read([b"GET / HTTP/1.1\r\nconnection: close\r\n\r\nGET /again HTTP/1.1\r\n\r\n"])
     assert [head.target for head, _, _ in found] == [b"/"]
+
+
+def test_trailers_and_the_end_of_the_connection_are_each_no_fault() -> None:
+    def chunked(fields: bytes, trailers: bytes) -> bytes:
+        return b"POST / HTTP/1.1\r\n%btransfer-encoding: chunked\r\n\r\n0\r\n%b\r\n" % (fields, trailers)
+
+    more = chunked(b"", b"digest: 1\r\n") + chunked(b"connection: upgrade, close\r\nupgrade: h2c\r\n", b"digest: 2\r\n")
+    assert [(whole, head.keep_alive) for head, _, whole in read([more])] == [(True, True), (True, False)]
