@@ -23,6 +23,7 @@ from gateway.serving.call import Call
 from gateway.serving.connections import MOST_TURNED_AWAY, Connections
 from gateway.serving.reader import RequestHead, RequestReader, StopReading
 from gateway.serving.scope import Address, request_scope
+from gateway.serving.unread import unread_bytes
 from gateway.wire import Scope
 
 MOST_PIPELINED: Final = 8
@@ -226,7 +227,7 @@ class Connection(asyncio.Protocol):
 
     def look(self, now_s: float) -> None:
         """End this connection if it is overdue."""
-        waiting_bytes = self.transport.get_write_buffer_size()
+        waiting_bytes = unread_bytes(self.transport)
         if waiting_bytes:
             flushed_bytes = self.handed_bytes - waiting_bytes
             if flushed_bytes != self._flushed_bytes:

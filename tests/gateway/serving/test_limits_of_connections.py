@@ -1,12 +1,15 @@
 """What one client can take from the server is bounded, and it is told so in the form of the API."""
 
 import asyncio
+import math
 import socket
-from contextlib import AsyncExitStack
+import sys
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
 from gateway.serving.connections import MOST_TURNED_AWAY
+from gateway.serving.unread import unread_bytes
 from gateway.wire import EXTENSION, Receive, Scope, Send
 from tests.gateway.serving.sockets import GET, echo, served
 
@@ -26,6 +29,14 @@ async def test_what_is_no_request_is_answered_and_ends_the_connection(wire: byte
         answer = await (await client.send(wire)).answer()
         assert (answer.status, answer.error["code"], answer.fields["connection"]) == (status, code, "close")
         assert answer.fields["x-request-id"]
+        assert await client.ended() == b""
+
+
+async def test_who_ends_the_connection_in_a_trailer_is_told_so_and_does_not_wait_for_a_next_answer() -> None:
+    async with served(echo) as house, house.client() as client:
+        head = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+        answer = await (await client.send(head + b"1\r\na\r\n0\r\nconnection: close\r\n\r\n" + GET)).answer()
+        assert (answer.status, answer.fields["connection"]) == (400, "close")
         assert await client.ended() == b""
 
 
@@ -199,6 +210,49 @@ async def test_a_slow_reader_is_not_buffered_for_and_is_cut_in_the_end() -> None
         assert handed < 50_000_000
         assert why == ["left"]
         assert house.count("cut_clients", "unread") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not tell what it holds")
+async def test_a_reader_so_slow_that_the_system_takes_no_more_for_minutes_is_not_cut_while_it_reads() -> None:
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        call = scope["extensions"][EXTENSION]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not call.gone:
+            await send({"type": "http.response.body", "body": b"x" * 16_384, "more_body": True})
+
+    async with served(endless, write_idle_s=60) as house:
+        house.connections._swept_at_s = math.inf  # the time is ours
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect(("127.0.0.1", house.port))
+            sock.sendall(GET)
+            sock.setblocking(False)
+            while not house.connections.open:
+                await asyncio.sleep(0)
+            (connection,) = house.connections.open
+            transport, now_s = connection.transport, asyncio.get_running_loop().time()
+            while not await holds_still(transport):
+                pass
+            connection.look(now_s)
+            waiting_bytes = transport.get_write_buffer_size()
+            for _ in range(4):
+                unread = unread_bytes(transport)
+                while unread_bytes(transport) == unread:
+                    with suppress(BlockingIOError):
+                        sock.recv(1000)
+                    await asyncio.sleep(0)
+                connection.look(now_s := now_s + 59)
+            assert transport.get_write_buffer_size() == waiting_bytes  # nothing more was taken all the time
+            assert not transport.is_closing()
+            connection.look(now_s + 60)
+            assert house.count("cut_clients", "unread") == 1
+
+
+async def holds_still(transport: asyncio.Transport) -> bool:
+    """Whether all that can be sent has been, as far as a moment shows."""
+    before = transport.get_write_buffer_size(), unread_bytes(transport)
+    await asyncio.sleep(0.05)
+    return before[0] > 0 and before == (transport.get_write_buffer_size(), unread_bytes(transport))
 
 
 async def test_a_reader_that_is_slow_but_reads_gets_everything() -> None:
