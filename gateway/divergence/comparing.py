@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.divergence.fingerprints import MOST_MESSAGES, Fingerprint
+from gateway.divergence.fingerprints import MOST_MESSAGES, UNREAD, Fingerprint
 from gateway.divergence.types import Change, Compared
 
 LEAST_RUN: Final = 2
@@ -13,6 +13,8 @@ may be a `yes` that was said twice."""
 
 def compared(now: Fingerprint, before: Fingerprint, shared_chars: float) -> Compared:
     """The first part that differs. `shared_chars` is where their tokens part: it decides where several parts differ."""
+    if before is UNREAD:
+        return Compared(Change.GROWN, 0)
     system, tools = now.system != before.system, now.tools != before.tools
     if system and tools:  # most templates write tools behind the system prompt
         tools = shared_chars > now.system_chars

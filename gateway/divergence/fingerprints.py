@@ -48,6 +48,10 @@ class Fingerprint(msgspec.Struct, frozen=True, gc=False):
     head_tokens: int = 0
 
 
+UNREAD: Final = Fingerprint(0, 0, 0, 0, -1, (), (), 0)
+"""Of a prompt whose parts were not looked at, and of none else."""
+
+
 def fingerprint_of(prompt: PromptView, before: Fingerprint | None = None, block_size: int = 0) -> Fingerprint:
     """The parts of a prompt; those of `before`, whose whole blocks this one begins with, are not looked at again.
 
@@ -183,7 +187,7 @@ def _names(tools: Sequence[object]) -> tuple[int, int]:
     names = tool_names(tools)
     in_order = "\n".join(names)
     names.sort()
-    return _hash(in_order), xxh3_64_intdigest("\n".join(names).encode("utf-8", "surrogatepass"))
+    return _hash(in_order), _hash("\n".join(names))
 
 
 def _name(tool: object) -> str:

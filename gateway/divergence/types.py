@@ -138,7 +138,8 @@ def segment_text(change: Change, segment: str, cause: Cause | None) -> str:
         return f"tools {_OF_TOOLS[change]}"
     if change in _OF_HISTORY:
         return f"history {_OF_HISTORY[change]}"
-    return (segment if cause is None else f"{segment} {cause.value}")[:MOST_SEGMENT_CHARS]
+    is_named = cause is not None and cause is not Cause.UNKNOWN
+    return (f"{segment} {cause}" if is_named else segment)[:MOST_SEGMENT_CHARS]
 
 
 def read_segment(text: str) -> tuple[Change, str, Cause | None]:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from gateway.divergence.comparing import compared
 from gateway.divergence.earlier import MOST_BYTES, RecentPrompts
 from gateway.divergence.fingerprints import (
+    UNREAD,
     Fingerprint,
     fingerprint_of,
     head_of,
@@ -69,8 +70,10 @@ class Watch:
 
         Changes nothing.
         """
-        if plan.source is None or not len(plan.chain) or len(request.body) > _NOT_LOOKED_INTO:
+        if plan.source is None or not len(plan.chain):
             return None
+        if len(request.body) > _NOT_LOOKED_INTO:
+            return self._look_at_tokens(request, plan)
         key, model, chain = request.tenant.key_id, request.model, plan.chain
         made: list[Fingerprint] = []
 
@@ -104,13 +107,14 @@ class Watch:
         """A prompt was computed; once for each. `cached_tokens` is what the engine reports of it, None: not told."""
         self.requests += 1
         parts, chain = looked.parts, plan.chain
+        is_read = parts is not UNREAD
         at_s, in_bytes = self._monotonic(), plan.source is TokenSource.BYTES
         new = Earlier(chain.hashes, chain.block_size, plan.root, in_bytes, holder, at_s, parts)
         self._recent.keep(request.tenant.key_id, request.model, new)
         profile = self._profiles.of(looked.name)
         profile.requests += 1
         continues = looked.earlier is not None and looked.parting is None
-        if continues:
+        if continues or not is_read:
             return
         profile.begun += 1
         if parts.system:
@@ -132,6 +136,17 @@ class Watch:
     def signs(self) -> Iterable[Sign]:
         """What the traffic shows, place by place."""
         return self._profiles.signs()
+
+    def _look_at_tokens(self, request: InferenceRequest, plan: Plan) -> Looked:
+        """The same without a look at the parts of the prompt."""
+        name, chain = _name(request, UNREAD), plan.chain
+        found = self._recent.closest(request.tenant.key_id, request.model, chain)
+        if found is None:
+            return Looked(name, UNREAD)
+        earlier, shared = found
+        parted = shared < min(len(earlier.hashes) // HASH_BYTES, len(chain))
+        parting = Parting(shared * chain.block_size, "", Change.GROWN, 0) if parted else None
+        return Looked(name, UNREAD, earlier, shared, parting)
 
     def _parting(
         self, request: InferenceRequest, plan: Plan, name: ProfileName, parts: Fingerprint, found: tuple[Earlier, int]
@@ -181,7 +196,8 @@ class Watch:
         differs = None if earlier is None else difference(pieces, earlier)
         if differs is None:
             return Detail(sketch)
-        cause = cause_of(pieces[differs.place]) if place is None or place.wants_cause() else None
+        otherwise = Cause.UNKNOWN if found.change is Change.SYSTEM else Cause.CONTENT
+        cause = cause_of(pieces[differs.place], otherwise) if place is None or place.wants_cause() else None
         return Detail(sketch, differs.offset, differs.equal_chars, cause, earlier)
 
     def _learn_first(self, profile: Profile, request: InferenceRequest, parts: Fingerprint) -> None:
@@ -218,10 +234,10 @@ def is_lost(parting: Parting, cached_tokens: int | None, block_size: int) -> boo
     return cached_tokens is None or cached_tokens <= parting.token + block_size
 
 
-def cause_of(piece: str) -> Cause:
+def cause_of(piece: str, otherwise: Cause) -> Cause:
     """Why a piece of text is another one than before: the surest of what changes in it by its form."""
     found = spots(piece[:_MOST_JUDGED_CHARS])
-    return max(found, key=lambda spot: (spot.certainty, -spot.start)).cause if found else Cause.CONTENT
+    return max(found, key=lambda spot: (spot.certainty, -spot.start)).cause if found else otherwise
 
 
 def _name(request: InferenceRequest, parts: Fingerprint) -> ProfileName:

@@ -12,9 +12,11 @@ import pytest
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
-from tests.gateway.conftest import RunningGateway, StartGateway, settled
+from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
+from tests.gateway.scripted_engine import answer_chat, scripted_engine
 
 LIBRARY = " ".join(f"Shelf {7 * n} holds the books on subject number {n}." for n in range(30))
+CLEAR = "/admin/index/clear?endpoint=e0"
 LAW = " ".join(f"Paragraph {n} says who owes what to whom, and when." for n in range(30))
 
 
@@ -115,3 +117,38 @@ async def test_a_restarted_engine_is_why_a_prompt_missed(start_gateway: StartGat
         await asyncio.to_thread(ask, gateway, LIBRARY, "Where is gravity?")
         await settled(gateway, 2)
     assert verdicts(gateway.ledger_path) == [("verified", "cold"), ("verified", "restarted")]
+
+
+async def test_what_the_index_has_forgotten_has_expired_and_what_it_knew_was_evicted(
+    engines: list[RunningEngine],
+    start_gateway: StartGateway,
+    token_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.miss_reasons.INDEX_FORGETS_S", 0.0)
+    gateway = await asyncio.to_thread(start_over, start_gateway, engines[:1], admin_token_file=token_file)
+    await asyncio.to_thread(ask, gateway, LIBRARY, "Where is gravity?")
+    for forgotten in (True, False):
+        httpx.post(f"{engines[0].url}/reset_prefix_cache").raise_for_status()
+        if forgotten:
+            cleared = gateway.http.post(CLEAR, headers={"authorization": "Bearer letmein"})
+            assert cleared.status_code == 200, cleared.text
+        await asyncio.to_thread(ask, gateway, LIBRARY, "Where is gravity?")
+    [_, expired, _] = await settled(gateway, 3)
+    assert expired.prompt_tokens is not None
+    lost = (expired.prompt_tokens - 1) // 16 * 16
+    assert [reason for _, reason in verdicts(gateway.ledger_path)] == ["cold", "expired", "evicted"]
+    assert gateway.metric("prefixgate_lost_tokens_total", reason="expired") == lost
+    assert gateway.metric("prefixgate_lost_tokens_total", reason="evicted") == lost
+
+
+async def test_where_bytes_stand_for_tokens_that_is_why_nothing_is_known(start_gateway: StartGateway) -> None:
+    usage = {"prompt_tokens": 400, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}}
+    async with scripted_engine(answer_chat("Hi", usage), owner="llamacpp") as engine:
+        gateway = await start(start_gateway, engine.url)
+        body = {"model": "m", "messages": [{"role": "user", "content": LIBRARY}]}
+        answer = await asyncio.to_thread(gateway.http.post, "/v1/chat/completions", json=body)
+        assert answer.status_code == 200
+        await settled(gateway, 1)
+    assert gateway.metric("prefixgate_prompts_total", source="bytes") == 1
+    assert verdicts(gateway.ledger_path) == [(None, "tokens_degraded")]

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -238,3 +239,23 @@ def test_the_places_and_sketches_of_a_profile_have_a_bound() -> None:
     [profile] = [profile for of_tenant in watch._profiles._tenants.values() for profile in of_tenant.values()]
     assert len(profile.places) <= MOST_PLACES
     assert all(len(kept) <= MOST_SKETCHES for kept in profile.sketches.values())
+
+
+def test_a_system_prompt_with_a_change_that_no_form_explains_is_named_without_a_cause(traffic: Traffic) -> None:
+    for name in ("amber", "birch", "cedar", "dune", "elm", "fern"):
+        traffic.send(request(f"You are a clerk.\nYou work in the {name} room.\n{RULES}", f"What is in {name}?"))
+    [sign] = traffic.faults
+    assert (sign.change, set(sign.causes)) == (Change.SYSTEM, {Cause.UNKNOWN})
+
+
+def test_of_a_prompt_that_is_too_long_to_be_read_the_tokens_are_compared(traffic: Traffic) -> None:
+    said = [replace(request(dated(minute), f"Case {minute}?"), body=bytes(2 << 20)) for minute in range(3)]
+    traffic.send(said[0])
+    looked = traffic.watch.look(said[1], plan(said[1]))
+    assert looked is not None
+    assert looked.parting is not None
+    assert (looked.parting.token, looked.parting.change, looked.parting.lost_tokens) == (0, Change.GROWN, 0)
+    traffic.send(said[1])
+    traffic.send(request(dated(2), "Case 2?"))
+    traffic.send(said[1])
+    assert traffic.faults == []
