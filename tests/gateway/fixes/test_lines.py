@@ -1,5 +1,11 @@
 """Lines that change go to the end of a system text, and nothing else of it changes."""
 
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,3 +91,21 @@ def test_no_line_is_lost_or_twice_and_the_rest_keeps_its_order(text: str) -> Non
     left = [line for line, start in zip(text.split("\n"), starts, strict=True) if line.strip() and start not in spans]
     assert sorted(after) == sorted(before)
     assert after == left + [line for line in said if line.strip()]
+
+
+CORPORA = Path(__file__).parents[2] / "data" / "corpora"
+CHATS = ("chat_mtbench_ja", "tools_glaive_zh", "tools_glaive_en", "tools_bfcl", "agent_tau_airline", "agent_sweagent")
+
+
+def rows(name: str) -> Iterator[dict[str, Any]]:
+    with gzip.open(CORPORA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def test_of_all_system_texts_of_the_corpora_one_line_is_moved_and_it_is_a_clock() -> None:
+    messages = [message for name in CHATS for row in rows(name) for message in row["request"].get("messages", ())]
+    texts = {str(message["content"]) for message in messages if message["role"] == "system"}
+    texts |= {row["template"] for row in rows("prompt_templates")}
+    assert len(texts) > 40
+    moved_lines = {found.said_by(text) for text in texts if (found := movable_lines(text, 16)) is not None}
+    assert moved_lines == {"The current time is 2024-05-15 15:00:00 EST."}
