@@ -1,6 +1,7 @@
 """The model's side of `prefixgate lint`: its tokenizer counts, and its chat template is tried at several times."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -58,7 +59,8 @@ def dates_of(model: Clocked, directory: Path, requests: Sequence[Request], asked
         except (TemplateFailed, UnsupportedContent):
             continue
         if found is not None:
-            return [found]
+            # Of a prompt that nobody sent, only the place counts.
+            return [found if view is not _PLAIN else replace(found, lost_tokens=None, level=found.rule.level)]
     return findings
 
 

@@ -131,7 +131,7 @@ class Captured:
             for spot in spots(unit.text):
                 rule = BEFORE_FIXED.get(spot.cause)
                 lost = self._count(unit.text[spot.end :])
-                if rule is not None and spot.certainty >= Certainty.CUED and lost >= self.asked.block_tokens:
+                if rule is not None and spot.certainty >= Certainty.LIKELY and lost >= self.asked.block_tokens:
                     note = "seen once: whether it changes, only a second request can tell"
                     seen = Seen(rule, unit, spot.start, lost, spot.cause, note=note)
                     self._take(request, seen, level=Level.NOTE)

@@ -185,9 +185,8 @@ def _in_yaml(path: str, text: str, node: yaml.ScalarNode) -> Where:
 
     def where(offset: int) -> Place:
         if not is_block:
-            found = max(
-                text.find(node.value[offset : offset + _SOUGHT_CHARS], start.index, node.end_mark.index), start.index
-            )
+            sought = node.value[offset : offset + _SOUGHT_CHARS].partition("}")[0]
+            found = max(text.find(sought, start.index, node.end_mark.index), start.index)
             return Place(path, *Lines(text).place_of(found), found)
         before = node.value[:offset]
         line = start.line + 1 + before.count("\n") + 1
