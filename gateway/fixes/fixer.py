@@ -23,7 +23,7 @@ from gateway.fixes.orders import ToolOrders
 from gateway.fixes.rules import Rule, arm_of, rule_of
 from gateway.fixes.shadow import Shadow
 from gateway.fixes.tool_sets import order_for
-from gateway.fixes.types import Mode
+from gateway.fixes.types import Fixed, How, Mode
 from gateway.fixes.worth import worth
 from gateway.log_lines import LOGGER
 from gateway.types import Applied, Arm, InferenceRequest
@@ -54,10 +54,8 @@ class Fixer:
                 self._shadow.offer(arrival, request, rule)
             return request
         is_long = len(request.body) > LOOP_SAFE_FIXED_BYTES
-        how = worth(request, await order_for(self._orders, rule, request))
-        if not how.fixes:
-            return request
-        done = await asyncio.to_thread(fixed, request.body, how) if is_long else fixed(request.body, how)
+        how = await order_for(self._orders, rule, request)
+        done = await asyncio.to_thread(_fixed, request, how) if is_long else _fixed(request, how)
         if not done.fixes:
             return request
         applied = Applied(arm_of(request, rule.ab_share), tuple(done.fixes))
@@ -83,3 +81,9 @@ class Fixer:
             usage = None if tee is None else tee.usage.result().usage
             finish = finish_of(None if tee is None else tee.kept())
             self._book.settled(request.tenant.id, request.fixes, usage, finish)
+
+
+def _fixed(request: InferenceRequest, how: How) -> Fixed:
+    """The body is only looked at where what was read of it may be in need of it."""
+    needed = worth(request, how)
+    return fixed(request.body, needed) if needed.fixes else Fixed(request.body)
