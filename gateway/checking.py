@@ -17,10 +17,11 @@ from billing.invoicing import read_seller
 from billing.prices.plans_file import load_plans
 from gateway.config import Config, ConfigInvalid, admin_token, ledger_place, redis_access
 from gateway.currency_advice import Money, currency_advice
+from gateway.discovery_setup import looked_once
 from gateway.index_report import sizes_of, sum_of
 from gateway.keys_file import read_keys_file
 from gateway.model_texts import load_model_texts
-from gateway.options import authenticator_of, endpoint_of
+from gateway.options import authenticator_of
 from gateway.proof import Proof, prove
 from gateway.telemetry import Telemetry
 from gateway.templates.setup import templates_of
@@ -37,9 +38,10 @@ READ_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one backend said. `advice` is what would help, empty where nothing is missing."""
+    """What one backend said. `sources` list it; `advice` is what would help, empty where nothing is missing."""
 
     endpoint_id: str
+    sources: str
     healthy: bool
     engine: str
     models: str
@@ -114,17 +116,23 @@ def _check_ledger(config: Config, environment: Mapping[str, str]) -> None:
 
 async def ask_backends(
     config: Config, environment: Mapping[str, str], texts: Mapping[str, ModelText] | None
-) -> tuple[list[Finding], list[Proof]]:
-    """Ask every backend, all at once; none may take longer than `ASK_S` to say what it is. Raises `ConfigInvalid`.
+) -> tuple[list[Finding], list[Proof], list[str]]:
+    """Ask the sources of endpoints, then every backend, all at once; none of either may take longer than `ASK_S`.
 
-    Then those that are up prove our tokens, with `texts` the local tokenizers; None leaves the proof out.
+    Then those that are up prove our tokens, with `texts` the local tokenizers; None leaves the proof out. Last come
+    words on what could not be found or used. Raises `ConfigInvalid`.
     """
-    configs = [endpoint_of(backend, environment) for backend in config.backends]
-    async with Registry(configs, time.monotonic, settings=PollSettings(deadline_s=ASK_S)) as registry:
+    async with Registry((), time.monotonic, settings=PollSettings(deadline_s=ASK_S)) as registry:
+        discovering = await looked_once(config, environment, registry, time.monotonic, ASK_S)
         await registry.detect_all(deadline_s=ASK_S + 1)
         endpoints = registry.snapshot()
+        configs = [registry.config_of(endpoint.id) for endpoint in endpoints]
     proofs = [] if texts is None else await prove(list(zip(configs, endpoints, strict=True)), texts)
-    return [_finding(endpoint, config) for endpoint in endpoints], proofs
+    findings = []
+    for endpoint in endpoints:
+        report = discovering.report_of(endpoint.id)
+        findings.append(_finding(endpoint, config, () if report is None else report.sources))
+    return findings, proofs, discovering.problems()
 
 
 async def check_index(config: Config, environment: Mapping[str, str]) -> IndexFinding:
@@ -157,12 +165,13 @@ async def check_index(config: Config, environment: Mapping[str, str]) -> IndexFi
     )
 
 
-def _finding(endpoint: EndpointSnapshot, config: Config) -> Finding:
-    facts = endpoint.facts
+def _finding(endpoint: EndpointSnapshot, config: Config, sources: Sequence[str]) -> Finding:
+    facts, listed_by = endpoint.facts, ", ".join(sources)
     if facts is None:
-        return Finding(endpoint.id, False, "?", "?", "?", "?", endpoint.unhealthy_reason or "did not answer")
+        return Finding(endpoint.id, listed_by, False, "?", "?", "?", "?", endpoint.unhealthy_reason or "did not answer")
     return Finding(
         endpoint_id=endpoint.id,
+        sources=listed_by,
         healthy=endpoint.healthy,
         engine=f"{facts.engine} {facts.version or ''}".strip(),
         models=", ".join(model.id for model in facts.models) or "none",

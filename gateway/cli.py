@@ -171,16 +171,19 @@ def check(
     typer.echo(effective_yaml(settings))
     try:
         texts = check_files(settings, process_environment())
-        findings, proofs = asyncio.run(ask_backends(settings, process_environment(), texts if proof else None))
+        findings, proofs, lost = asyncio.run(ask_backends(settings, process_environment(), texts if proof else None))
         slips = check_currencies(settings, datetime.now(UTC))
     except STARTUP_ERRORS as error:
         raise refused(str(error)) from None
     for word in slips:
         typer.echo(f"look at: {word}")
-    table = Table("endpoint", "up", "engine", "models", "block", "capacity, tokens", "what would help")
+    for word in lost:
+        typer.echo(f"not found: {word}")
+    table = Table("endpoint", "listed by", "up", "engine", "models", "block", "capacity, tokens", "what would help")
     for one in findings:
         up = "yes" if one.healthy else "no"
-        row = (one.endpoint_id, up, one.engine, one.models, one.block_size, one.capacity_tokens, one.advice)
+        cache = (one.block_size, one.capacity_tokens)
+        row = (one.endpoint_id, one.sources, up, one.engine, one.models, *cache, one.advice)
         table.add_row(*map(escape, row))
     proven = _proof_table(proofs)
     console = wide_console(table, proven)
@@ -188,7 +191,7 @@ def check(
     if proof:
         console.print(proven)
         console.print(summary(proofs), highlight=False)
-    if not all(one.healthy for one in findings) or any(one.verdict is Verdict.DIFFERENT for one in proofs):
+    if lost or not all(one.healthy for one in findings) or any(one.verdict is Verdict.DIFFERENT for one in proofs):
         raise typer.Exit(1)
 
 

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gateway.config_sections import Backend, PositiveFloat, PrefillRate, Section
 
@@ -41,6 +42,57 @@ class ListedEndpoint(Backend):
     )
 
 
+class DnsSource(FoundEndpoints):
+    """Endpoints behind a name."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?\.?$", description="The name that is looked up."
+    )
+    kind: Literal["address", "srv"] = Field(
+        "address",
+        description="`address` asks for A and AAAA records, `srv` for services with their ports (extra `dns`).",
+    )
+    port: Port | None = Field(None, description="Port at each address; needed unless `srv`.")
+    family: Literal["any", "ipv4", "ipv6"] = Field("any", description="Which addresses.")
+    server: str | None = Field(
+        None,
+        pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?$",
+        description="DNS server to ask in place of this machine's resolver, host:port (extra `dns`).",
+    )
+    interval_s: PositiveFloat = Field(10.0, description="Longest time between two look-ups, seconds.")
+    misses: Annotated[int, Field(ge=1, le=100)] = Field(
+        3, description="So many look-ups in a row must lack an address before it counts as gone."
+    )
+
+    @property
+    def source(self) -> str:
+        """Its name among the sources."""
+        return f"dns:{self.name}" if self.port is None else f"dns:{self.name}:{self.port}"
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether the system's resolver is not enough."""
+        return self.kind == "srv" or self.server is not None
+
+    @property
+    def server_place(self) -> tuple[str, int] | None:
+        """Host and port of `server`."""
+        if self.server is None:
+            return None
+        parts = urlsplit(f"//{self.server}")
+        return parts.hostname or self.server, parts.port or 53
+
+    @model_validator(mode="after")
+    def _port_as_needed(self) -> "DnsSource":
+        if (self.port is None) == (self.kind == "address"):
+            raise ValueError("`address` needs a port, and `srv` records have their own")
+        try:
+            _ = self.server_place
+        except ValueError:
+            raise ValueError(f"server: {self.server} has no such port") from None
+        return self
+
+
 class Discovery(Section):
     """Endpoints beside those in `backends`: where they are found, and how long one that is gone is remembered."""
 
@@ -48,6 +100,7 @@ class Discovery(Section):
     admin_file: Path | None = Field(
         None, description="Where endpoints given to the admin API are kept; without it none can be given."
     )
+    dns: tuple[DnsSource, ...] = Field((), description="Names behind which endpoints are.")
     poll_s: PositiveFloat = Field(1.0, description="How often these files are looked at, seconds.")
     grace_s: Annotated[float, Field(ge=0, le=86400)] = Field(
         60.0, description="How long what an endpoint holds is remembered after no source lists it any more, seconds."
@@ -60,4 +113,12 @@ class Discovery(Section):
     @property
     def finds(self) -> bool:
         """Whether endpoints may come that `backends` does not list."""
-        return self.file is not None or self.admin_file is not None
+        return self.file is not None or self.admin_file is not None or bool(self.dns)
+
+    @model_validator(mode="after")
+    def _one_source_a_name(self) -> "Discovery":
+        names = [one.source for one in self.dns]
+        doubles = sorted({name for name in names if names.count(name) > 1})
+        if doubles:
+            raise ValueError(f"listed twice: {', '.join(doubles)}")
+        return self

@@ -1,15 +1,18 @@
 """Discovery as configured: its sources, and who hears of the endpoints that come and go."""
 
+import asyncio
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from backends import Registry, UpstreamClient
-from backends.discovery import Source, WatchedFile
-from gateway.config import Backend, Config
+from backends.discovery import DnsName, LookUp, RecordLookup, Source, SystemLookup, WatchedFile
+from gateway.config import Backend, Config, ConfigInvalid
 from gateway.discovery.files import AdminFile, read_listing
 from gateway.discovery.members import ADMIN, Discovering, Knowing
+from gateway.discovery_sections import DnsSource
 from gateway.event_feeds import EventFeeds
 from gateway.fleet import Fleet
 from gateway.options import endpoint_of, prior_of
@@ -59,6 +62,20 @@ def discovering_of(
     return discovering
 
 
+async def looked_once(
+    config: Config, environment: Mapping[str, str], registry: Registry, clock: Callable[[], float], within_s: float
+) -> Discovering:
+    """Fill a registry with what is configured and what the sources say once. Raises as `discovering_of` does."""
+    discovering = Discovering(config, registry, Telemetry().discovery, clock, sources_of(config))
+    made = partial(endpoint_of, environment=environment)
+    discovering.seed(Knowing(endpoint_of=made, joins=lambda _: None, removed=(), retire=lambda _: None))
+    async with asyncio.TaskGroup() as group:
+        looking = group.create_task(discovering.run())
+        await discovering.looked(within_s)
+        looking.cancel()
+    return discovering
+
+
 def sources_of(config: Config) -> list[tuple[Source, Mapping[str, object]]]:
     """In order of precedence, each with what all its endpoints have in common."""
     discovery = config.discovery
@@ -68,7 +85,19 @@ def sources_of(config: Config) -> list[tuple[Source, Mapping[str, object]]]:
         found.append((WatchedFile(ADMIN, discovery.admin_file, read_listing, poll_s=poll_s, is_ours=True), {}))
     if discovery.file is not None:
         found.append((WatchedFile(FILE, discovery.file, read_listing, poll_s=discovery.poll_s), {}))
-    return found
+    return found + [(_dns_name(one), one.common) for one in discovery.dns]
+
+
+def _dns_name(one: DnsSource) -> DnsName:
+    if one.needs_records:
+        if importlib.util.find_spec("dns") is None:
+            raise ConfigInvalid(f"discovery.dns: {one.name} needs the extra `dns`: pip install prefixgate[dns]")
+        look_up: LookUp = RecordLookup(one.name, one.port, one.family, one.server_place)
+    else:
+        assert one.port is not None, "checked by the configuration"
+        look_up = SystemLookup(one.name, one.port, one.family)
+    prefix, path = f"{one.scheme}://", one.path.rstrip("/")
+    return DnsName(one.source, look_up, prefix=prefix, path=path, interval_s=one.interval_s, misses=one.misses)
 
 
 def admin_file_of(config: Config) -> AdminFile | None:

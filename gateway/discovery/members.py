@@ -108,6 +108,7 @@ class Discovering:
         self._busy_until_s: dict[str, float] = {}
         self._news = asyncio.Event()
         self._heard = asyncio.Event()
+        self._turn = asyncio.Lock()  # spans the awaits of one plan's actions, which are in order
 
     def seed(self, knowing: Knowing) -> None:
         """Take the configured endpoints in. Raises `ConfigInvalid` or `InvalidEndpoint`."""
@@ -146,7 +147,10 @@ class Discovering:
 
     async def follow(self) -> None:
         """Do what follows from what is known now."""
-        now_s = self._clock()
+        async with self._turn:
+            await self._follow(self._clock())
+
+    async def _follow(self, now_s: float) -> None:
         for endpoint_id in list(self._unmade):
             wanted = self._membership.member(endpoint_id)
             if wanted is not None and not self._membership.has_left(endpoint_id):
@@ -165,7 +169,7 @@ class Discovering:
     def problems(self) -> list[str]:
         """What is wrong with sources and with endpoints that they name, in words."""
         found = [
-            f"{name}: {one.standing.problem}; what it listed before holds"
+            f"{name}: {one.standing.problem}"
             for name, one in self._reporters.items()
             if one.standing.problem is not None
         ]

@@ -154,10 +154,10 @@ TGI_PAGES = {
 async def test_check_says_what_would_help_a_backend() -> None:
     async with EnginePage.vllm() as vllm, EnginePage(TGI_PAGES) as tgi:
         backends = [{"url": vllm.url, "id": "vllm"}, {"url": tgi.url, "id": "tgi"}]
-        findings, proofs = await ask_backends(load_config(None, {}, {"backends": backends}), {}, None)
+        findings, proofs, lost = await ask_backends(load_config(None, {}, {"backends": backends}), {}, None)
         helped = {"models": {"m": {"tokenizer": "here"}}, "isolation": "none", "index": {"capacity_blocks": 100}}
-        again, _ = await ask_backends(Config.model_validate({"backends": backends, **helped}), {}, None)
-    assert proofs == []
+        again, _, _ = await ask_backends(Config.model_validate({"backends": backends, **helped}), {}, None)
+    assert (proofs, lost) == ([], [])
     advice = {finding.endpoint_id: finding.advice for finding in findings}
     assert advice["vllm"].startswith("start it with --enable-prompt-tokens-details")
     for part in ("billed at the full price", "no cache salt", "index.capacity_blocks", "models.<name>.tokenizer"):
