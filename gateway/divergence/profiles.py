@@ -28,8 +28,8 @@ MOST_PLACES: Final = 16
 """Of a profile."""
 MOST_SKETCHES: Final = 4
 """Of a part of a profile: so many prompts may take turns and be told apart."""
-MOST_SKETCHED: Final = 512
-"""Profiles that keep sketches: 10 to 20 KB each at most, 2 KB mostly."""
+MOST_PIECES_KEPT: Final = 200_000
+"""Of all sketches together, about 100 bytes each; the profile that learned longest ago forgets its own first."""
 MOST_VARIANTS: Final = 32
 """System prompts, orders of tools of a profile that are known again."""
 MOST_TOOLS: Final = 128
@@ -146,6 +146,11 @@ class Profile(msgspec.Struct):
         kept.append(detail.sketch)
         del kept[:-MOST_SKETCHES]
 
+    @property
+    def pieces(self) -> int:
+        """Of all its sketches."""
+        return sum([len(sketch.pieces) for kept in self.sketches.values() for sketch in kept])
+
     def saw_system(self, system: int) -> None:
         """Count a system prompt by its hash."""
         known = self.systems.pop(system, 0)
@@ -189,8 +194,9 @@ class Profiles:
         self._most = most
         self._most_of_tenant = most_of_tenant
         self._tenants: OrderedDict[str, OrderedDict[ProfileName, Profile]] = OrderedDict()
-        self._sketched: OrderedDict[ProfileName, Profile] = OrderedDict()
+        self._sketched: OrderedDict[ProfileName, int] = OrderedDict()
         self._count = 0
+        self.pieces_kept = 0
 
     def __len__(self) -> int:
         """How many profiles there are."""
@@ -221,11 +227,15 @@ class Profiles:
 
     def sketched(self, profile: Profile) -> None:
         """A profile has learned how a part reads; the one that did so longest ago forgets."""
-        self._sketched[profile.name] = profile
-        self._sketched.move_to_end(profile.name)
-        if len(self._sketched) > MOST_SKETCHED:
-            _, other = self._sketched.popitem(last=False)
-            other.sketches.clear()
+        pieces = profile.pieces
+        self.pieces_kept += pieces - self._sketched.pop(profile.name, 0)
+        self._sketched[profile.name] = pieces
+        while self.pieces_kept > MOST_PIECES_KEPT:
+            name, forgotten = self._sketched.popitem(last=False)
+            self.pieces_kept -= forgotten
+            other = self.find(name)
+            if other is not None:
+                other.sketches.clear()
 
     def signs(self) -> Iterator[Sign]:
         """What is known of all places of all profiles."""
@@ -236,7 +246,7 @@ class Profiles:
     def _forget(self, tenant: str) -> None:
         of_tenant = self._tenants[tenant]
         name, _ = of_tenant.popitem(last=False)
-        self._sketched.pop(name, None)
+        self.pieces_kept -= self._sketched.pop(name, 0)
         self._count -= 1
         if not of_tenant:
             del self._tenants[tenant]

@@ -8,8 +8,9 @@ import pytest
 
 from gateway.divergence import Change, Sign, Watch
 from gateway.divergence.earlier import MOST_BYTES
-from gateway.divergence.profiles import MOST_OF_TENANT, MOST_PLACES, MOST_PROFILES, MOST_SKETCHED, MOST_SKETCHES
-from gateway.types import InferenceRequest
+from gateway.divergence.profiles import MOST_OF_TENANT, MOST_PIECES_KEPT, MOST_PLACES, MOST_PROFILES, MOST_SKETCHES
+from gateway.types import InferenceRequest, Plan, TokenSource
+from prefix_index import HASH_BYTES, Chain
 from prefix_index.layout import Cause
 from prefix_index.prompt import PromptView
 from tests.gateway.divergence.asked import BLOCK, CHARS, plan, request
@@ -192,7 +193,8 @@ def test_a_closer_prompt_than_ours_that_the_engine_has_is_no_loss(traffic: Traff
 def flood(watch: Watch, make: Callable[[int], InferenceRequest], count: int) -> None:
     for number in range(count):
         asked = make(number)
-        planned = plan(asked)
+        chain = Chain(number.to_bytes(HASH_BYTES), BLOCK, 2 * BLOCK)  # made by hand: there are many
+        planned = Plan(chain, TokenSource.LOCAL, root=b"root") if count > 10_000 else plan(asked)
         looked = watch.look(asked, planned)
         assert looked is not None
         watch.note(asked, planned, looked, "e@1", 0)
@@ -211,11 +213,18 @@ def test_a_hundred_thousand_hostile_tenants_and_prompts_find_a_bound() -> None:
     profiles = watch._profiles
     assert len(profiles) == sum(map(len, profiles._tenants.values())) <= MOST_PROFILES
     assert all(len(of_tenant) <= MOST_OF_TENANT for of_tenant in profiles._tenants.values())
-    assert len(profiles._sketched) <= MOST_SKETCHED
+    kept = [profile.pieces for of_tenant in profiles._tenants.values() for profile in of_tenant.values()]
+    assert sum(kept) == profiles.pieces_kept <= MOST_PIECES_KEPT
     assert watch._recent.kept_bytes <= MOST_BYTES
-    assert sum(len(profile.sketches) > 0 for of in profiles._tenants.values() for profile in of.values()) <= (
-        MOST_SKETCHED
-    )
+
+
+def test_profiles_with_long_prompts_forget_how_they_read_before_they_fill_the_memory() -> None:
+    watch = Watch()
+    lines = "\n".join(f"Line {line} of a prompt that is as long as any." for line in range(500))
+    flood(watch, lambda number: request(lines, "Hi", tenant=f"{number}"), MOST_PIECES_KEPT // 500 + 50)
+    kept = [profile.pieces for of_tenant in watch._profiles._tenants.values() for profile in of_tenant.values()]
+    assert MOST_PIECES_KEPT - 501 <= sum(kept) == watch._profiles.pieces_kept <= MOST_PIECES_KEPT
+    assert kept[0] == 0
 
 
 def test_a_flood_of_one_tenant_leaves_what_is_known_of_another() -> None:
