@@ -46,8 +46,14 @@ _CONTENT: Final = {
     "passages", "results", "content", "text", "body", "topic", "task", "issue", "problem", "statement", "message",
     "observation", "observations", "findings", "article", "webpage", "page", "code", "file", "files", "diff", "email",
     "answer", "section", "sections", "description", "goal", "title", "data", "url", "snippet", "feedback", "brief",
-    "resources", "resource",
+    "resources", "resource", "steps",
 }  # fmt: skip
+_COUNTERS: Final = {"counter", "iteration", "attempt", "turn", "step"}
+_TOLD: Final = {"description", "descriptions", "text", "result", "results", "output", "outputs", "name"}
+"""`step_description` is no number."""
+_FORMS: Final = {"format", "layout", "column", "field", "range"}
+"""`date_format` is no date."""
+_PIECES: Final = {"section", "sections", "block", "blocks"}
 _PLACES: Final = {"dir", "directory", "cwd", "path", "repo", "repository", "workspace", "project"}
 _PEOPLE: Final = {"user", "customer", "client", "member", "caller", "username", "account", "person", "profile"}
 _IDS: Final = {"id", "ids", "uid", "key", "number", "no", "nr"}
@@ -63,7 +69,10 @@ def judged_name(name: str) -> Judgement:
     for pattern, judgement in _CALLS:
         if pattern.search(lowered):
             return judgement
-    words = set(_WORD.findall(_HUMPS.sub(" ", said).replace("_", " ").lower()))
+    listed = _WORD.findall(_HUMPS.sub(" ", said).replace("_", " ").lower())
+    words = set(listed)
+    if len(words) > 1 and listed[-1] in _PIECES:  # `skills_section`: a piece of a prompt, about what is before it
+        words -= _PIECES
     return _by_words(words)
 
 
@@ -73,7 +82,9 @@ def _by_words(words: set[str]) -> Judgement:
         return identified
     if words & {"number", "max", "min", "limit", "num", "count"} and len(words) > 1:
         return Volatility.PER_TENANT, Cause.CONFIG
-    if words & _TIME and not words & {"zone", "limit", "timeout"}:
+    if words & (_TIME | _DATE) and words & _FORMS:
+        return Volatility.PER_TENANT, Cause.CONFIG
+    if words & _TIME and not words & {"zone", "limit", "timeout", "avg", "average", "between"}:
         return Volatility.PER_REQUEST, Cause.TIME
     if words & _DATE:
         return Volatility.PER_SESSION, Cause.DATE
@@ -87,7 +98,7 @@ def _by_id(words: set[str]) -> Judgement | None:
         return Volatility.PER_REQUEST, Cause.RANDOM
     if words & {"epoch", "unix"}:
         return Volatility.PER_REQUEST, Cause.EPOCH
-    if words & {"counter", "iteration", "attempt", "turn", "step", "steps"} and not words & {"max", "min"}:
+    if words & _COUNTERS and not words & {"max", "min", *_TOLD}:
         return Volatility.PER_REQUEST, Cause.COUNTER
     if not words & _IDS:
         return None
