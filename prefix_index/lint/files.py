@@ -29,7 +29,7 @@ _OF_MACHINES: Final = frozenset(
     }
 )
 """`page.html.jinja` becomes a page, and no prompt."""
-_OF_PROMPTS: Final = re.compile(r"prompt|system|instruction|agent|persona|template", re.IGNORECASE)
+_OF_PROMPTS: Final = re.compile(r"prompt|system|instruction|agent|persona", re.IGNORECASE)
 _NO_PROMPTS: Final = re.compile(
     r"readme|changelog|license|licence|contributing|security|code_of_conduct", re.IGNORECASE
 )
