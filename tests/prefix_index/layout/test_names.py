@@ -35,6 +35,12 @@ from prefix_index.layout import Cause, Volatility, judged_name
         ("documents", Volatility.PER_REQUEST, Cause.CONTENT),
         ("chat_history", Volatility.PER_SESSION, Cause.CONTENT),
         ("step", Volatility.PER_REQUEST, Cause.COUNTER),
+        ("step_description", Volatility.PER_REQUEST, Cause.CONTENT),
+        ("date_format", Volatility.PER_TENANT, Cause.CONFIG),
+        ("avg_time_between_calls", Volatility.PER_REQUEST, Cause.UNKNOWN),
+        ("skills_section", Volatility.PER_TENANT, Cause.CONFIG),
+        ("subagent_section", Volatility.PER_REQUEST, Cause.UNKNOWN),
+        ("section", Volatility.PER_REQUEST, Cause.CONTENT),
         ("frobnicate", Volatility.PER_REQUEST, Cause.UNKNOWN),
     ],
 )
