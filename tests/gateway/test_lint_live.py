@@ -8,9 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from backends.reference.embedded import RunningEngine
 from gateway.admin_client import Asked
+from gateway.cli import cli
 from gateway.commands.lint_live import ledger_page, lines, live_page, show_page
 from gateway.commands.lint_print import LintFormat, Shown
 from prefix_index.lint import Level
@@ -62,6 +64,13 @@ async def test_a_running_gateway_and_its_ledger_give_the_same_findings(
     [one], [other] = live["findings"], kept["findings"]
     assert {name: one[name] for name in FIELDS} == {name: other[name] for name in FIELDS}
     assert (one["model"], one["rule"], one["requests"]) == (MODEL, "time-before-fixed", 7)
+    options = ["lint", "--json", "--fail-on", "warning"]
+    asked = [*options, "--live", "--gateway", gateway.url, "--token-file", str(token_file)]
+    period = ["--from", f"{start:%Y-%m-%d}", "--to", f"{end:%Y-%m-%d}"]
+    for command in (asked, [*options, "--from-ledger", "--ledger", str(gateway.ledger_path), *period]):
+        result = await asyncio.to_thread(CliRunner().invoke, cli, command)
+        assert result.exit_code == 1, result.output
+        assert [found["rule"] for found in json.loads(result.output)["findings"]] == ["time-before-fixed"]
     assert kept["misses"] == [
         {"reason": "cold", "requests": 1, "lost_tokens": 0},
         {"reason": "prompt_changed", "requests": 7, "lost_tokens": one["lost_tokens"]},

@@ -37,6 +37,9 @@ async def any_worker_answers_for_all(gateway: Served, http: httpx.AsyncClient) -
         rows = [(await http.get("/admin/endpoints", headers=once)).json()[0] for _ in range(CONNECTIONS)]
         assert {row["draining"] for row in rows} == {draining == "true"}
     metrics = await http.get("/metrics", headers=once)
+    watched = {(await http.get("/admin/lint", headers=once)).json()["requests"] for _ in range(CONNECTIONS)}
+    assert len(watched) == 1
+    assert watched.pop() >= len(seen)
     gateway.clients.up.set()
     assert value(metrics.content, "prefixgate_requests_total", state="complete") >= len(seen)
     assert value(metrics.content, "prefixgate_workers", state="alive") == 2
