@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -310,13 +311,13 @@ def _table(runs: Sequence[Run], tools: _Tools, templates: Sequence[CorpusTemplat
     table.add_row("all", "", *(f"{run.share(everything):.1%}" for run in runs))
     if heads:
         table.add_row("* those that change at their head", "", *(f"{run.share(heads):.1%}" for run in runs))
-    table.add_row("without a cache", "", *(run.full for run in runs))
-    table.add_row("as billed", "", *(run.charged for run in runs))
+    table.add_row("without a cache", "", *(f"{Decimal(run.full):.4f}" for run in runs))
+    table.add_row("as billed", "", *(f"{Decimal(run.charged):.4f}" for run in runs))
     table.add_section()
     table.add_row(f"{TOOLS} tools in {CALLS} orders", "", *(run.way.removeprefix("tools ") for run in tools.runs))
     tokens = tools.runs[0].calls["tools"][0].prompt_tokens
     table.add_row("hits", f"{tokens:,}", *(f"{run.share(['tools']):.1%}" for run in tools.runs))
-    table.add_row("as billed", "", *(run.charged for run in tools.runs))
+    table.add_row("as billed", "", *(f"{Decimal(run.charged):.4f}" for run in tools.runs))
     return table
 
 
