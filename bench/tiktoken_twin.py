@@ -19,7 +19,6 @@ def tiktoken_twin(path: Path) -> tiktoken.Encoding:
     pairs = byte_pairs(data, whole)
     assert pairs is not None, "SmolLM2's tokenizer is proved equal"
     special = {token.content: number for number, token in whole.get_added_tokens_decoder().items()}
-    ordinary = {
-        piece: number for piece, number in pairs.encoding._mergeable_ranks.items() if number not in special.values()
-    }
+    numbered = ((piece, pairs.encoding.encode_single_token(piece)) for piece in pairs.encoding.token_byte_values())
+    ordinary = {piece: number for piece, number in numbered if number not in special.values()}
     return tiktoken.Encoding("twin", pat_str=pairs.encoding._pat_str, mergeable_ranks=ordinary, special_tokens=special)
