@@ -1,13 +1,15 @@
 """The configuration's section `discovery`: where endpoints are found beside the list in `backends`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
 from gateway.config_sections import Backend, PositiveFloat, PrefillRate, Section
 
+DNS_LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -93,6 +95,44 @@ class DnsSource(FoundEndpoints):
         return self
 
 
+class KubernetesSource(FoundEndpoints):
+    """Endpoints behind a Service of Kubernetes, or in any EndpointSlices with certain labels."""
+
+    service: str | None = Field(None, pattern=DNS_LABEL, description="The Service; or `selector`.")
+    selector: str | None = Field(
+        None, min_length=1, max_length=1024, description="Label selector of EndpointSlices, as `kubectl -l` takes it."
+    )
+    namespace: str | None = Field(None, pattern=DNS_LABEL, description="Where; default: the gateway's own namespace.")
+    port: Port | Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")] | None = Field(
+        None, description="Name or number of the port; default: the one called `http`, else the first."
+    )
+    api_url: str | None = Field(
+        None, pattern=r"^https?://[^\s@?#]+$", description="The API server; default: that of the gateway's own cluster."
+    )
+    api_token_file: Path | None = Field(
+        SERVICE_ACCOUNT / "token", description="The service account's token, read anew for each request; none: nobody."
+    )
+    api_ca_file: Path | None = Field(
+        SERVICE_ACCOUNT / "ca.crt", description="Certificate authority of the API server; none: the system's."
+    )
+
+    @property
+    def labels(self) -> str:
+        """The selector."""
+        return self.selector if self.selector is not None else f"kubernetes.io/service-name={self.service}"
+
+    @property
+    def source(self) -> str:
+        """Its name among the sources."""
+        return f"kubernetes:{self.namespace or ''}/{self.service or self.selector}"
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> "KubernetesSource":
+        if (self.service is None) == (self.selector is None):
+            raise ValueError("name a service, or give a selector")
+        return self
+
+
 class Discovery(Section):
     """Endpoints beside those in `backends`: where they are found, and how long one that is gone is remembered."""
 
@@ -101,6 +141,7 @@ class Discovery(Section):
         None, description="Where endpoints given to the admin API are kept; without it none can be given."
     )
     dns: tuple[DnsSource, ...] = Field((), description="Names behind which endpoints are.")
+    kubernetes: tuple[KubernetesSource, ...] = Field((), description="Services of Kubernetes.")
     poll_s: PositiveFloat = Field(1.0, description="How often these files are looked at, seconds.")
     grace_s: Annotated[float, Field(ge=0, le=86400)] = Field(
         60.0, description="How long what an endpoint holds is remembered after no source lists it any more, seconds."
@@ -113,11 +154,11 @@ class Discovery(Section):
     @property
     def finds(self) -> bool:
         """Whether endpoints may come that `backends` does not list."""
-        return self.file is not None or self.admin_file is not None or bool(self.dns)
+        return self.file is not None or self.admin_file is not None or bool(self.dns or self.kubernetes)
 
     @model_validator(mode="after")
     def _one_source_a_name(self) -> "Discovery":
-        names = [one.source for one in self.dns]
+        names = [one.source for one in self.dns] + [one.source for one in self.kubernetes]
         doubles = sorted({name for name in names if names.count(name) > 1})
         if doubles:
             raise ValueError(f"listed twice: {', '.join(doubles)}")

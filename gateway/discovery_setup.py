@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,10 +10,11 @@ from typing import Protocol
 
 from backends import Registry, UpstreamClient
 from backends.discovery import DnsName, LookUp, RecordLookup, Source, SystemLookup, WatchedFile
+from backends.discovery.kubernetes import ApiAccess, KubernetesSlices, Reaching, SliceApi
 from gateway.config import Backend, Config, ConfigInvalid
 from gateway.discovery.files import AdminFile, read_listing
 from gateway.discovery.members import ADMIN, Discovering, Knowing
-from gateway.discovery_sections import DnsSource
+from gateway.discovery_sections import SERVICE_ACCOUNT, DnsSource, KubernetesSource
 from gateway.event_feeds import EventFeeds
 from gateway.fleet import Fleet
 from gateway.options import endpoint_of, prior_of
@@ -49,7 +51,7 @@ def discovering_of(
 
     Raises `ConfigInvalid` or `InvalidEndpoint`.
     """
-    discovering = Discovering(config, parts.registry, parts.telemetry.discovery, clock, sources_of(config))
+    discovering = Discovering(config, parts.registry, parts.telemetry.discovery, clock, sources_of(config, environment))
     remember: Sequence[Remembers] = (parts.fleet, parts.perf, parts.feeds, *parts.others)
     discovering.seed(
         Knowing(
@@ -66,7 +68,7 @@ async def looked_once(
     config: Config, environment: Mapping[str, str], registry: Registry, clock: Callable[[], float], within_s: float
 ) -> Discovering:
     """Fill a registry with what is configured and what the sources say once. Raises as `discovering_of` does."""
-    discovering = Discovering(config, registry, Telemetry().discovery, clock, sources_of(config))
+    discovering = Discovering(config, registry, Telemetry().discovery, clock, sources_of(config, environment))
     made = partial(endpoint_of, environment=environment)
     discovering.seed(Knowing(endpoint_of=made, joins=lambda _: None, removed=(), retire=lambda _: None))
     async with asyncio.TaskGroup() as group:
@@ -76,7 +78,7 @@ async def looked_once(
     return discovering
 
 
-def sources_of(config: Config) -> list[tuple[Source, Mapping[str, object]]]:
+def sources_of(config: Config, environment: Mapping[str, str]) -> list[tuple[Source, Mapping[str, object]]]:
     """In order of precedence, each with what all its endpoints have in common."""
     discovery = config.discovery
     found: list[tuple[Source, Mapping[str, object]]] = []
@@ -85,7 +87,27 @@ def sources_of(config: Config) -> list[tuple[Source, Mapping[str, object]]]:
         found.append((WatchedFile(ADMIN, discovery.admin_file, read_listing, poll_s=poll_s, is_ours=True), {}))
     if discovery.file is not None:
         found.append((WatchedFile(FILE, discovery.file, read_listing, poll_s=discovery.poll_s), {}))
-    return found + [(_dns_name(one), one.common) for one in discovery.dns]
+    found += [(_slices(one, environment), one.common) for one in discovery.kubernetes]
+    found += [(_dns_name(one), one.common) for one in discovery.dns]
+    return found
+
+
+def _slices(one: KubernetesSource, environment: Mapping[str, str]) -> KubernetesSlices:
+    url, namespace = one.api_url, one.namespace
+    if url is None:
+        host, port = (environment.get(f"KUBERNETES_SERVICE_{name}") for name in ("HOST", "PORT"))
+        if not host:
+            raise ConfigInvalid(f"discovery.kubernetes: {one.source}: not in a cluster; set api_url")
+        url = f"https://{f'[{host}]' if ':' in host else host}:{port or 443}"
+    if namespace is None:
+        try:
+            namespace = (SERVICE_ACCOUNT / "namespace").read_text().strip()
+        except OSError as error:
+            raise ConfigInvalid(f"discovery.kubernetes: {one.source}: set namespace ({error.strerror})") from None
+    access = ApiAccess(url.rstrip("/"), namespace, one.labels, one.api_token_file, one.api_ca_file)
+    reaching = Reaching(one.scheme, one.path.rstrip("/"), one.port)
+    rng = random.Random()  # noqa: S311 - spreads retries, keeps no secret
+    return KubernetesSlices(one.source, SliceApi(access), reaching, rng=rng)
 
 
 def _dns_name(one: DnsSource) -> DnsName:

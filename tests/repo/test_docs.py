@@ -18,7 +18,7 @@ from gateway.admin import AdminParts, admin_app
 from gateway.cli import cli
 from gateway.config import Backend, Config, Model, load_config
 from gateway.decision_log import DecisionLog
-from gateway.discovery_sections import DnsSource
+from gateway.discovery_sections import DnsSource, KubernetesSource
 from gateway.endpoint_pages import endpoint_router
 from gateway.errors import GatewayError
 from gateway.price_pages import price_router
@@ -58,6 +58,7 @@ def documented(page: str) -> set[str]:
 def test_every_config_key_is_documented() -> None:
     wanted = {*config_keys(Config), *config_keys(Backend, "backends[]."), *config_keys(Model, "models.<name>.")}
     wanted |= {*config_keys(DnsSource, "discovery.dns[].")}
+    wanted |= {*config_keys(KubernetesSource, "discovery.kubernetes[].")}
     assert wanted - documented("config.md") == set()
 
 
