@@ -32,6 +32,8 @@ from prefix_index.lint.rules import (
 )
 from prefix_index.lint.types import CountTokens, Every, Rule
 
+_PARTS: Final = re.compile(r"\..*")
+"""Behind the name of a message: which part of it."""
 _SIMILAR: Final = 0.5
 """Two texts that have so much of the shorter in common are versions of one text."""
 _LEAST_EXAMPLES: Final = 3
@@ -147,12 +149,21 @@ def changed_text(pair: Pair) -> Seen | None:
     rule = BEFORE_FIXED.get(cause) if cause is not None else None
     if rule is None:
         rule = FIRST_DIFFERENCE if later.kind is Kind.SYSTEM else HISTORY_CHANGED
-        if rule is HISTORY_CHANGED and following < pair.block_tokens:
+        if rule is HISTORY_CHANGED and not _goes_on(pair):
             return None
     every = {Cause.DATE: Every.DAY, Cause.USER: Every.SESSION, Cause.SESSION_ID: Every.SESSION}.get(
         cause or Cause.UNKNOWN, Every.CALL
     )
     return Seen(rule, later, parting.start, lost, cause, every, before=first.text)
+
+
+def _goes_on(pair: Pair) -> bool:
+    """Whether behind the message that differs both are the same, to the end of the earlier, and another message is."""
+    rest, other = pair.earlier.units[pair.at + 1 :], pair.later.units[pair.at + 1 :]
+    whose = _PARTS.sub("", pair.units[1].part)
+    same = [unit for unit, mine in zip(other, rest, strict=False) if unit.text == mine.text]
+    is_longer = any(_PARTS.sub("", unit.part) != whose for unit in same)
+    return len(same) == len(rest) and is_longer and sum(pair.count(unit.text) for unit in same) >= pair.block_tokens
 
 
 def reordered(pair: Pair) -> Seen | None:
