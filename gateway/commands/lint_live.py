@@ -22,12 +22,11 @@ from billing.verification.losses import by_reason, losses
 from billing.when import to_us
 from gateway.admin_client import Asked, ask
 from gateway.commands.lint_print import LintFormat, Shown, amount
-from gateway.divergence.findings import HISTORY_CHANGED
 from gateway.divergence.from_ledger import findings_in
 from gateway.lint_pages import LINT_PATH, finding_rows
 from gateway.terminal import refused
 from prefix_index.layout import Cause
-from prefix_index.lint import RULES, Finding, Level, Place, as_sarif
+from prefix_index.lint import Finding, Level, Place, Rule, Safety, as_sarif
 
 Page = Mapping[str, Any]
 _WIDEST: Final = 100
@@ -123,7 +122,8 @@ def _span(least: int, most: int) -> str:
 
 
 def _as_finding(row: Mapping[str, Any]) -> Finding:
-    rule = RULES.get(row["rule"], HISTORY_CHANGED)
+    level = Level[row["level"].upper()]
+    rule = Rule(row["rule"], row["what"], row["why"], row["fix"], Safety(row["safety"]), level)
     place = Place(f"{row['tenant']}/{row['model']}{row['route']}", offset=row["first_character"] or 0)
     return Finding(
         rule,
@@ -131,7 +131,7 @@ def _as_finding(row: Mapping[str, Any]) -> Finding:
         subject=row["place"],
         cause=None if row["cause"] is None else Cause(row["cause"]),
         lost_tokens=round(row["lost_tokens"] / row["requests"]),
-        level=rule.level,
+        level=level,
         calls=row["requests"],
         of=row["of_requests"],
         fingerprint="/".join((row["rule"], row["tenant"], row["model"], row["route"], row["place"])),

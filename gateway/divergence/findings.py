@@ -15,6 +15,7 @@ from prefix_index.layout import Cause
 from prefix_index.lint.rules import (
     BEFORE_FIXED,
     FIRST_DIFFERENCE,
+    HISTORY_CHANGED,
     HISTORY_CUT,
     MODEL_FLIP,
     SALT,
@@ -23,7 +24,7 @@ from prefix_index.lint.rules import (
     TOOL_ORDER,
     TOOL_SET,
 )
-from prefix_index.lint.types import Rule, Safety
+from prefix_index.lint.types import Rule
 
 FEWEST_REQUESTS: Final = 5
 """That must have parted at a place for it to be a fault, and no accident."""
@@ -33,14 +34,6 @@ _DAY_S: Final = 86_400
 SHORTEST_SPAN_S: Final = 3_600.0
 """What was seen for a shorter time is not extrapolated from it, but from this."""
 
-HISTORY_CHANGED: Final = Rule(
-    "history-changed",
-    "A message in the midst of a conversation changes",
-    "What was said behind it is as before, and is computed again.",
-    "Add to a conversation at its end; leave reasoning and old results of tools out when it begins, or never.",
-    Safety.CONSENT,
-)
-"""Only traffic shows it."""
 _RULES: Final[Mapping[Change, Rule]] = {
     Change.TOOL_ORDER: TOOL_ORDER,
     Change.TOOL_SCHEMA: TOOL_DRIFT,
