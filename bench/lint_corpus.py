@@ -3,6 +3,7 @@
     templates   33 real templates of agents, every slot labelled by hand           tests/data/lint/templates.yaml
     sources     written for each rule, right and wrong                             tests/data/lint/sources.yaml
     captures    requests in order, written for each rule, right and wrong          tests/data/lint/captures.yaml
+    planted     real conversations left alone, and with one fault put into them    bench/lint_planted.py
 
 A finding is right where its rule and its line (of a template: its slot, of captures: nothing more) are labelled. The
 sources and captures were written by who wrote the rules: what they say is that each rule does what it says, not how
@@ -10,93 +11,17 @@ often it would be wrong elsewhere.
 """
 
 import argparse
-import gzip
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import process_time
-from typing import Any, Final
+from typing import Final
 
-import yaml
+from bench.lint_examples import Example, found_in, labelled, places, templates
+from bench.lint_planted import planted
+from bench.result import Goal, write_result
 
-from bench.result import ROOT, Goal, write_result
-from prefix_index.lint import RULES, Asked, Finding, read_file
-
-DATA: Final = ROOT / "tests" / "data"
-PARAGRAPH: Final = (
-    "You answer questions of people who look for a book in a large library, and you are kind, brief and exact in all "
-    "that you say; where you do not know a thing you say so, and you name the shelf, the row and the title of each "
-    "book that you speak of, in the language of the one who asks"
-)
-"""What § stands for: some 60 tokens."""
 NAMED: Final = ("time-before-fixed", "date-before-fixed")
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One labelled file; `finds` are rule and place."""
-
-    name: str
-    path: str
-    text: str = field(repr=False)
-    finds: frozenset[tuple[str, str]]
-
-
-def labelled(name: str) -> list[Example]:
-    """The examples of `sources` or `captures`."""
-    rows = yaml.safe_load((DATA / "lint" / f"{name}.yaml").read_text(encoding="utf-8"))
-    return [_source(row) if "source" in row else _capture(row) for row in rows]
-
-
-def templates() -> list[Example]:
-    """The corpus of templates with its labels."""
-    labels = yaml.safe_load((DATA / "lint" / "templates.yaml").read_text(encoding="utf-8"))
-    found = []
-    for line in gzip.decompress((DATA / "corpora" / "prompt_templates.jsonl.gz").read_bytes()).splitlines():
-        row = json.loads(line)
-        finds = frozenset(_pair(one, ":") for one in labels.get(row["id"], ()))
-        found.append(Example(row["id"], f"{row['id']}.jinja", row["template"], finds))
-    return found
-
-
-def found_in(example: Example) -> list[Finding]:
-    """What lint says of an example."""
-    return read_file(example.path, example.text, Asked(minimum_tokens=0), is_named=True).findings
-
-
-def places(example: Example, findings: Iterable[Finding]) -> frozenset[tuple[str, str]]:
-    """Findings as labels have them."""
-    return frozenset((one.rule.id, _place(example, one)) for one in findings)
-
-
-def _place(example: Example, one: Finding) -> str:
-    if example.path.endswith(".jsonl"):
-        return ""
-    if _is_template(example):
-        return one.subject or "-"
-    return str(one.place.line)
-
-
-def _is_template(example: Example) -> bool:
-    return example.path == f"{example.name}.jinja"
-
-
-def _source(row: Mapping[str, Any]) -> Example:
-    finds = frozenset(_pair(one, "@") for one in row.get("finds", ()))
-    return Example(row["name"], row["file"], row["source"].replace("§", PARAGRAPH), finds)
-
-
-def _capture(row: Mapping[str, Any]) -> Example:
-    text = "\n".join(json.dumps(one, ensure_ascii=False) for one in row["requests"]).replace("§", PARAGRAPH)
-    return Example(row["name"], "captured.jsonl", text, frozenset((one, "") for one in row.get("finds", ())))
-
-
-def _pair(label: str, mark: str) -> tuple[str, str]:
-    rule, _, place = label.partition(mark)
-    if rule not in RULES:
-        raise ValueError(f"there is no rule {rule!r}")
-    return rule, place
 
 
 @dataclass(slots=True)
@@ -158,7 +83,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--show", action="store_true", help="print what differs from the labels")
     show = options.parse_args().show
-    corpora = {"templates": templates(), "sources": labelled("sources"), "captures": labelled("captures")}
+    corpora = {
+        "templates": templates(),
+        "sources": labelled("sources"),
+        "captures": labelled("captures"),
+        "planted": list(planted()),
+    }
     rows: list[dict[str, object]] = []
     goals: list[Goal] = []
     for name, examples in corpora.items():

@@ -7,23 +7,26 @@ from typing import Final
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _HEAD_CHARS: Final = 64
+_LENGTHS: Final = 2
+"""One picture encoded twice is seldom twice as long."""
 
 
 def same_picture(first: str, later: str, *, is_same_conversation: bool) -> str | None:
     """Why two different images may be the same picture; None where nothing says so.
 
     An address that differs in its query alone is sure. Of bytes it can only be said that they stand in the same
-    conversation, in one format, and (of PNG) that the pictures have the same size.
+    conversation, in one format, about as long, and (of PNG) that the pictures have the same size.
     """
     if first.startswith(("http://", "https://")) and later.startswith(("http://", "https://")):
         same = first.partition("?")[0] == later.partition("?")[0]
         return "the address differs in its query alone" if same else None
-    if not is_same_conversation or _format(first) != _format(later):
+    is_alike = _format(first) == _format(later) and max(len(first), len(later)) < _LENGTHS * min(len(first), len(later))
+    if not is_same_conversation or not is_alike:
         return None
     size, other = png_size(first), png_size(later)
     if size is not None and other is not None:
         return f"the same conversation and size, {size[0]} x {size[1]} pixels" if size == other else None
-    return "the same conversation and format; the picture cannot be compared"
+    return "the same conversation and format, and about as long; the picture cannot be compared"
 
 
 def png_size(url: str) -> tuple[int, int] | None:

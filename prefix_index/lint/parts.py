@@ -91,6 +91,8 @@ def _rule_of(part: Part, fixed_tokens: int, asked: Asked) -> Rule | None:
         return None
     if part.disorder is Disorder.BY_SCORE:
         return DOCUMENTS
+    if part.at_import and part.cause in SMALL_BLOCKS:  # who runs the process, or what it is for: it stays
+        return None
     return BEFORE_FIXED.get(part.cause) if part.volatility > Volatility.PER_TENANT else None
 
 

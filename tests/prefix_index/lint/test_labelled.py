@@ -2,7 +2,9 @@
 
 import pytest
 
-from bench.lint_corpus import NAMED, Example, found_in, labelled, places, scored, templates
+from bench.lint_corpus import NAMED, scored
+from bench.lint_examples import Example, found_in, labelled, places, templates
+from bench.lint_planted import PLANTS, planted
 from prefix_index.lint import RULES
 
 EXAMPLES = [*labelled("sources"), *labelled("captures")]
@@ -26,3 +28,10 @@ def test_no_time_or_date_before_fixed_text_of_a_real_template_is_missed_and_noth
     assert scores.false.total() == 0
     assert scores.clean == scores.unlabelled
     assert scores.right.total() > 40
+
+
+def test_faults_planted_into_real_conversations_are_found_and_the_conversations_alone_are_clean() -> None:
+    scores, _ = scored(planted())
+    assert scores.false.total() == scores.missed.total() == 0
+    assert set(PLANTS) <= set(scores.right)
+    assert scores.clean == scores.unlabelled > 100
