@@ -67,8 +67,12 @@ def _longest_run(now: Sequence[int], before: Sequence[int], start: int, first: i
 
 def _aligned(now: Fingerprint, before: Fingerprint, start: int) -> int:
     """Characters of messages from `start` on that are as before, at the same place."""
+    if start >= len(now.hashes) or start >= len(before.hashes):
+        return 0
+    if len(now.hashes) == 1:
+        return now.chars[0] if now.hashes[0] == before.hashes[0] else 0
     pairs = zip(now.hashes[start:], before.hashes[start:], now.chars[start:], strict=False)
-    return sum(chars for one, other, chars in pairs if one == other)
+    return sum([chars for one, other, chars in pairs if one == other])
 
 
 def _first_difference(now: Sequence[int], before: Sequence[int]) -> int:

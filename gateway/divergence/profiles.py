@@ -62,11 +62,8 @@ class PlaceCount(msgspec.Struct):
     equal_share: float | None = None
     """Of what stands behind the change within its part: how much was there before, on average."""
     causes: dict[Cause, int] = {}
-
-    @property
-    def cause(self) -> Cause | None:
-        """What was found most; None where nobody looked."""
-        return max(self.causes, key=lambda cause: self.causes[cause], default=None)
+    cause: Cause | None = None
+    """What was found most; None where nobody looked."""
 
     def wants_look(self) -> bool:
         """Whether the next parting is to be looked at closely."""
@@ -81,19 +78,24 @@ class PlaceCount(msgspec.Struct):
         self.requests += 1
         self.last_s = now_s
         self.lost_tokens += parting.lost_tokens
-        self.least_token, self.most_token = min(self.least_token, parting.token), max(self.most_token, parting.token)
-        detail = parting.detail
-        if detail is None:
-            return
+        token = parting.token
+        self.least_token = min(self.least_token, token)
+        self.most_token = max(self.most_token, token)
+        if parting.detail is not None:
+            self._look(parting.detail)
+
+    def _look(self, detail: Detail) -> None:
         self.looked += 1
-        if detail.offset is None:
-            return
-        self.least_offset = min(self.least_offset, detail.offset)
-        self.most_offset = max(self.most_offset, detail.offset)
-        share = min(detail.equal_chars / max(detail.sketch.chars - detail.offset, 1), 1.0)
-        self.equal_share = share if self.equal_share is None else self.equal_share + (share - self.equal_share) / 8
+        share = 0.0
+        if detail.offset is not None:
+            self.least_offset = min(self.least_offset, detail.offset)
+            self.most_offset = max(self.most_offset, detail.offset)
+            share = min(detail.equal_chars / max(detail.sketch.chars - detail.offset, 1), 1.0)
+        if detail.likened is not None:  # else there was nothing to compare with
+            self.equal_share = share if self.equal_share is None else self.equal_share + (share - self.equal_share) / 8
         if detail.cause is not None and (detail.cause in self.causes or len(self.causes) < MOST_CAUSES):
             self.causes[detail.cause] = self.causes.get(detail.cause, 0) + 1
+            self.cause = max(self.causes, key=self.causes.__getitem__)
 
 
 class Tools(msgspec.Struct):
@@ -141,8 +143,9 @@ class Profile(msgspec.Struct):
     def learn(self, segment: str, detail: Detail) -> None:
         """Remember how a part reads now, in place of what it was likened to, if that is what it was before."""
         kept = self.sketches.setdefault(segment, [])
-        if detail.offset is not None:
-            kept[:] = [sketch for sketch in kept if sketch is not detail.likened]
+        likened = detail.likened
+        if likened is not None and (detail.offset is not None or likened.pieces == detail.sketch.pieces):
+            kept[:] = [sketch for sketch in kept if sketch is not likened]
         kept.append(detail.sketch)
         del kept[:-MOST_SKETCHES]
 

@@ -26,11 +26,11 @@ from gateway.divergence.fingerprints import (
     segment_name,
     text_of,
 )
-from gateway.divergence.profiles import MOST_TOOLS, Profile, Profiles, Tools
+from gateway.divergence.profiles import MOST_TOOLS, PlaceCount, Profile, Profiles, Tools
 from gateway.divergence.sketches import difference, pieces_of, sketch_of
 from gateway.divergence.types import Change, Compared, Detail, Earlier, Looked, Parting, ProfileName, Sign
 from gateway.types import InferenceRequest, Plan, TokenSource
-from prefix_index import HASH_BYTES
+from prefix_index import HASH_BYTES, Chain
 from prefix_index.layout import Cause, spots
 
 MOST_CONVERSATIONS: Final = 8192
@@ -164,41 +164,20 @@ class Watch:
         elif differs.change is Change.MESSAGE and request.prompt.messages is None:
             differs = differs._replace(change=Change.PROMPT)
         segment = _segment(differs, request)
-        detail = self._detail(differs, segment, request, parts, profile)
-        inside = _equal_inside(differs, segment, parts, profile, detail)
-        equal_chars = differs.equal_chars + inside + (tools_chars if differs.tools_behind else 0)
-        lost = min(round(equal_chars * per_char), max(chain.prompt_tokens - token, 0))
-        place = None if not lost or profile is None else profile.place(differs.change, segment)
+        if not _is_text(differs.change) or differs.place > 0:
+            equal_chars = differs.equal_chars + (tools_chars if differs.tools_behind else 0)
+            return Parting(token, segment, differs.change, _tokens_of(equal_chars, per_char, chain, token))
+        chars = parts.system_chars if differs.change is Change.SYSTEM else parts.chars[differs.place]
+        place = None if profile is None else profile.place(differs.change, segment)
+        detail = None
+        if (place is None or place.wants_look()) and (differs.change is Change.SYSTEM or chars >= _LEAST_CHARS):
+            detail = _detail(differs.change, pieces_of(text_of(request.prompt, segment)), segment, profile, place)
+        equal_chars = differs.equal_chars + _equal_inside(chars, place, detail)
+        lost = _tokens_of(equal_chars + (tools_chars if differs.tools_behind else 0), per_char, chain, token)
         cause = detail.cause if detail is not None else None
         if cause is None and place is not None:
             cause = place.cause
         return Parting(token, segment, differs.change, lost, detail, cause if lost else None)
-
-    def _detail(
-        self,
-        found: Compared,
-        segment: str,
-        request: InferenceRequest,
-        parts: Fingerprint,
-        profile: Profile | None,
-    ) -> Detail | None:
-        """The part that changed, line by line; None where it is not the turn of this request."""
-        if found.place > 0 or not _is_text(found.change):
-            return None
-        if found.change is not Change.SYSTEM and parts.chars[found.place] < _LEAST_CHARS:
-            return None
-        place = None if profile is None else profile.place(found.change, segment)
-        if place is not None and not place.wants_look():
-            return None
-        pieces = pieces_of(text_of(request.prompt, segment))
-        sketch = sketch_of(pieces)
-        earlier = None if profile is None else profile.likeliest(segment, pieces)
-        differs = None if earlier is None else difference(pieces, earlier)
-        if differs is None:
-            return Detail(sketch)
-        otherwise = Cause.UNKNOWN if found.change is Change.SYSTEM else Cause.CONTENT
-        cause = cause_of(pieces[differs.place], otherwise) if place is None or place.wants_cause() else None
-        return Detail(sketch, differs.offset, differs.equal_chars, cause, earlier)
 
     def _learn_first(self, profile: Profile, request: InferenceRequest, parts: Fingerprint) -> None:
         """The first prompt of a profile is what later ones are held against."""
@@ -277,19 +256,32 @@ def _segment(found: Compared, request: InferenceRequest) -> str:
         case Change.TOOL_ORDER | Change.TOOL_SCHEMA | Change.TOOL_SET:
             return "tools"
         case _:
-            return found.change.value
+            return str(found.change)
 
 
-def _equal_inside(
-    found: Compared, segment: str, parts: Fingerprint, profile: Profile | None, detail: Detail | None
-) -> int:
-    """Characters of the changed part that are as before: as seen, else by what the place mostly has."""
-    if not _is_text(found.change):
-        return 0
+def _detail(
+    change: Change, pieces: list[str], segment: str, profile: Profile | None, place: PlaceCount | None
+) -> Detail:
+    """A part that changed, line by line."""
+    sketch = sketch_of(pieces)
+    earlier = None if profile is None else profile.likeliest(segment, pieces)
+    differs = None if earlier is None else difference(pieces, earlier)
+    if differs is None:
+        return Detail(sketch, likened=earlier)
+    otherwise = Cause.UNKNOWN if change is Change.SYSTEM else Cause.CONTENT
+    cause = cause_of(pieces[differs.place], otherwise) if place is None or place.wants_cause() else None
+    return Detail(sketch, differs.offset, differs.equal_chars, cause, earlier)
+
+
+def _equal_inside(chars: int, place: PlaceCount | None, detail: Detail | None) -> int:
+    """Characters of a changed part of so many that are as before: as seen, else by what the place mostly has."""
     if detail is not None:
-        return detail.equal_chars if detail.offset is not None else 0
-    place = None if profile is None else profile.place(found.change, segment)
+        return detail.equal_chars
     if place is None or place.equal_share is None:
         return 0
-    chars = parts.system_chars if found.change is Change.SYSTEM else parts.chars[found.place]
     return round(place.equal_share * max(chars - place.least_offset, 0))
+
+
+def _tokens_of(equal_chars: int, per_char: float, chain: Chain, token: int) -> int:
+    """What is as before, in tokens; no more than come behind the change."""
+    return min(round(equal_chars * per_char), max(chain.prompt_tokens - token, 0)) if equal_chars else 0
