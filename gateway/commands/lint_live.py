@@ -3,17 +3,12 @@
 Both give the page of `/admin/lint`, which `--json` prints as it is; in SARIF a kind of call stands in place of a file.
 """
 
-import importlib.metadata
-import json
-import shutil
 import textwrap
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
-
-import typer
+from typing import Any
 
 from billing import BillingError, PriceBook
 from billing.counting import counted
@@ -21,16 +16,14 @@ from billing.reading import reading
 from billing.verification.losses import by_reason, losses
 from billing.when import to_us
 from gateway.admin_client import Asked, ask
-from gateway.commands.lint_print import LintFormat, Shown, amount
+from gateway.commands.lint_print import Forms, Shown, amount, print_as, sarif_log
 from gateway.divergence.from_ledger import findings_in
 from gateway.lint_pages import LINT_PATH, finding_rows
 from gateway.terminal import refused
 from prefix_index.layout import Cause
-from prefix_index.lint import Finding, Level, Place, Rule, Safety, as_sarif
+from prefix_index.lint import Finding, Level, Place, Rule, Safety
 
 Page = Mapping[str, Any]
-_WIDEST: Final = 100
-_NARROWEST: Final = 40
 
 
 def live_page(of: Asked) -> Page:
@@ -60,20 +53,14 @@ def ledger_page(place: str | Path, prices: Path | None, start: datetime, end: da
 
 
 def show_page(page: Page, shown: Shown) -> int:
-    """Print what traffic shows; returns the exit code: 1 where a finding is at or above `fail_on`, else 0."""
+    """Print what traffic shows; returns the exit code, as `print_as` does."""
     findings = page["findings"]
-    match shown.format:
-        case LintFormat.JSON:
-            typer.echo(json.dumps(page, indent=1, ensure_ascii=False))
-        case LintFormat.SARIF:
-            log = as_sarif([_as_finding(row) for row in findings], (), importlib.metadata.version("prefixgate"))
-            typer.echo(json.dumps(log, indent=1, ensure_ascii=False))
-        case LintFormat.TABLE:
-            width = max(_NARROWEST, min(shutil.get_terminal_size((80, 24)).columns, _WIDEST))
-            for line in lines(page, shown.most, width):
-                typer.echo(line)
-    fails = shown.fail_on is not None and any(Level[row["level"].upper()] >= shown.fail_on for row in findings)
-    return 1 if fails else 0
+    forms = Forms(
+        data=lambda: page,
+        sarif=lambda: sarif_log([_as_finding(row) for row in findings]),
+        lines=lambda width: lines(page, shown.most, width),
+    )
+    return print_as(shown, forms, [_level(row) for row in findings])
 
 
 def lines(page: Page, most: int, width: int) -> Iterator[str]:
@@ -122,7 +109,7 @@ def _span(least: int, most: int) -> str:
 
 
 def _as_finding(row: Mapping[str, Any]) -> Finding:
-    level = Level[row["level"].upper()]
+    level = _level(row)
     rule = Rule(row["rule"], row["what"], row["why"], row["fix"], Safety(row["safety"]), level)
     place = Place(f"{row['tenant']}/{row['model']}{row['route']}", offset=row["first_character"] or 0)
     return Finding(
@@ -136,3 +123,7 @@ def _as_finding(row: Mapping[str, Any]) -> Finding:
         of=row["of_requests"],
         fingerprint="/".join((row["rule"], row["tenant"], row["model"], row["route"], row["place"])),
     )
+
+
+def _level(row: Mapping[str, Any]) -> Level:
+    return Level[row["level"].upper()]

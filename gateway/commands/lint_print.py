@@ -1,6 +1,6 @@
 """Findings for people, as JSON and as SARIF; and with which exit code a run ends.
 
-Whatever finds them (sources, captures, a running gateway, a ledger), they are printed here: `show(Report(...), ...)`.
+a Report of files, a page of /admin/lint --> Forms --print_as--> the one that is asked for, and the exit code
 """
 
 import importlib.metadata
@@ -8,7 +8,7 @@ import json
 import shutil
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -44,8 +44,6 @@ class Report:
     known: int = 0
     """Findings that a baseline let pass."""
     costs: Costs = field(default_factory=Costs)
-    read: str = ""
-    """What was read where it was no files, as `live, the last 3 h`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +55,42 @@ class Shown:
     fail_on: Level | None = Level.WARNING
 
 
-def show(report: Report, shown: Shown) -> int:
-    """Print a report; returns the exit code: 1 where a finding is at or above `fail_on`, else 0."""
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The same in each form; only the one that is asked for is made. `lines` is told the width in columns."""
+
+    data: Callable[[], object]
+    sarif: Callable[[], object]
+    lines: Callable[[int], Iterable[str]]
+
+
+def print_as(shown: Shown, forms: Forms, levels: Iterable[Level]) -> int:
+    """Print it; returns the exit code: 1 where a finding is at or above `fail_on`, else 0."""
     match shown.format:
         case LintFormat.JSON:
-            typer.echo(json.dumps(as_json(report), indent=1, ensure_ascii=False))
+            typer.echo(json.dumps(forms.data(), indent=1, ensure_ascii=False))
         case LintFormat.SARIF:
-            log = as_sarif(report.findings, report.skipped, importlib.metadata.version("prefixgate"))
-            typer.echo(json.dumps(log, indent=1, ensure_ascii=False))
+            typer.echo(json.dumps(forms.sarif(), indent=1, ensure_ascii=False))
         case LintFormat.TABLE:
             width = max(_NARROWEST, min(shutil.get_terminal_size((80, 24)).columns, _WIDEST))
-            for line in lines(report, shown.most, width):
+            for line in forms.lines(width):
                 typer.echo(line)
-    fails = shown.fail_on is not None and any(one.level >= shown.fail_on for one in report.findings)
-    return 1 if fails else 0
+    return int(shown.fail_on is not None and any(level >= shown.fail_on for level in levels))
+
+
+def show(report: Report, shown: Shown) -> int:
+    """Print a report of files; returns the exit code, as `print_as` does."""
+    forms = Forms(
+        data=lambda: as_json(report),
+        sarif=lambda: sarif_log(report.findings, report.skipped),
+        lines=lambda width: lines(report, shown.most, width),
+    )
+    return print_as(shown, forms, [one.level for one in report.findings])
+
+
+def sarif_log(findings: Sequence[Finding], skipped: Sequence[Skipped] = ()) -> dict[str, object]:
+    """A run of this version, as SARIF."""
+    return as_sarif(findings, skipped, importlib.metadata.version("prefixgate"))
 
 
 def as_json(report: Report) -> dict[str, object]:
@@ -149,7 +169,7 @@ def _skipped(skipped: Sequence[Skipped], width: int) -> Iterator[str]:
 
 
 def _sum(report: Report, width: int) -> Iterator[str]:
-    read = report.read or counted(report.files, "file")
+    read = counted(report.files, "file")
     if report.requests:
         read += f" with {counted(report.requests, 'request')}"
     words = [f"{counted(len(report.findings), 'finding')} in {read}"]
