@@ -67,6 +67,7 @@ from gateway.pipeline import Parts, Pipeline
 from gateway.planning import Planner
 from gateway.prewarm import Prewarmer, PrewarmParts
 from gateway.price_pages import price_router, watch_prices
+from gateway.queue_setup import QueueingParts, turns_of
 from gateway.receipts import Receipts
 from gateway.report_pages import USAGE_PATH, ReportPages, report_router
 from gateway.response_owners import ResponseOwners
@@ -110,7 +111,9 @@ class Gateway:
         self.telemetry = Telemetry()
         self._admission = admission_of(config, self.telemetry)
         self.draining = False
-        """Set by the server that is told to stop."""
+        """Set by the server that is told to stop, where balancers are to hear of it."""
+        self.stopping = False
+        """Set by it once nothing more is accepted: what is under way has `limits.drain_s`."""
 
     @property
     def limits(self) -> Limits:
@@ -231,6 +234,10 @@ class Gateway:
                 fixed=fixing.settled,
             )
         )
+        watch, turns = (
+            keys_watch_of(config, authenticator, fleet, telemetry),
+            turns_of(config, QueueingParts(registry, fleet, index, telemetry, clocks, lambda: self.stopping)),
+        )
         pipeline = Pipeline(
             Parts(
                 planner=planner,
@@ -250,14 +257,14 @@ class Gateway:
                 clocks=clocks,
                 rng=random.Random(),  # noqa: S311 - spreads near-ties, keeps no secret
                 tracer=tracer,
+                turns=turns,
             ),
             options,
         )
-        watch = keys_watch_of(config, authenticator, fleet, telemetry)
         verifying = Verifying(config, ledger, registry, telemetry, leads=leads(team))
         discovering = discovering_of(
             *(config, self._environment, clocks.monotonic),
-            DiscoveryParts(registry, telemetry, fleet, perf, feeds, client, (prewarmer, misses, verifying)),
+            DiscoveryParts(registry, telemetry, fleet, perf, feeds, client, (prewarmer, misses, verifying), turns),
         )
         pages = StatusPages(
             StatusParts(
@@ -266,6 +273,7 @@ class Gateway:
                 discovering=discovering,
                 draining=lambda: self.draining,
                 team=team,
+                gate=None if turns is None else turns.gate,
                 templates=templates.store,
             )
         )
@@ -315,6 +323,7 @@ class Gateway:
                 partial(watch_prices, prices, config.poll_interval_s),
                 *fixing.works,
                 templates.watch,
+                *(() if turns is None else (turns.gate.run,)),
             ),
         )
 

@@ -38,6 +38,7 @@ from gateway.config_sections import (
     Tracing,
 )
 from gateway.discovery_sections import Discovery
+from gateway.queue_config import Queue
 from gateway.strict_yaml import load_yaml
 from prefix_index import RedisAccess
 
@@ -55,6 +56,7 @@ __all__ = [
     "Limits",
     "Listen",
     "Model",
+    "Queue",
     "Quota",
     "Scheduling",
     "Timing",
@@ -108,6 +110,7 @@ class Config(Section):
     plans_file: Path | None = Field(None, description="Plans and who has them, YAML; without it nobody has one.")
     invoicing_file: Path | None = Field(None, description="Seller, buyers and taxes of invoices, YAML.")
     scheduling: Scheduling = Field(Scheduling(), description="How an endpoint is chosen.")
+    queue: Queue = Field(Queue(), description="How requests wait while all endpoints are full.")
     quota: Quota = Field(Quota(), description="How limits and budgets are counted.")
     limits: Limits = Field(Limits(), description="Sizes and patience.")
     poll_interval_s: PositiveFloat = Field(
@@ -126,6 +129,18 @@ class Config(Section):
         doubles = sorted({name for name in names if names.count(name) > 1})
         if doubles:
             raise ValueError(f"two backends are called {', '.join(doubles)}: give them ids")
+        return self
+
+    @model_validator(mode="after")
+    def _waiting_leaves_places(self) -> "Config":
+        """Who waits for an endpoint has been let in: one class must not take the places of all the others."""
+        waiting, places = sum(one.max_requests for one in self.queue.classes), self.limits.concurrent_requests
+        bounded = any(one.max_running or one.max_queued_tokens or one.max_kv_use for one in self.backends)
+        if (bounded or self.queue.max_running) and waiting >= places:
+            raise ValueError(
+                f"{waiting} requests may wait in the classes of the queue, and limits.concurrent_requests lets in "
+                f"{places}: let fewer wait, or more in"
+            )
         return self
 
     @model_validator(mode="after")

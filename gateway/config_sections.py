@@ -25,6 +25,9 @@ PositiveInt = Annotated[int, Field(gt=0)]
 PrefillRate = Annotated[float, Field(ge=0.1, le=1e9)]
 """Tokens a second; like the bounds of the other priors, those between which a speed is fitted."""
 
+Running = PositiveInt | Literal["auto"]
+"""How many requests an endpoint takes at a time; `auto` learns it from the engine's metrics."""
+
 
 class Section(BaseModel):
     """A part of the configuration: unknown keys are errors, nothing changes."""
@@ -83,6 +86,18 @@ class Backend(Section):
     key_file: Path | None = Field(None, description="Private key of the client certificate.")
     prefill_tokens_per_s: PrefillRate | None = Field(
         None, description="Prior for the prefill speed of this server, tokens a second."
+    )
+    max_running: Running | None = Field(
+        None, description="Requests it takes at a time, further ones wait in the gateway; default: `queue.max_running`."
+    )
+    max_queued_tokens: PositiveInt | None = Field(
+        None, description="Uncached prompt tokens on their way to it at most."
+    )
+    max_kv_use: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="Share of its KV cache in use from which on it gets nothing more, 0 to 1."
+    )
+    pass_priority: bool = Field(
+        False, description="Tell the engine the priority of a request's class; vLLM and SGLang, scheduling by priority."
     )
     kv_events: KvEvents = Field(KvEvents(), description="Where the server publishes the events of its KV cache.")
 

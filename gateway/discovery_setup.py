@@ -11,6 +11,7 @@ from typing import Protocol
 from backends import Registry, UpstreamClient
 from backends.discovery import DnsName, LookUp, RecordLookup, Source, SystemLookup, WatchedFile
 from backends.discovery.kubernetes import ApiAccess, KubernetesSlices, Reaching, SliceApi
+from gateway import queue_setup
 from gateway.config import Backend, Config, ConfigInvalid
 from gateway.discovery.files import AdminFile, read_listing
 from gateway.discovery.members import ADMIN, Discovering, Knowing
@@ -20,6 +21,7 @@ from gateway.fleet import Fleet
 from gateway.options import endpoint_of, prior_of
 from gateway.perf_book import PerfBook
 from gateway.telemetry import Telemetry
+from gateway.turns import Turns
 
 FILE = "file"
 
@@ -42,6 +44,7 @@ class DiscoveryParts:
     feeds: EventFeeds
     client: UpstreamClient
     others: Sequence[Remembers]
+    turns: Turns | None = None
 
 
 def discovering_of(
@@ -53,6 +56,7 @@ def discovering_of(
     """
     discovering = Discovering(config, parts.registry, parts.telemetry.discovery, clock, sources_of(config, environment))
     remember: Sequence[Remembers] = (parts.fleet, parts.perf, parts.feeds, *parts.others)
+    remember = remember if parts.turns is None else (*remember, parts.turns)
     discovering.seed(
         Knowing(
             endpoint_of=partial(endpoint_of, environment=environment),
@@ -132,3 +136,4 @@ def _joins(config: Config, parts: DiscoveryParts, backend: Backend) -> None:
     parts.fleet.join(backend.name, speed, backend.kv_events.ranks)
     parts.perf.join(backend.name, speed)
     parts.feeds.configure(backend.name, backend.kv_events)
+    queue_setup.joins(config, parts.turns, backend)

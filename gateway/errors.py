@@ -17,10 +17,13 @@
     |- HeadTooLarge          431   too many header fields, or too long ones
     |- RateLimited           429   a limit of the tenant or the key; try again
     |- BudgetSpent           429   the period's money is spent
+    |- TenantQueueFull       429   all endpoints are full, and as many of the tenant wait as may
     |- Internal              500   a fault of the gateway itself
     |- UpstreamFailed        502   the endpoint broke off or answered nonsense
     |- Unavailable           503   no endpoint, or the ledger is down; try again
     |  |- LimitsUnavailable        limits cannot be checked
+    |  |- QueueFull                all endpoints are full, and as many wait as may
+    |  |- QueueTimeout             ... and its turn did not come in time
     |  `- Overloaded               too much is under way; try again
     `- UpstreamTimeout       504   the endpoint stayed silent
 
@@ -214,6 +217,38 @@ class Overloaded(Unavailable):
     """More is under way than the gateway takes on: requests, bytes of their bodies, or connections."""
 
     code = "overloaded"
+
+
+class TenantQueueFull(GatewayError):
+    """All endpoints are full, and as many requests of the tenant wait as may: `queue.tenant_requests`, `_bytes`."""
+
+    status = 429
+    code = "tenant_queue_full"
+    kind = "requests"
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class QueueFull(Unavailable):
+    """All endpoints are full, and as many requests of the class wait as may; or the gateway stops."""
+
+    code = "queue_full"
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class QueueTimeout(Unavailable):
+    """All endpoints are full, and its turn did not come in the time that it may wait, or would not."""
+
+    code = "queue_timeout"
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class UpstreamFailed(GatewayError):

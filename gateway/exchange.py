@@ -13,6 +13,7 @@ from gateway.edge.upstream import Outgoing, asks_for_usage
 from gateway.fleet import Seat
 from gateway.limits import Held
 from gateway.perf_book import Prefill
+from gateway.queueing.gate import Turn
 from gateway.receipts import Sent
 from gateway.relay import PlainTee, StreamTee
 from gateway.scheduling import Decision
@@ -56,6 +57,12 @@ class Exchange:
     """What limits and budgets hold for it, until it is settled."""
     trace: Trace | None = None
     """What it is traced as, where it is."""
+    turn: Turn | None = None
+    """A place at an endpoint that was promised while all were full, until the request is counted there."""
+    queued_s: float = 0.0
+    """How long it waited for that."""
+    waits: bool = False
+    """Whether it waits for one, so that no endpoint is at work on it."""
     opened: asyncio.Future[None] = field(init=False)
     decision: Decision | None = None
     sent: Sent | None = None
@@ -214,8 +221,15 @@ class Exchange:
             self.last_token_s = now_s
             self._ended = isinstance(self.tee, StreamTee) and self.tee.complete
 
+    def end_turn(self) -> None:
+        """The place that was promised is taken, or not needed; idempotent."""
+        if self.turn is not None:
+            self.turn.end()
+            self.turn = None
+
     def release(self) -> None:
         """Give back the load at the endpoint; idempotent."""
+        self.end_turn()
         if self.prefill is not None:
             self.prefill.end()
         if self.seat is not None:

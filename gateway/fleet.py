@@ -99,6 +99,8 @@ class Fleet:
         self.is_followed: Callable[[str], bool] = lambda _: False
         """Whether what an endpoint of this id holds is told by KV events, so that receipts need not."""
         self._candidates = Candidates(receipts, self.is_followed)
+        self.load_changed: Callable[[str, InFlight], None] | None = None
+        """Told of what this process has in flight at an endpoint, each time that changes; None: nobody is."""
 
     def follow_events(self, is_followed: Callable[[str], bool]) -> None:
         """Say who tells of which endpoints KV events are in step."""
@@ -337,6 +339,8 @@ class Fleet:
             return  # what was sent to its address has ended after it was forgotten
         load = self._registry.load_of(endpoint_id)
         self._index.set_load(endpoint_id, Load(load.requests, load.uncached_tokens, load.decode_tokens))
+        if self.load_changed is not None:
+            self.load_changed(endpoint_id, load)
 
     def block_size_of(self, facts: EndpointFacts) -> int:
         """Tokens a block for prompts of the models that an endpoint serves."""

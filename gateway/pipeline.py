@@ -14,6 +14,7 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from backends import (
@@ -51,6 +52,7 @@ from gateway.settling import Settler
 from gateway.telemetry import Telemetry
 from gateway.timing import NO_TIMING, TimingHeader
 from gateway.tracing import Tracer
+from gateway.turns import Turns, told_priority
 from gateway.types import Headers, InferenceRequest, Route
 from gateway.waiting import in_time
 from gateway.wire import ClientStream
@@ -98,6 +100,8 @@ class Parts:
     clocks: Clocks
     rng: random.Random
     tracer: Tracer | None = None
+    turns: Turns | None = None
+    """Whose turn it is while endpoints are full; None where none has a bound."""
 
 
 class Pipeline:
@@ -125,11 +129,16 @@ class Pipeline:
             request.marks.admitted_s = parts.clocks.monotonic()
         trace = None if parts.tracer is None else parts.tracer.trace_of(request.headers)
         exchange = Exchange(request, plan, match, endpoints, matched_s=matched_s, owner=owner, held=held, trace=trace)
+        if parts.turns is not None and parts.turns.are_crowded():
+            await parts.turns.come(exchange)
         self._open(exchange)
         try:
             await self._answer(exchange, client)
         except asyncio.CancelledError:
-            parts.settler.settle_cut(exchange)
+            if exchange.waits:  # once more, after an attempt that failed: nobody is at work on it
+                parts.settler.settle(exchange, SettlementState.FAILED).add_done_callback(asyncio.Future.exception)
+            else:
+                parts.settler.settle_cut(exchange)
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours too must leave no row open
             await self._fail(exchange, client, as_gateway_error(error))
@@ -172,7 +181,7 @@ class Pipeline:
         failed: set[str] = set()
         while True:
             decision = self._decide(exchange, frozenset(failed))
-            others_left = len(decision.candidates) > 1
+            others_left = len(decision.candidates) > 1 or Filtered.FULL in decision.filtered.values()
             try:
                 response, first_chunk = await self._attempt(exchange, decision)
             except UpstreamError as error:
@@ -186,11 +195,14 @@ class Pipeline:
                 await response.aclose()
                 self._attempt_failed(exchange, decision, f"status_{response.status}")
             failed.add(decision.endpoint_id)
+            if parts.turns is not None and parts.turns.are_crowded():
+                await parts.turns.come_again(exchange, frozenset(failed))
 
     async def _attempt(self, exchange: Exchange, decision: Decision) -> tuple[UpstreamResponse, bytes]:
         parts, request = self._parts, exchange.request
         output_tokens = request.max_output_tokens or DEFAULT_OUTPUT_TOKENS
         exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.queue_tokens, output_tokens)
+        exchange.end_turn()
         exchange.decision = decision
         parts.decisions.keep(request, exchange.plan, decision)
         exchange.attempt_begins(parts.clocks.wall())
@@ -204,11 +216,11 @@ class Pipeline:
             parts.telemetry.observed_decisions("same" if decision.agrees else "other").inc()
         exchange.dispatched_s = parts.clocks.monotonic()
         exchange.prefill = parts.perf.dispatched(decision, streams=request.stream)
-        parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s)
+        parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s - exchange.queued_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
         natively = parts.fleet.speaks(decision.endpoint_id, request)
-        exchange.outgoing = out = await _outgoing(request, natively=natively, inject_salt=salted)
+        exchange.outgoing = out = await _outgoing(exchange, parts.turns, natively=natively, inject_salt=salted)
         headers = upstream_headers(request)
         if exchange.trace is not None:
             headers = exchange.trace.attempt(headers)
@@ -237,6 +249,8 @@ class Pipeline:
             if set(filtered.values()) == {Filtered.NO_SALT}:
                 raise Unavailable("no backend of this model can keep share groups apart; its operator must see to that")
             raise NoEndpoint(request.model, sorted(failed))
+        if parts.turns is not None:
+            candidates = parts.turns.with_room(exchange, candidates, filtered)
         asked = Question(
             candidates,
             filtered,
@@ -365,11 +379,11 @@ class Pipeline:
             await client.end(before + stream_error(error, exchange.request.route))
 
 
-async def _outgoing(request: InferenceRequest, *, natively: bool, inject_salt: bool) -> Outgoing:
+async def _outgoing(exchange: Exchange, turns: Turns | None, *, natively: bool, inject_salt: bool) -> Outgoing:
     """The request as the engine gets it; a long body is spliced in a thread."""
-    if len(request.body) > LOOP_SAFE_SPLICED_BYTES:
-        return await asyncio.to_thread(outgoing, request, natively=natively, inject_salt=inject_salt)
-    return outgoing(request, natively=natively, inject_salt=inject_salt)
+    request, told = exchange.request, told_priority(turns, exchange, natively=natively)
+    make = partial(outgoing, request, natively=natively, inject_salt=inject_salt, priority=told)
+    return await asyncio.to_thread(make) if len(request.body) > LOOP_SAFE_SPLICED_BYTES else make()
 
 
 async def _closing_chunk(response: UpstreamResponse, within_s: float) -> bytes:

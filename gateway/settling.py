@@ -392,6 +392,7 @@ def _log_fields(exchange: Exchange, settlement: Settlement, regret_s: float | No
         "output_tokens": usage.output_tokens if usage else None,
         "ttft_s": settlement.ttft_s,
         "duration_s": settlement.duration_s,
+        "queued_s": exchange.queued_s,
         "attempts": len(settlement.attempts),
         "regret_s": regret_s,
     }

@@ -24,6 +24,7 @@ from gateway.ledger_setup import ledger_trouble
 from gateway.limits import Limits
 from gateway.parity import ParityBook
 from gateway.planning import Planner
+from gateway.queueing.gate import Gate
 from gateway.team.member import Team
 from gateway.team.messages import Crew, Metrics
 from gateway.telemetry import Telemetry
@@ -79,8 +80,10 @@ class StatusParts:
     admission: Admission
     discovering: Discovering
     draining: Callable[[], bool]
-    team: Team | None = None
     """Whether the gateway was told to stop."""
+    team: Team | None = None
+    gate: Gate | None = None
+    """What requests wait at while all endpoints are full; None where no endpoint has a bound."""
     templates: TemplateStore | None = None
 
 
@@ -102,6 +105,7 @@ class StatusPages:
         self._discovering = parts.discovering
         self._draining = parts.draining
         self._team = parts.team
+        self._gate = parts.gate
         self._templates = parts.templates
         self._pages = {
             "/health": Page(self._health),
@@ -196,7 +200,8 @@ class StatusPages:
             for endpoint in self._fleet.snapshot()
         }
         status = "degraded" if degraded else "ok"
-        return _json(200, {"status": status, "degraded": degraded, **self._workers(), "endpoints": endpoints})
+        queue = {} if self._gate is None else {"queue": self._gate.report()}
+        return _json(200, {"status": status, "degraded": degraded, **self._workers(), **queue, "endpoints": endpoints})
 
     def _workers(self) -> dict[str, object]:
         """How many workers there are, where there are several."""
@@ -250,6 +255,8 @@ class StatusPages:
         telemetry.pressure.queued.set(self._admission.queued)
         telemetry.pressure.admitted.set(self._admission.running)
         telemetry.pressure.body_bytes.set(self._admission.held_bytes)
+        if self._gate is not None:
+            self._gate.show()
         for report in self._feeds.reports():
             _show_feed(telemetry, report)
         return await asyncio.to_thread(telemetry.exposition)

@@ -13,6 +13,7 @@ from gateway.limit_metrics import LimitMetrics
 from gateway.log_lines import dropped_lines
 from gateway.metrics import SeriesRegistry, counter_read, counters, gauges, histograms
 from gateway.pressure_metrics import PressureMetrics
+from gateway.queue_metrics import QueueMetrics
 from gateway.template_metrics import TemplateMetrics
 from gateway.timing import StepTimes
 from gateway.verification_metrics import VerificationMetrics
@@ -156,6 +157,7 @@ class Telemetry:
         )
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
         self.pressure, self.fixes = PressureMetrics(registry), FixMetrics(registry)
+        self.queue = QueueMetrics(registry)
         self.templates = TemplateMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.discovery = DiscoveryMetrics(registry)

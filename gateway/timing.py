@@ -1,10 +1,10 @@
 """Where the time of a request goes: moments noted on its way, and the steps between them.
 
-    arrived          body whole   parsed      rendered    token ids    chain    matched   admitted
-       |-----body-------|--edge-----|--render----|--tokens----|--chain---|--match--|--limits--|
-                                                                                              |
-    durable   handed in   opened     first bytes    connected    sent      last failure       |
-       |--settle--|--answer--|--open------|--first_byte--|--connect--|--decide--|--retries----|
+    arrived          body whole   parsed      rendered    token ids    chain    matched   admitted   its turn
+       |-----body-------|--edge-----|--render----|--tokens----|--chain---|--match--|--limits--|--queue--|
+                                                                                                        |
+    durable   handed in   opened     first bytes    connected    sent      last failure                 |
+       |--settle--|--answer--|--open------|--first_byte--|--connect--|--decide--|--retries--------------|
 
 A moment ends the step that has its place; one that did not come is 0.0, and its step is not there. Nothing is counted
 while the request is served: the steps are told once it is over.
@@ -47,6 +47,8 @@ class Step(StrEnum):
     """The index is asked."""
     LIMITS = "limits"
     """Limits and budgets are asked, where the tenant has some."""
+    QUEUE = "queue"
+    """All endpoints that may serve it are full."""
     RETRIES = "retries"
     """Attempts that failed."""
     DECIDE = "decide"
@@ -80,6 +82,7 @@ class Marks:
     planned_s: float = 0.0
     matched_s: float = 0.0
     admitted_s: float = 0.0
+    queued_s: float = 0.0
     failed_s: float = 0.0
     sent_s: float = 0.0
     connected_s: float = 0.0
@@ -99,6 +102,7 @@ class Marks:
             self.planned_s,
             self.matched_s,
             self.admitted_s,
+            self.queued_s,
             self.failed_s,
             self.sent_s,
             self.connected_s,

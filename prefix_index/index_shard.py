@@ -12,7 +12,7 @@ milliseconds travel together, and what one of them makes another say in vain is 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -180,6 +180,11 @@ class IndexShard:
     def capacity_of(self, holder: str) -> int | None:
         """How many blocks `holder` can keep, where this replica was told."""
         return self._capacities.get(holder)
+
+    def others(self) -> tuple[Mapping[str, Load], int]:
+        """What the other replicas have outstanding, as last heard, and how many replicas there are with this one."""
+        loads, remote = self._loads.others(self._clock()), self._remote
+        return loads, 1 if remote is None else 1 + remote.other_replicas
 
     def set_load(self, holder: str, load: Load) -> None:
         """What this replica has outstanding at `holder`."""

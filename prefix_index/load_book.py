@@ -40,6 +40,11 @@ class LoadBook:
                 self._said[replica] = (beat_us, loads)
                 self.beat_us = max(self.beat_us, beat_us)
 
+    @property
+    def other_replicas(self) -> int:
+        """How many others were fresh when `merged` was last asked."""
+        return len(self._merged_from)
+
     def merged(self, now_us: int) -> Mapping[str, Load]:
         """Sums over all replicas that are fresh at `now_us`, our own left out."""
         for replica in [r for r, (beat_us, _) in self._said.items() if abs(now_us - beat_us) > self._stale_after_us]:

@@ -45,11 +45,15 @@ class LoadExchange:
 
     def total(self, now_s: float) -> dict[str, Load]:
         """Everybody's loads; the others' only while they are fresh."""
-        if self._others and now_s - self._heard_at_s > self._stale_after_s:
-            self._others = {}
-        total = dict(self._others)
+        total = dict(self.others(now_s))
         add_loads(total, self.own)
         return total
+
+    def others(self, now_s: float) -> Mapping[str, Load]:
+        """What the others have, while that is fresh; the same object while it is the same."""
+        if self._others and now_s - self._heard_at_s > self._stale_after_s:
+            self._others = {}
+        return self._others
 
     @property
     def due_at_s(self) -> float:

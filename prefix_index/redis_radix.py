@@ -99,6 +99,11 @@ class RedisRadix:
         self._loads.learn(read.news, read.now_us)
         return read
 
+    @property
+    def other_replicas(self) -> int:
+        """How many other replicas have told of themselves lately."""
+        return self._loads.other_replicas
+
     def loads_at(self, now_us: int) -> Mapping[str, Load]:
         """What the other replicas have outstanding, by the server's time."""
         return self._loads.merged(now_us)

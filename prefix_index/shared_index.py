@@ -15,7 +15,7 @@ generation the twin forgets it too. An index that Redis lost is filled again by 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 
 from prefix_index import inspection
 from prefix_index.index_options import SharedIndexOptions
@@ -149,6 +149,13 @@ class SharedIndex:
         """What this replica has outstanding at `holder`, as a whole, not as a change."""
         for shard in self._shards:
             shard.set_load(holder, load)
+
+    def others(self) -> tuple[Mapping[str, Load], int]:
+        """What the other replicas have outstanding, as last heard, and how many replicas there are with this one.
+
+        The same object while it is the same. Heard with each match, and at least each `heartbeat_s`. O(1).
+        """
+        return self._shards[0].others()
 
     async def run(self) -> None:
         """Carry writes to Redis, publish loads, probe Redis after a failure; until cancelled.

@@ -34,18 +34,21 @@ class Outgoing:
     translator: AnswerTranslator | None = None
 
 
-def outgoing(request: InferenceRequest, *, natively: bool, inject_salt: bool) -> Outgoing:
+def outgoing(
+    request: InferenceRequest, *, natively: bool, inject_salt: bool, priority: float | None = None
+) -> Outgoing:
     """The request for an engine that speaks its dialect (`natively`), or only chat completions. O(body).
 
-    `inject_salt` adds the share group's salt; usage is always asked for in streams. Raises `BadRequest` where a part
-    of the body that `read_request` only passed over is not UTF-8, or nested too deeply.
+    `inject_salt` adds the share group's salt, `priority` the engine's field of that name; usage is always asked for in
+    streams. Raises `BadRequest` where a part of the body that `read_request` only passed over is not UTF-8, or nested
+    too deeply.
     """
     try:
         if natively:
-            return Outgoing(request.path, _spliced(request, inject_salt=inject_salt))
+            return Outgoing(request.path, _spliced(request, inject_salt=inject_salt, priority=priority))
         assert request.foreign is not None
         assert request.translatable, "what cannot be translated goes nowhere else"
-        return _translated(request, request.foreign, inject_salt=inject_salt)
+        return _translated(request, request.foreign, inject_salt=inject_salt, priority=priority)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise BadRequest("the request body is not valid JSON: not UTF-8") from None
     except RecursionError:
@@ -68,11 +71,13 @@ def engine_headers(headers: Headers, request_id: RequestId) -> Headers:
     return (*passed, (b"x-request-id", request_id.encode()))
 
 
-def _spliced(request: InferenceRequest, *, inject_salt: bool) -> bytes:
+def _spliced(request: InferenceRequest, *, inject_salt: bool, priority: float | None) -> bytes:
     body = cut_fields(request.body, ENGINE_CONTROL_FIELDS) if request.steering else request.body
     ours: dict[str, bytes] = {}
     if inject_salt:
         ours["cache_salt"] = msgspec.json.encode(request.tenant.salt)
+    if priority is not None:
+        ours["priority"] = msgspec.json.encode(priority)
     if asks_for_usage(request):
         if request.has_stream_options:
             body = put_in_object(body, "stream_options", {"include_usage": b"true"})
@@ -81,9 +86,13 @@ def _spliced(request: InferenceRequest, *, inject_salt: bool) -> bytes:
     return add_fields(body, ours)
 
 
-def _translated(request: InferenceRequest, foreign: ForeignForm, *, inject_salt: bool) -> Outgoing:
+def _translated(
+    request: InferenceRequest, foreign: ForeignForm, *, inject_salt: bool, priority: float | None
+) -> Outgoing:
     chat = {name: value for name, value in foreign.chat.items() if name not in ENGINE_CONTROL_FIELDS}
     if inject_salt:
         chat["cache_salt"] = request.tenant.salt
+    if priority is not None:
+        chat["priority"] = priority
     translator = TRANSLATIONS[request.route].translator(foreign.body)
     return Outgoing(Route.CHAT.value, msgspec.json.encode(chat), translator)

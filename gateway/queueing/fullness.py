@@ -32,6 +32,11 @@ class Bound:
     queued_tokens: int | None = None
     kv_use: float | None = None
 
+    @property
+    def is_none(self) -> bool:
+        """Whether the endpoint is never full."""
+        return self == Bound()
+
 
 @dataclass(frozen=True, slots=True)
 class Work:

@@ -40,12 +40,17 @@ from gateway.queueing.types import ClassRule, Pick, Ticket, Went
 
 WINDOW: Final = 8
 """Requests of a tenant that are looked at for their prefixes."""
+_BEFORE_ALL: Final = 1 << 62
 MOST_REMEMBERED: Final = 4096
 """Tenants of a class whose service is remembered while nothing of theirs waits."""
 
 
+_Group = tuple[frozenset[str], bool]
+"""Who may serve requests, and whether they had their turn once: those go before the others of their tenant."""
+
+
 class _Line(OrderedDict[Ticket, None]):
-    """Requests of one tenant that the same endpoints may serve, in order; `tokens` is the least that they come to."""
+    """Requests of one tenant and one group, in order; `tokens` is the least that they come to."""
 
     tokens = 0
 
@@ -73,20 +78,20 @@ class _Share:
     tenant: str
     since: int
     served: float
-    lines: dict[frozenset[str], _Line] = field(default_factory=dict)
+    lines: dict[_Group, _Line] = field(default_factory=dict)
 
     def first_for(self, endpoint_id: str) -> Ticket | None:
         """Its request that came first of those that may go there."""
-        heads = (next(iter(line)) for group, line in self.lines.items() if endpoint_id in group)
+        heads = (next(iter(line)) for (group, _), line in self.lines.items() if endpoint_id in group)
         return min(heads, key=_number, default=None)
 
     def tokens_for(self, endpoints: frozenset[str]) -> int:
         """What its requests come to that some of these endpoints may serve."""
-        return sum(line.tokens for group, line in self.lines.items() if not group.isdisjoint(endpoints))
+        return sum(line.tokens for (group, _), line in self.lines.items() if not group.isdisjoint(endpoints))
 
     def window_for(self, endpoint_id: str, most_passed: int) -> list[Ticket]:
         """Its first requests that may go there, up to and with one that is not to be passed again."""
-        lines = [line for group, line in self.lines.items() if endpoint_id in group]
+        lines = [line for (group, _), line in self.lines.items() if endpoint_id in group]
         first = sorted((ticket for line in lines for ticket in islice(line, WINDOW)), key=_number)[:WINDOW]
         for at, ticket in enumerate(first):
             if ticket.passed >= most_passed:
@@ -124,7 +129,7 @@ class _Class:
 
     def may_go(self, endpoint_id: str) -> bool:
         """Whether anybody may be served there."""
-        return any(endpoint_id in group for share in self.shares.values() for group in share.lines)
+        return any(endpoint_id in group for share in self.shares.values() for group, _ in share.lines)
 
     def able(self, endpoint_id: str) -> list[_Share]:
         """The tenants that have something for it, the least served first."""
@@ -151,12 +156,12 @@ class Order:
     def __contains__(self, ticket: Ticket) -> bool:
         return ticket in self._waiting
 
-    def put(self, ticket: Ticket, *, first: bool = False) -> None:
-        """It waits from now on, behind the others of its tenant; `first`: before them, since it had its turn once."""
+    def put(self, ticket: Ticket) -> None:
+        """It waits from now on, behind the others of its tenant, or before those that have not had their turn yet."""
         self._number += 1
-        ticket.number = -self._number if first else self._number
+        ticket.number = self._number - _BEFORE_ALL if ticket.again else self._number
         self._waiting[ticket] = None
-        self._line_up(ticket, first=first)
+        self._line_up(ticket)
 
     def remove(self, ticket: Ticket) -> bool:
         """It waits no longer. False where it did not."""
@@ -165,14 +170,18 @@ class Order:
         del self._waiting[ticket]
         queued = self._classes[ticket.rank]
         share = queued.shares[ticket.tenant]
-        line = share.lines[ticket.endpoints]
+        line = share.lines[_group(ticket)]
         del line[ticket]
         line.tokens -= ticket.least_cost
         if not line:
-            del share.lines[ticket.endpoints]
+            del share.lines[_group(ticket)]
         if not share.lines:
             queued.leaves(share)
         return True
+
+    def waits_for(self, endpoint_id: str) -> bool:
+        """Whether somebody may go there. O(tenants that wait)."""
+        return any(queued.may_go(endpoint_id) for queued in self._classes)
 
     def next_for(self, endpoint_id: str) -> Pick | None:
         """Whose turn it is at an endpoint with room; it waits no longer, and counts. None: nobody may go there."""
@@ -214,15 +223,13 @@ class Order:
         beside = sum(min(one.tokens_for(ours), fair * weight_of(name)) for name, one in shares.items())
         return higher + own + int(beside)
 
-    def _line_up(self, ticket: Ticket, *, first: bool = False) -> None:
-        lines = self._classes[ticket.rank].share_of(ticket).lines
-        line = lines.get(ticket.endpoints)
+    def _line_up(self, ticket: Ticket) -> None:
+        lines, group = self._classes[ticket.rank].share_of(ticket).lines, _group(ticket)
+        line = lines.get(group)
         if line is None:
-            line = lines[ticket.endpoints] = _Line()
+            line = lines[group] = _Line()
         line[ticket] = None
         line.tokens += ticket.least_cost
-        if first:
-            line.move_to_end(ticket, last=False)
 
     def _owed_rank(self, ranks: Sequence[int], endpoint_id: str) -> int | None:
         """The first of the lower classes that is owed its next request."""
@@ -260,6 +267,10 @@ class Order:
                 break
             ticket.passed += ticket is not rightful
         return chosen, Went.PREFIX
+
+
+def _group(ticket: Ticket) -> _Group:
+    return ticket.endpoints, ticket.again
 
 
 def _number(ticket: Ticket) -> int:

@@ -62,7 +62,8 @@ class Ticket:
     """A request that waits. `rank` is the place of its class, 0 the highest; `endpoints` are those that may serve it.
 
     `prompt_tokens` are known to be cached in part: `cached` has how many of them where. `output_tokens` is what its
-    answer counts for. `number`, in the order of arrival, and `passed`, how often another went first, are the order's.
+    answer counts for; `again`: it had its turn, and was not served. `number`, in the order of arrival, and `passed`,
+    how often another went first, are the order's.
     """
 
     tenant: str
@@ -72,6 +73,7 @@ class Ticket:
     cached: Mapping[str, int] = field(default_factory=dict)
     output_tokens: int = 0
     body_bytes: int = 0
+    again: bool = False
     number: int = 0
     passed: int = 0
     least_cost: int = field(init=False)

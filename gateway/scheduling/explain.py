@@ -45,6 +45,7 @@ FILTERED_WORDS: Final[Mapping[Filtered, str]] = {
     Filtered.FAILED: "it was tried for this request and failed",
     Filtered.NO_SALT: "its engine cannot keep share groups apart",
     Filtered.NOT_SPOKEN: "its engine does not take this kind of request, and it cannot be translated",
+    Filtered.FULL: "it has as much in flight as it takes, or the request waited and it was another endpoint's turn",
     Filtered.NOT_OWNER: "the request continues a response that another endpoint keeps",
 }
 

@@ -20,6 +20,8 @@ class Filtered(StrEnum):
     """Its engine cannot keep two share groups apart."""
     NOT_SPOKEN = "not_spoken"
     """Its engine does not speak the request's dialect, and it cannot be translated."""
+    FULL = "full"
+    """It has as much in flight as it takes, and another has room."""
     NOT_OWNER = "not_owner"
     """The request continues a response that another endpoint keeps."""
 

@@ -77,6 +77,7 @@ class Server(uvicorn.Server):
         connections.closing, self._app.draining = True, self.announces_end
         if self.announces_end and not self.failed:
             await self._until(lambda: False, limits.drain_notice_s)
+        self._app.stopping = True
         await self._stop_accepting(sockets or ())
         connections.close_idle(asyncio.get_running_loop().time() + limits.close_idle_s)
         await self._until(lambda: not connections.open and not connections.calls, limits.drain_s)

@@ -28,6 +28,12 @@ RULES: Final = {
     "prefixgate_client_connections": Rule.SUM,
     "prefixgate_queued_requests": Rule.SUM,
     "prefixgate_admitted_requests": Rule.SUM,
+    "prefixgate_queue_requests": Rule.SUM,
+    "prefixgate_queue_bytes": Rule.SUM,
+    "prefixgate_queue_oldest_seconds": Rule.MAX,
+    # Each worker has an opinion of its own of what all of them have in flight.
+    "prefixgate_endpoint_full": Rule.MAX,
+    "prefixgate_endpoint_bound_requests": Rule.MAX,
     "prefixgate_held_body_bytes": Rule.SUM,
     "prefixgate_endpoint_healthy": Rule.MIN,
     "prefixgate_degraded": Rule.MAX,

@@ -22,6 +22,7 @@ from gateway.discovery_sections import DnsSource, KubernetesSource
 from gateway.endpoint_pages import endpoint_router
 from gateway.errors import GatewayError
 from gateway.price_pages import price_router
+from gateway.queue_config import QueueClass
 from gateway.report_pages import ReportPages, report_router
 from gateway.telemetry import Telemetry
 from gateway.templates import template_router
@@ -59,6 +60,7 @@ def test_every_config_key_is_documented() -> None:
     wanted = {*config_keys(Config), *config_keys(Backend, "backends[]."), *config_keys(Model, "models.<name>.")}
     wanted |= {*config_keys(DnsSource, "discovery.dns[].")}
     wanted |= {*config_keys(KubernetesSource, "discovery.kubernetes[].")}
+    wanted |= set(config_keys(QueueClass, "queue.classes[]."))
     assert wanted - documented("config.md") == set()
 
 

@@ -155,11 +155,12 @@ def test_a_model_that_stands_still_gives_nobody_a_start_at_another() -> None:
     assert abs(counted["old"] - counted["new"]) <= 1
 
 
-def test_who_had_its_turn_once_goes_before_the_others_of_its_tenant() -> None:
+def test_who_had_its_turn_once_goes_before_the_others_of_its_tenant_and_of_several_the_first() -> None:
     order = filled([ticket("acme") for _ in range(3)])
-    again = ticket("acme")
-    order.put(again, first=True)
-    assert all_out(order)[0] is again
+    again = [ticket("acme", again=True) for _ in range(3)]
+    for one in again:
+        order.put(one)
+    assert all_out(order)[:3] == again
 
 
 def test_when_the_fleet_changes_what_waits_keeps_its_place() -> None:
