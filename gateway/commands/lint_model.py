@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -51,17 +52,16 @@ class Clocked:
 
 
 def dates_of(model: Clocked, directory: Path, requests: Sequence[Request], asked: Asked) -> list[Finding]:
-    """What the template writes of its own, for the first requests of each shape, or for a plain one."""
-    findings: list[Finding] = []
+    """What the template writes of its own into the first requests, or into a plain one: one finding at most."""
     for place, view in _views(directory, requests):
         try:
-            found = template_dates(place, lambda now, view=view: model.ids(view, now), asked)  # type: ignore[misc]
+            found = template_dates(place, partial(model.ids, view), asked)
         except (TemplateFailed, UnsupportedContent):
             continue
         if found is not None:
             # Of a prompt that nobody sent, only the place counts.
             return [found if view is not _PLAIN else replace(found, lost_tokens=None, level=found.rule.level)]
-    return findings
+    return []
 
 
 def _views(directory: Path, requests: Sequence[Request]) -> Sequence[tuple[Place, PromptView]]:

@@ -138,7 +138,7 @@ class Captured:
                     return
 
     def _take(self, request: Request, seen: Seen, calls: int = 1, level: Level | None = None) -> None:
-        lost = seen.lost_tokens // self.asked.block_tokens * self.asked.block_tokens
+        lost = self.asked.whole_blocks(seen.lost_tokens)
         if not lost and seen.rule not in _COST_NOTHING:
             return
         key = (seen.rule.id, request.group, _kind_of(seen.unit.part))

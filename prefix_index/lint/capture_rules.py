@@ -98,10 +98,8 @@ def tools(pair: Pair) -> Seen | None:
     if sorted(names) == sorted(other_names) and names:
         first, later = pair.units
         offset = parted(first.text, later.text).start if first.name == later.name else 0
-        is_order = names != other_names
-        kept = kept_tokens(names, other_names, lambda _: 0) + pair.kept()
-        rule = TOOL_ORDER if is_order else TOOL_DRIFT
-        return Seen(rule, unit, offset, kept, every=Every.CHANGE, note=_drift(first, later), before=first.text)
+        rule = TOOL_DRIFT if names == other_names else TOOL_ORDER
+        return Seen(rule, unit, offset, pair.kept(), every=Every.CHANGE, note=_drift(first, later), before=first.text)
     if pair.continues():
         note = f"{len(names)} tools before, {len(other_names)} now"
         return Seen(TOOL_SET, unit, 0, pair.kept(), every=Every.CHANGE, note=note, before=pair.units[0].text)

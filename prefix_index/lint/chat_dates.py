@@ -30,8 +30,7 @@ def template_dates(place: Place, rendered: Rendered, asked: Asked) -> Finding | 
     if list(other) == list(first):
         return None
     at = next((at for at, (one, two) in enumerate(zip(first, other, strict=False)) if one != two), len(first))
-    kept = at // asked.block_tokens * asked.block_tokens
-    lost = (len(first) - kept) // asked.block_tokens * asked.block_tokens
+    lost = asked.whole_blocks(len(first) - asked.whole_blocks(at))
     return Finding(
         TEMPLATE_DATE,
         place,

@@ -51,7 +51,7 @@ def judged_parts(parts: Sequence[Part], where: Where, asked: Asked) -> list[Find
         if first is not None:
             found[rule.id, part.text] = _also(first, place)
             continue
-        lost = fixed_tokens // asked.block_tokens * asked.block_tokens
+        lost = asked.whole_blocks(fixed_tokens)
         found[rule.id, part.text] = Finding(
             rule,
             place,

@@ -9,9 +9,8 @@ What is only called a prompt is judged by what surely changes; what is given to 
 about.
 """
 
-import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -201,8 +200,3 @@ def _expanded(part: Part) -> Iterable[Part]:
     if part.is_slot or "{" not in part.text:
         return (part,)
     return (replace(one, at=part.at + one.at) for one in parts_of_text(part.text))
-
-
-def functions_of(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """All functions, methods and those inside others too."""
-    return (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))

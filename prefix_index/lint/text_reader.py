@@ -25,7 +25,7 @@ def judged_text(text: str, where: Where, asked: Asked) -> Iterator[Finding]:
         return
     for spot in spots(text):
         rule = BEFORE_FIXED.get(spot.cause)
-        lost = tokens_of(text[spot.end :], asked) // asked.block_tokens * asked.block_tokens
+        lost = asked.whole_blocks(tokens_of(text[spot.end :], asked))
         if rule is not None and spot.certainty >= Certainty.CUED and lost:
             yield Finding(
                 rule,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from string import Formatter
 from typing import Final
 
-from prefix_index.layout import Cause, Volatility, judged_name
+from prefix_index.layout import Cause, judged_name
 from prefix_index.lint.types import Part
 
 _FIELD: Final = re.compile(r"\{([A-Za-z_]\w{0,63}(?:\.\w{1,63}|\[[\w'\"]{1,63}\]){0,4})(![rsa])?(:[^{}\n]{0,32})?\}")
@@ -44,11 +44,6 @@ def parts_of_text(text: str) -> list[Part]:
     if "{" not in text:
         return [Part(text, 0)] if text else []
     return list(_jinja(text) if _is_jinja(text) else _fields(text))
-
-
-def has_slots(text: str) -> bool:
-    """Whether a text is a template at all."""
-    return any(part.is_slot for part in parts_of_text(text))
 
 
 def _is_jinja(text: str) -> bool:
@@ -139,8 +134,3 @@ def _tags(text: str) -> Iterator[tuple[int, int, str]]:
 def _word(body: str) -> str:
     words = body.strip().strip("-+").split(None, 1)
     return words[0] if words else ""
-
-
-def is_volatile(part: Part) -> bool:
-    """Whether a part is a slot that changes from call to call or session to session."""
-    return part.is_slot and part.volatility > Volatility.PER_TENANT

@@ -168,6 +168,10 @@ class Asked:
     hash_key: bytes = b""
     show_text: bool = False
 
+    def whole_blocks(self, tokens: int) -> int:
+        """The tokens of the whole blocks in so many: engines keep no others."""
+        return tokens // self.block_tokens * self.block_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
