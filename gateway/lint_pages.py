@@ -5,6 +5,7 @@
 No text of a prompt: rules, places, offsets, numbers, and the names of tenants, models and routes.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,8 +17,11 @@ from billing.money import PICO, amount_text
 from billing.prices.book import Prices
 from gateway.divergence import Watch
 from gateway.divergence.findings import LiveFinding, findings_of
+from gateway.divergence.profiles import Profile
+from gateway.divergence.types import segment_text
 
 MOST_FINDINGS: Final = 1000
+MOST_CALLS: Final = 200
 """On a page."""
 LINT_PATH: Final = "/admin/lint"
 _ADDED: Final = ("requests", "of_requests", "lost_tokens", "lost_tokens_a_day")
@@ -47,6 +51,11 @@ def lint_router(watch: Watch, prices: Prices, wall: Callable[[], datetime]) -> A
             "requests": watch.requests,
             "kinds_of_calls": watch.kinds_of_calls,
             "findings": finding_rows(found[:MOST_FINDINGS], prices, now),
+            "calls": [
+                row
+                for row in call_rows(watch.profiles())
+                if tenant in (None, row["tenant"]) and model in (None, row["model"])
+            ][:MOST_CALLS],
         }
 
     return router
@@ -58,6 +67,29 @@ def finding_rows(findings: Iterable[LiveFinding], prices: Prices, now: datetime)
     return [_row(one, prices, now) for one in findings]
 
 
+def call_rows(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
+    """What calls of each tenant, model and route part in, most requests first; harmless or not."""
+    return _calls(
+        {
+            "tenant": one.name.tenant,
+            "model": one.name.model,
+            "route": one.name.route,
+            "requests": one.requests,
+            "begun": one.begun,
+            "parted_at_tokens": {str(tokens): count for tokens, count in one.parted_at().items()},
+            "parted_in": _parted_in(one),
+        }
+        for one in profiles
+    )
+
+
+def _parted_in(profile: Profile) -> dict[str, int]:
+    found = Counter[str]()
+    for sign in profile.signs():
+        found[segment_text(sign.change, sign.segment, None)] += sign.requests
+    return dict(found)
+
+
 def lint_page(pages: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     """The pages of several workers as one: the same finding of several is one, and what they counted is added."""
     found: dict[tuple[object, ...], dict[str, Any]] = {}
@@ -67,7 +99,23 @@ def lint_page(pages: Sequence[Mapping[str, Any]]) -> dict[str, object]:
             found[name] = _joined(found[name], row) if name in found else dict(row)
     rows = sorted(found.values(), key=lambda row: -row["lost_tokens_a_day"])
     added = {name: sum(page[name] for page in pages) for name in ("requests", "kinds_of_calls")}
-    return {"as_of": max(page["as_of"] for page in pages), **added, "findings": rows[:MOST_FINDINGS]}
+    calls = _calls(row for page in pages for row in page["calls"])[:MOST_CALLS]
+    as_of = max(page["as_of"] for page in pages)
+    return {"as_of": as_of, **added, "findings": rows[:MOST_FINDINGS], "calls": calls}
+
+
+def _calls(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in rows:
+        name = row["tenant"], row["model"], row["route"]
+        other = found.get(name)
+        if other is None:
+            found[name] = row
+            continue
+        added = {key: other[key] + row[key] for key in ("requests", "begun")}
+        counts = {key: dict(Counter(other[key]) + Counter(row[key])) for key in ("parted_at_tokens", "parted_in")}
+        found[name] = {**other, **added, **counts}
+    return sorted(found.values(), key=lambda row: -row["requests"])
 
 
 def _row(one: LiveFinding, prices: Prices, now: datetime) -> dict[str, object]:

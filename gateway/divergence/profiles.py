@@ -171,6 +171,10 @@ class Profile(msgspec.Struct):
         self.places[place_key(change, segment)] = count
         return count
 
+    def parted_at(self) -> dict[int, int]:
+        """How many prompts parted from how many tokens on, up to twice as many; none of those with none."""
+        return {1 << place >> 1: count for place, count in enumerate(self.at_tokens) if count}
+
     def signs(self) -> Iterator[Sign]:
         """What is known of each place."""
         for count in self.places.values():
@@ -240,11 +244,10 @@ class Profiles:
             if other is not None:
                 other.sketches.clear()
 
-    def signs(self) -> Iterator[Sign]:
-        """What is known of all places of all profiles."""
+    def all(self) -> Iterator[Profile]:
+        """Every profile."""
         for of_tenant in self._tenants.values():
-            for profile in of_tenant.values():
-                yield from profile.signs()
+            yield from of_tenant.values()
 
     def _forget(self, tenant: str) -> None:
         of_tenant = self._tenants[tenant]

@@ -135,7 +135,11 @@ class Watch:
 
     def signs(self) -> Iterable[Sign]:
         """What the traffic shows, place by place."""
-        return self._profiles.signs()
+        return (sign for profile in self._profiles.all() for sign in profile.signs())
+
+    def profiles(self) -> Iterable[Profile]:
+        """The kinds of calls that were seen, as they are counted."""
+        return self._profiles.all()
 
     def _look_at_tokens(self, request: InferenceRequest, plan: Plan) -> Looked:
         """The same without a look at the parts of the prompt."""

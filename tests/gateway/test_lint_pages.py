@@ -111,6 +111,12 @@ async def test_a_time_in_the_system_prompt_is_named_after_some_requests_with_the
     lost = await asyncio.to_thread(gateway.metric, "prefixgate_lost_tokens_total", reason="prompt_changed")
     changes = await asyncio.to_thread(gateway.metric, "prefixgate_prompt_changes_total", part="system")
     assert (lost, changes) == (found["lost_tokens"], 7)
+    page = (await client.get(f"{gateway.url}{LINT_PATH}", headers=ADMIN)).json()
+    [calls] = page["calls"]
+    assert (page["requests"], calls["requests"], calls["begun"], calls["parted_in"]) == (8, 8, 8, {"system": 7})
+    assert sum(calls["parted_at_tokens"].values()) == 7
+    nobody = await client.get(f"{gateway.url}{LINT_PATH}", headers=ADMIN, params={"tenant": "nobody"})
+    assert (nobody.json()["findings"], nobody.json()["calls"]) == ([], [])
 
 
 async def test_a_stable_prompt_is_no_finding(
@@ -198,17 +204,29 @@ def row(**more: object) -> dict[str, object]:
     }
 
 
+def call(**more: object) -> dict[str, object]:
+    name = {"tenant": "acme", "model": "m", "route": "/v1"}
+    return {**name, "requests": 7, "begun": 4, "parted_at_tokens": {"16": 3}, "parted_in": {"system": 3}, **more}
+
+
 def test_what_several_workers_found_is_one_finding_with_all_that_it_cost() -> None:
     other = row(
         causes={"uuid": 5, "time": 1}, first_token=0, first_character=None, variants=None, money_a_day="0.1", requests=7
     )
     pages = [
-        {"as_of": "2026-11-30T13:00:00+00:00", "requests": 10, "kinds_of_calls": 1, "findings": [row()]},
+        {
+            "as_of": "2026-11-30T13:00:00+00:00",
+            "requests": 10,
+            "kinds_of_calls": 1,
+            "findings": [row()],
+            "calls": [call()],
+        },
         {
             "as_of": "2026-11-30T13:00:01+00:00",
             "requests": 5,
             "kinds_of_calls": 2,
             "findings": [other, row(place="tools", lost_tokens_a_day=9, cause=None, causes={}, money_a_day=None)],
+            "calls": [call(tenant="bolt"), call(requests=5, parted_at_tokens={"0": 1, "16": 2})],
         },
     ]
     found: Any = lint_page(pages)
@@ -219,3 +237,9 @@ def test_what_several_workers_found_is_one_finding_with_all_that_it_cost() -> No
     assert (system["first_token"], system["first_character"], system["variants"]) == (0, 2, 3)
     assert system["money_a_day"] == "0.107200000000"
     assert (tools["place"], tools["money_a_day"], tools["cause"]) == ("tools", None, None)
+    assert [(one["tenant"], one["requests"], one["begun"]) for one in found["calls"]] == [
+        ("acme", 12, 8),
+        ("bolt", 7, 4),
+    ]
+    assert found["calls"][0]["parted_at_tokens"] == {"0": 1, "16": 5}
+    assert found["calls"][0]["parted_in"] == {"system": 6}
