@@ -69,6 +69,10 @@ class PlaceCount(msgspec.Struct):
         """Whether the next parting is to be looked at closely."""
         return self.looked < LOOKED_AT_FIRST or self.requests % LOOKED_AT_EVERY == 0
 
+    def wants_schemas(self) -> bool:
+        """Whether it is worth writing out all tools to see which have changed: 3 µs a KB."""
+        return self.requests < LOOKED_AT_FIRST or self.requests % LOOKED_AT_EVERY == 0
+
     def wants_cause(self) -> bool:
         """Whether the next look is to find the cause, too: it takes as long as all the rest."""
         return self.looked < LOOKED_AT_FIRST or self.looked % CAUSE_EVERY == 0
@@ -103,6 +107,8 @@ class Tools(msgspec.Struct):
 
     schemas: dict[str, int]
     chars: int
+    equal_share: float = 0.0
+    """How many of them were as before when they had changed last."""
 
 
 class Profile(msgspec.Struct):

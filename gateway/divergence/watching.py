@@ -10,7 +10,7 @@ place, line by line (sketches.py), which also names the cause (prefix_index.layo
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -127,8 +127,8 @@ class Watch:
                 self._learn_first(profile, request, parts)
             return
         profile.add(parting, self._wall())
-        if parting.change is Change.TOOL_SCHEMA and request.prompt.tools:
-            profile.tools = Tools(*schemas_of(request.prompt.tools[:MOST_TOOLS]))
+        if parting.change is Change.TOOL_SCHEMA:
+            self._learn_tools(profile, request, anew=True)
         if parting.detail is not None:
             profile.learn(parting.segment, parting.detail)
             self._profiles.sketched(profile)
@@ -192,10 +192,15 @@ class Watch:
         profile.learn(segment, Detail(sketch_of(pieces)))
         self._profiles.sketched(profile)
 
-    def _learn_tools(self, profile: Profile, request: InferenceRequest) -> None:
-        tools = request.prompt.tools
-        if tools and profile.tools is None:
-            profile.tools = Tools(*schemas_of(tools[:MOST_TOOLS]))
+    def _learn_tools(self, profile: Profile, request: InferenceRequest, *, anew: bool = False) -> None:
+        tools, before = request.prompt.tools, profile.tools
+        if not tools or (before is not None and not anew):
+            return
+        place = profile.place(Change.TOOL_SCHEMA, "tools")
+        if before is not None and place is not None and not place.wants_schemas():
+            return
+        schemas, chars = schemas_of(tools[:MOST_TOOLS])
+        profile.tools = Tools(schemas, chars, 0.0 if before is None else _equal_share(schemas, before))
 
     def _moved(self, request: InferenceRequest, plan: Plan, parts: Fingerprint) -> Parting | None:
         """A conversation that was seen under another model before."""
@@ -242,11 +247,18 @@ def _by_schema(found: Compared, request: InferenceRequest, profile: Profile | No
     tools = request.prompt.tools
     if not tools or profile is None or profile.tools is None:
         return found
-    schemas, _ = schemas_of(tools[:MOST_TOOLS])
-    if schemas == profile.tools.schemas:
-        return found
-    equal = sum(profile.tools.schemas.get(name) == schema for name, schema in schemas.items())
-    return Compared(Change.TOOL_SCHEMA, -1, found.equal_chars + profile.tools.chars * equal // len(schemas))
+    known, equal_share = profile.tools, profile.tools.equal_share
+    place = profile.place(Change.TOOL_SCHEMA, "tools")
+    if place is None or place.wants_schemas():
+        schemas, _ = schemas_of(tools[:MOST_TOOLS])
+        if schemas == known.schemas:
+            return found
+        equal_share = _equal_share(schemas, known)
+    return Compared(Change.TOOL_SCHEMA, -1, found.equal_chars + round(known.chars * equal_share))
+
+
+def _equal_share(schemas: Mapping[str, int], before: Tools) -> float:
+    return sum(before.schemas.get(name) == schema for name, schema in schemas.items()) / len(schemas)
 
 
 def _is_text(change: Change) -> bool:

@@ -107,11 +107,13 @@ def test_shuffled_tools_are_named(traffic: Traffic) -> None:
 
 
 def test_a_tool_that_is_described_anew_in_each_call_is_named(traffic: Traffic) -> None:
-    for number in range(8):
+    for number in range(48):
         changed = [*TOOLS[:5], tool("tool_5", f"As of {number} o'clock. "), *TOOLS[6:]]
         traffic.send(request(RULES, "The same question in every call. " * 30, tools=changed))
     [sign] = traffic.faults
-    assert (sign.change, sign.segment, sign.requests) == (Change.TOOL_SCHEMA, "tools", 7)
+    assert (sign.change, sign.segment, sign.requests) == (Change.TOOL_SCHEMA, "tools", 47)
+    each = (len("The same question in every call. " * 30) + len(f"{TOOLS[0]}") * 6) // CHARS  # six stand behind it
+    assert each < sign.lost_tokens / sign.requests < 2 * each
 
 
 def test_a_conversation_that_loses_its_oldest_turns_is_named(traffic: Traffic) -> None:
