@@ -103,9 +103,9 @@ class Registry:
         self._begin_polls(endpoint)
 
     def leave(self, endpoint_id: EndpointId) -> None:
-        """An endpoint takes no new requests and is not asked any more; those under way go on."""
+        """An endpoint takes no new requests and is not asked any more, so it counts as down; those under way go on."""
         endpoint = self._endpoint(endpoint_id)
-        endpoint.leaving = True
+        endpoint.leaving, endpoint.reason = True, _LEFT
         endpoint.end_polls()
         endpoint.touch()
 
@@ -289,6 +289,7 @@ class Registry:
         self._snapshot = None
 
 
+_LEFT = "no source lists it any more"
 _NOT_SEEN = "not seen yet"
 _NOT_SEEN_AGAIN = "not seen since it came back"
 
@@ -361,6 +362,7 @@ class _Endpoint:
                 generation=self.generation,
                 unhealthy_reason=self.reason,
                 draining=self.draining or self.held_back or self.leaving,
+                leaving=self.leaving,
                 facts=self.facts,
                 load=self.load,
             )

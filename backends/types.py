@@ -204,7 +204,8 @@ class InFlight:
 class EndpointSnapshot:
     """What is known of one endpoint at one instant; building decisions on it needs no I/O.
 
-    `unhealthy_reason` is None exactly when `healthy`. `facts` is None until the endpoint was reached once; facts and
+    `unhealthy_reason` is None exactly when `healthy`. One that is `leaving` is none of the fleet any more, but what it
+    holds is remembered; it is draining and not healthy. `facts` is None until the endpoint was reached once; facts and
     load of an endpoint that is down are the last ones known.
     """
 
@@ -213,6 +214,7 @@ class EndpointSnapshot:
     generation: int
     unhealthy_reason: str | None = None
     draining: bool = False
+    leaving: bool = False
     facts: EndpointFacts | None = None
     load: LoadSample | None = None
 

@@ -146,6 +146,9 @@ class Discovery(Section):
     grace_s: Annotated[float, Field(ge=0, le=86400)] = Field(
         60.0, description="How long what an endpoint holds is remembered after no source lists it any more, seconds."
     )
+    slow_start_s: Annotated[float, Field(ge=0, le=3600)] = Field(
+        0.0, description="How long an endpoint that joins is given less new work than it could take, seconds; 0: never."
+    )
     max_endpoints: Annotated[int, Field(ge=1, le=4096)] = Field(
         1024,
         description="Most endpoints, `backends` included; what is found beyond is left out, and `/health` says so.",

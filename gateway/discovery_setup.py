@@ -61,6 +61,7 @@ def discovering_of(
         Knowing(
             endpoint_of=partial(endpoint_of, environment=environment),
             joins=partial(_joins, config, parts),
+            starts=parts.fleet.slow_start.begin,
             removed=[*(one.removed for one in remember), parts.telemetry.forget_endpoint],
             retire=parts.client.retire,
         )
@@ -74,12 +75,18 @@ async def looked_once(
     """Fill a registry with what is configured and what the sources say once. Raises as `discovering_of` does."""
     discovering = Discovering(config, registry, Telemetry().discovery, clock, sources_of(config, environment))
     made = partial(endpoint_of, environment=environment)
-    discovering.seed(Knowing(endpoint_of=made, joins=lambda _: None, removed=(), retire=lambda _: None))
+    discovering.seed(
+        Knowing(endpoint_of=made, joins=lambda _: None, starts=lambda _: None, removed=(), retire=lambda _: None)
+    )
     async with asyncio.TaskGroup() as group:
         looking = group.create_task(discovering.run())
         await discovering.looked(within_s)
         looking.cancel()
     return discovering
+
+
+def _nothing(_: object) -> None:
+    """Nobody else knows."""
 
 
 def sources_of(config: Config, environment: Mapping[str, str]) -> list[tuple[Source, Mapping[str, object]]]:

@@ -64,17 +64,18 @@ class RemoteTokenizer:
             return known
         for endpoint in endpoints:
             if endpoint.healthy and endpoint.facts is not None and endpoint.facts.has_tokenize:
-                tokens = await self._ask(self._config_of(endpoint.id), question)
+                tokens = await self._ask(endpoint.id, question)
                 if tokens is not None:
                     self._kept.put(key, tokens)
                 return tokens
         return None
 
-    async def _ask(self, endpoint: EndpointConfig, question: bytes) -> TokenIds | None:
+    async def _ask(self, endpoint_id: str, question: bytes) -> TokenIds | None:
         headers = ((b"content-type", b"application/json"),)
         request = UpstreamRequest("POST", "/tokenize", headers, question)
         deadlines = Deadlines(connect_s=DEADLINE_S, first_byte_s=DEADLINE_S, idle_s=DEADLINE_S)
         try:
+            endpoint = self._config_of(endpoint_id)
             async with asyncio.timeout(DEADLINE_S), await self._client.send(endpoint, request, deadlines) as response:
                 body = await response.read(_most_bytes(question))
                 if response.status != 200:

@@ -5,6 +5,7 @@ Translates between the rooms: an `EndpointSnapshot` (backends) and a `Match` (pr
 """
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,7 @@ from gateway.log_lines import LOGGER
 from gateway.receipts import Receipts, Sent
 from gateway.scheduling import Candidate, Filtered
 from gateway.slot_books import SlotBooks
+from gateway.slow_start import SlowStart
 from gateway.types import InferenceRequest, Plan
 from prefix_index import Chain, Claim, Load, Match, SharedIndex
 
@@ -46,6 +48,8 @@ class FleetOptions:
     capacity_blocks: int | None
     needs_salt: bool
     """Whether endpoints without a salt field must be left out."""
+    slow_start_s: float = 0.0
+    """How long an endpoint that joins gets less than its share of new work."""
     ranks: Mapping[str, int] = field(default_factory=dict)
     """Data-parallel ranks behind one address, each with a cache of its own, where the configuration says so."""
 
@@ -101,6 +105,7 @@ class Fleet:
         self._candidates = Candidates(receipts, self.is_followed)
         self.load_changed: Callable[[str, InFlight], None] | None = None
         """Told of what this process has in flight at an endpoint, each time that changes; None: nobody is."""
+        self.slow_start = SlowStart(options.slow_start_s, time.monotonic)
 
     def follow_events(self, is_followed: Callable[[str], bool]) -> None:
         """Say who tells of which endpoints KV events are in step."""
@@ -128,6 +133,7 @@ class Fleet:
         self._index.set_load(endpoint_id, Load())
         self._receipts.removed(endpoint_id, holder)
         self._slots.forget(endpoint_id)
+        self.slow_start.removed(endpoint_id)
         self._ranks.pop(endpoint_id, None)
         self._speeds.pop(endpoint_id, None)
         self._holders.pop(endpoint_id, None)
@@ -157,7 +163,8 @@ class Fleet:
         return endpoint_id in self._registry
 
     def seen(self, endpoint_id: str) -> EndpointSnapshot:
-        """One endpoint as last seen. O(endpoints)."""
+        """One endpoint as last seen. O(endpoints). Raises `UnknownEndpoint`."""
+        self.config_of(endpoint_id)
         return next(endpoint for endpoint in self._registry.snapshot() if endpoint.id == endpoint_id)
 
     def takes_salt(self, endpoint_id: str) -> bool:
@@ -260,7 +267,7 @@ class Fleet:
 
         Raises `BadRequest` where there are several, `NoEndpoint` where none is known yet.
         """
-        known = [e.facts.models for e in self.snapshot() if e.facts is not None]
+        known = [e.facts.models for e in self.snapshot() if e.facts is not None and not e.leaving]
         names = {model.id for models in known for model in models if model.parent is None}
         if not known:
             raise NoEndpoint("")
@@ -305,7 +312,8 @@ class Fleet:
         if scopes is not None:
             serving = [endpoint for endpoint in serving if scopes.allow_endpoint(endpoint.id)]
         pairs = ((endpoint, standings[endpoint.id]) for endpoint in serving)
-        return self._candidates.of(pairs, request, plan, match, failed, owner)
+        able, filtered = self._candidates.of(pairs, request, plan, match, failed, owner)
+        return self.slow_start.thinned(able, filtered), filtered
 
     def refined(self, candidate: Candidate, plan: Plan, match: Match[str]) -> Candidate:
         """A candidate by how likely what it holds is still there."""

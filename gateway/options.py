@@ -49,6 +49,7 @@ def fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions:
         block_size=config.index.block_size,
         capacity_blocks=config.index.capacity_blocks,
         needs_salt=needs_salt(config, authenticator),
+        slow_start_s=config.discovery.slow_start_s,
         ranks={backend.name: backend.kv_events.ranks for backend in config.backends},
     )
 

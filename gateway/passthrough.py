@@ -16,7 +16,16 @@ from typing import Any, Final
 
 import msgspec
 
-from backends import Deadlines, EndpointSnapshot, Metering, NoEndpoint, UpstreamClient, UpstreamError, UpstreamRequest
+from backends import (
+    Deadlines,
+    EndpointSnapshot,
+    Metering,
+    NoEndpoint,
+    UnknownEndpoint,
+    UpstreamClient,
+    UpstreamError,
+    UpstreamRequest,
+)
 from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS
 from gateway.edge.reading import LOOP_SAFE_PARSED_BYTES, Arrival, read_request
 from gateway.edge.splice import cut_fields
@@ -114,19 +123,22 @@ class Passthrough:
         elif scopes is not None:  # an engine takes its own model then
             alive = [endpoint for endpoint in alive if _serves_only(endpoint, scopes)]
         able = [endpoint for endpoint in alive if _opens(endpoint, request)]
-        return sorted(able, key=lambda endpoint: self._fleet.in_flight(endpoint.id).requests)
+        return sorted(able, key=lambda one: (one.draining, self._fleet.in_flight(one.id).requests))
 
     async def _relay_from_one(self, request: FreeRequest, takers: list[EndpointSnapshot], client: ClientStream) -> None:
         """The answer of the first that gives one."""
         for endpoint in takers:
             try:
                 await self._relay(request, endpoint, client)
+            except UnknownEndpoint:
+                continue  # it was forgotten while another was tried
             except UpstreamError as error:
                 self._fleet.failed(endpoint.id, error)
                 if client.started or endpoint is takers[-1]:
                     raise
             else:
                 return
+        raise NoEndpoint(request.path, [endpoint.id for endpoint in takers])
 
     async def _relay(self, request: FreeRequest, endpoint: EndpointSnapshot, client: ClientStream) -> None:
         arrival, request_id = request.arrival, (b"x-request-id", request.arrival.id.encode())

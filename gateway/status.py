@@ -157,7 +157,7 @@ class StatusPages:
         if self._limits.is_away:
             found["limits"] = "Redis is away: limits and budgets are not shared among replicas at the moment"
         found.update(self._files_refused())
-        down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy)
+        down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy and not endpoint.leaving)
         if down:
             found["endpoints"] = f"down: {', '.join(down)}"
         crew = self._crew

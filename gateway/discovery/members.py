@@ -56,7 +56,8 @@ STATES: Final = ("up", "down", "held", "leaving", "refused")
 
 @dataclass(frozen=True, slots=True)
 class Knowing:
-    """Who must hear of members beside the registry: `joins` before it has them, `removed` once it has not.
+    """Who must hear of members beside the registry: `joins` before it has them, `removed` once it has not,
+    `starts` where one is new to a gateway that serves already.
 
     `endpoint_of` says how one is reached, and raises `ConfigInvalid` or `InvalidEndpoint`. `retire` is told of an
     address that nobody is to be reached at any more.
@@ -64,6 +65,7 @@ class Knowing:
 
     endpoint_of: Callable[[Backend], EndpointConfig]
     joins: Callable[[Backend], None]
+    starts: Callable[[str], None]
     removed: Sequence[Callable[[str], None]]
     retire: Callable[[EndpointConfig], None]
 
@@ -107,6 +109,7 @@ class Discovering:
         self._late: list[tuple[float, str]] = []
         self._busy_until_s: dict[str, float] = {}
         self._news = asyncio.Event()
+        self._has_begun = False
         self._heard = asyncio.Event()
         self._turn = asyncio.Lock()  # spans the awaits of one plan's actions, which are in order
 
@@ -144,6 +147,7 @@ class Discovering:
         except TimeoutError:
             LOGGER.warning("not all sources of endpoints have answered yet; the gateway starts with what is known")
         await self.follow()
+        self._has_begun = True
 
     async def follow(self) -> None:
         """Do what follows from what is known now."""
@@ -288,6 +292,8 @@ class Discovering:
         assert self._knowing is not None, "seeded first"
         self._knowing.joins(backend)
         self._registry.join(config)
+        if self._has_begun:
+            self._knowing.starts(wanted.id)
 
     async def _move(self, wanted: Wanted) -> None:
         if wanted.id not in self._registry:
@@ -302,6 +308,7 @@ class Discovering:
             self._refuse(wanted.id, error)
             return
         self._knowing.joins(backend)
+        self._knowing.starts(wanted.id)
         self._knowing.retire(await self._registry.move(config))
 
     def _made(self, wanted: Wanted) -> tuple[Backend, EndpointConfig]:

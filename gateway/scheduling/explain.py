@@ -43,6 +43,7 @@ FILTERED_WORDS: Final[Mapping[Filtered, str]] = {
     Filtered.UNHEALTHY: "it is down, or was not heard of lately",
     Filtered.DRAINING: "it is being drained",
     Filtered.FAILED: "it was tried for this request and failed",
+    Filtered.STARTING: "it is new, and had its share of requests for now",
     Filtered.NO_SALT: "its engine cannot keep share groups apart",
     Filtered.NOT_SPOKEN: "its engine does not take this kind of request, and it cannot be translated",
     Filtered.FULL: "it has as much in flight as it takes, or the request waited and it was another endpoint's turn",

@@ -24,6 +24,8 @@ class Filtered(StrEnum):
     """It has as much in flight as it takes, and another has room."""
     NOT_OWNER = "not_owner"
     """The request continues a response that another endpoint keeps."""
+    STARTING = "starting"
+    """It is new, and has had its share of the requests for now."""
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):

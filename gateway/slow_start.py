@@ -1,0 +1,59 @@
+"""Newcomers that are given new work little by little: an engine that has just started is slow for a while.
+
+    age / for_s    0.25   0.5   0.75   1
+    of the decisions in which it could be chosen, so many may choose it: one in four, one in two, ...
+
+What it holds already it may always be asked for, as the best of those that hold it: a conversation that began there is
+not sent away again. Where nobody else could take a request, it takes it. Plain calls, no I/O; O(candidates) while there
+is a newcomer, else O(1).
+"""
+
+from collections.abc import Callable
+
+from gateway.scheduling import Candidate, Filtered
+
+
+class SlowStart:
+    """With `for_s` 0 it is off."""
+
+    def __init__(self, for_s: float, clock: Callable[[], float]) -> None:
+        self._for_s = for_s
+        self._clock = clock
+        self._since_s: dict[str, float] = {}
+        self._credit: dict[str, float] = {}
+
+    def begin(self, endpoint_id: str) -> None:
+        """An endpoint is new."""
+        if self._for_s:
+            self._since_s[endpoint_id] = self._clock()
+            self._credit[endpoint_id] = 0.0
+
+    def removed(self, endpoint_id: str) -> None:
+        """An endpoint is no newcomer any more, or gone."""
+        self._since_s.pop(endpoint_id, None)
+        self._credit.pop(endpoint_id, None)
+
+    def thinned(self, able: list[Candidate], filtered: dict[str, Filtered]) -> list[Candidate]:
+        """The candidates without newcomers that have had their share; who is left out goes into `filtered`."""
+        if not self._since_s:
+            return able
+        now_s, left_out = self._clock(), set[str]()
+        most_known = max((one.known_tokens for one in able), default=0)
+        for one in able:
+            since_s = self._since_s.get(one.endpoint_id)
+            if since_s is None:
+                continue
+            share = (now_s - since_s) / self._for_s
+            if share >= 1:
+                self.removed(one.endpoint_id)
+            elif not (one.known_tokens and one.known_tokens == most_known) and not self._is_due(one.endpoint_id, share):
+                left_out.add(one.endpoint_id)
+        if len(left_out) == len(able):
+            return able
+        filtered.update(dict.fromkeys(left_out, Filtered.STARTING))
+        return [one for one in able if one.endpoint_id not in left_out]
+
+    def _is_due(self, endpoint_id: str, share: float) -> bool:
+        credit = self._credit[endpoint_id] + share
+        self._credit[endpoint_id] = credit - 1 if credit >= 1 else credit
+        return credit >= 1
