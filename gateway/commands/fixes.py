@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,14 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from billing import BillingError
-from billing.reports.fix_arms import fix_arms
 from billing.reports.query import About, Query
-from billing.reports.reading import one_view
 from billing.reports.zones import asked_period
 from billing.when import zone_named
 from gateway.config import ledger_place
 from gateway.fixes import ALL_FIXES, Fix, How, fixed
-from gateway.fixes.pages import arm_rows
+from gateway.fixes.pages import ledger_rows
 from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
 from gateway.terminal_tables import show_tables
 from gateway.types import Route
@@ -53,11 +50,9 @@ def fixes(
         return
     try:
         period = asked_period(from_, to, month, zone_named(time_zone))
-        with one_view(ledger or ledger_place(read_config(config, {}))) as connection:
-            found = [asdict(arm) for arm in fix_arms(connection, Query(*period, about=About(tenant=tenant)))]
+        rows = ledger_rows(ledger or ledger_place(read_config(config, {})), Query(*period, about=About(tenant=tenant)))
     except BillingError as error:
         raise refused(str(error)) from None
-    rows = arm_rows([{"tenant": row.pop("tenant_id"), **row} for row in found])
     if format_ == "json":
         typer.echo(json.dumps(rows, indent=2))
     else:

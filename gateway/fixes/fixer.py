@@ -58,7 +58,7 @@ class Fixer:
         done = await asyncio.to_thread(_fixed, request, how) if is_long else _fixed(request, how)
         if not done.fixes:
             return request
-        applied = Applied(arm_of(request, rule.ab_share), tuple(done.fixes))
+        applied = Applied(arm_of(request, rule.ab_share), done.fixes)
         if applied.arm is Arm.LEFT:
             self._book.applied(applied)
             return replace(request, fixes=applied)

@@ -21,7 +21,7 @@ from gateway.fixes.places import UNREADABLE, Odd, Piece, last_user_of, system_of
 from gateway.fixes.types import ALL_FIXES, Fix, Fixed, How, VolatileTo
 
 _ROUNDS: Final = 4
-_TOKENS: Final = re.compile(r'("(?:[^"\\]++|\\.)*+")|[ \t\n\r]++', re.DOTALL)
+_TEXTS_AND_GAPS: Final = re.compile(r'("(?:[^"\\]++|\\.)*+")|[ \t\n\r]++', re.DOTALL)
 
 
 def fixed(body: bytes, how: How) -> Fixed:
@@ -137,7 +137,7 @@ def _in_literal(text: str, piece: Piece, edits: list[Edit]) -> list[Edit]:
 
 
 def _compact(text: str, how: How) -> str | None:
-    return _TOKENS.sub(lambda found: found[1] or "", text)
+    return _TEXTS_AND_GAPS.sub(lambda found: found[1] or "", text)
 
 
 _FIXES: Final[dict[Fix, Callable[[str, How], str | None]]] = {

@@ -47,10 +47,10 @@ def fix_router(parts: FixPages) -> APIRouter:
         }
         if from_ is None and to is None:
             return found
-        period = recent_period(parts.wall(), from_, to)
+        query = Query(*recent_period(parts.wall(), from_, to))
         try:
             async with one_at_a_time:
-                return found | {"ledger": await asyncio.to_thread(_from_ledger, parts.ledger, period)}
+                return found | {"ledger": await asyncio.to_thread(ledger_rows, parts.ledger, query, _PATIENCE_S)}
         except LedgerUnavailable as error:
             raise HTTPException(503, str(error)) from None
         except BillingError as error:
@@ -74,8 +74,8 @@ def shadow_rows(counted: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]
     return [
         {
             **row,
-            "cached_share": _share(row["cached_tokens"], row["prompt_tokens"]),
-            "cached_share_fixed": _share(row["cached_tokens_fixed"], row["prompt_tokens"]),
+            "cached_share": _ratio(row["cached_tokens"], row["prompt_tokens"]),
+            "cached_share_fixed": _ratio(row["cached_tokens_fixed"], row["prompt_tokens"]),
         }
         for row in counted
     ]
@@ -86,16 +86,17 @@ def arm_rows(counted: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
     return [
         {
             **row,
-            "hit_share": _share(row["cached_tokens"], row["prompt_tokens"]),
-            "output_tokens_mean": _share(row["output_tokens"], row.get("reported_requests", row["requests"])),
+            "hit_share": _ratio(row["cached_tokens"], row["prompt_tokens"]),
+            "output_tokens_mean": _ratio(row["output_tokens"], row.get("reported_requests", row["requests"])),
         }
         for row in counted
     ]
 
 
-def _from_ledger(ledger: Path | str, period: tuple[datetime, datetime]) -> list[dict[str, object]]:
-    with one_view(ledger, _PATIENCE_S) as connection:
-        rows = [asdict(arm) for arm in fix_arms(connection, Query(*period))]
+def ledger_rows(ledger: Path | str, query: Query, patience_s: float | None = None) -> list[dict[str, object]]:
+    """Both sides of a period out of the ledger, as `arm_rows` has them. Blocks. Raises `BillingError`."""
+    with one_view(ledger, patience_s) as connection:
+        rows = [asdict(arm) for arm in fix_arms(connection, query)]
     return arm_rows([{"tenant": row.pop("tenant_id"), **row} for row in rows])
 
 
@@ -113,8 +114,8 @@ def _added(pages: Sequence[Any], table: str, names: tuple[str, ...]) -> list[dic
     return [found[key] for key in sorted(found)]
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _ratio(count: int, per: int) -> float | None:
+    return count / per if per else None
 
 
 def _as_json(rule: Rule) -> dict[str, object]:
