@@ -80,7 +80,7 @@ def sample_shares(
 
 
 def order_of(template: PromptTemplate) -> list[dict[str, object]]:
-    """The segments of a template in order, neighbours of fixed text by their length alone."""
+    """The segments of a template in order; of fixed text how it begins and ends."""
     rows: list[dict[str, object]] = []
     for place, message in enumerate(template.messages):
         if message.slot is not None:

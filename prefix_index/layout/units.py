@@ -94,7 +94,7 @@ def units_of(segments: Sequence[Segment]) -> list[Unit]:
     for place, lines in enumerate(paragraphs):
         behind = paragraphs[place + 1] if place + 1 < len(paragraphs) else ()
         anchored = _numbered(lines, behind)
-        parts = [(lines[0].start, lines[-1].end)] if anchored else _parts(lines, blotted, segments)
+        parts = [(lines[0].start, lines[-1].end)] if anchored else _parts(lines, segments)
         spans += [(start, end, place, anchored) for start, end in parts]
     return _filled(spans, blotted, segments)
 
@@ -199,7 +199,7 @@ def _numbered(lines: _Lines, behind: _Lines) -> str | None:
     return "it is an item of a numbered list" if begun_elsewhere or (numbers and goes_on) else None
 
 
-def _parts(lines: _Lines, blotted: str, segments: Sequence[Segment]) -> list[tuple[int, int]]:
+def _parts(lines: _Lines, segments: Sequence[Segment]) -> list[tuple[int, int]]:
     """The units within a paragraph."""
     whole = [(lines[0].start, lines[-1].end)]
     if any(construct.match(line.text) for line in lines for construct in _CONSTRUCTS):
@@ -208,8 +208,8 @@ def _parts(lines: _Lines, blotted: str, segments: Sequence[Segment]) -> list[tup
     if items is not None:
         return items
     if len(lines) == 1:
-        return _told_time(lines[0], blotted, segments)
-    return [part for group in _groups(lines) for part in _told_time_of(group, blotted, segments)]
+        return _told_time(lines[0], segments)
+    return [part for group in _groups(lines) for part in _told_time_of(group, segments)]
 
 
 def _items(lines: _Lines) -> list[tuple[int, int]] | None:
@@ -244,11 +244,11 @@ def _ends_itself(line: str) -> bool:
     return _ENDS_SENTENCE.search(line.rstrip()) is not None or _LABELLED.match(line) is not None
 
 
-def _told_time_of(group: Sequence[_Line], blotted: str, segments: Sequence[Segment]) -> list[tuple[int, int]]:
-    return _told_time(group[0], blotted, segments) if len(group) == 1 else [(group[0].start, group[-1].end)]
+def _told_time_of(group: Sequence[_Line], segments: Sequence[Segment]) -> list[tuple[int, int]]:
+    return _told_time(group[0], segments) if len(group) == 1 else [(group[0].start, group[-1].end)]
 
 
-def _told_time(line: _Line, blotted: str, segments: Sequence[Segment]) -> list[tuple[int, int]]:
+def _told_time(line: _Line, segments: Sequence[Segment]) -> list[tuple[int, int]]:
     """A line, with its last sentence by itself where all that changes in the line is a time or date told there."""
     gaps = list(_SENTENCE_GAP.finditer(line.text.rstrip()))
     if not gaps or _BLOT not in line.text:

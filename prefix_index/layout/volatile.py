@@ -96,7 +96,7 @@ def _certainty(before: str, form: Form) -> Certainty:
     static = _last(_STATIC, before)
     if static > now:
         return Certainty.STATIC
-    if now >= 0:
+    if now:
         return Certainty.CUED
     if form.is_time and _LABEL.search(before):
         return Certainty.LIKELY
@@ -104,8 +104,8 @@ def _certainty(before: str, form: Form) -> Certainty:
 
 
 def _last(pattern: re.Pattern[str] | None, text: str) -> int:
-    """Where the last match ends, or -1."""
-    return -1 if pattern is None else max((match.end() for match in pattern.finditer(text)), default=-1)
+    """How many characters stand up to the end of the last match: 0 where there is none, since none is empty."""
+    return 0 if pattern is None else max((match.end() for match in pattern.finditer(text)), default=0)
 
 
 def _counters(text: str) -> Iterator[Spot]:
