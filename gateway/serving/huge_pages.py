@@ -43,6 +43,7 @@ class Mapping:
 
     @property
     def is_worth_it(self) -> bool:
+        """Whether huge pages would hold little that is not in memory already."""
         return self.private_data and self.resident_bytes >= _RESIDENT * (self.end - self.start)
 
 

@@ -1,9 +1,12 @@
 """A call of another worker, served by an application of ours as if it had come in over HTTP."""
 
+from typing import Final
+
 from gateway.team.messages import Call, Reply
 from gateway.wire import ASGIApp, Message, Receive, Scope
 
-MOST_BODY_BYTES = 4 * 1024 * 1024
+MOST_BODY_BYTES: Final = 4 * 1024 * 1024
+"""Of a call: the longest that the admin API takes is a template's file, of a million characters."""
 
 
 async def answered(app: ASGIApp, call: Call) -> Reply:
@@ -30,15 +33,15 @@ async def answered(app: ASGIApp, call: Call) -> Reply:
 async def call_of(scope: Scope, receive: Receive) -> Call | None:
     """The call that a request is, its body read; None for one whose body is longer than any that workers pass on."""
     headers = tuple((name, value) for name, value in scope["headers"])
-    pieces: list[bytes] = []
+    body = bytearray()
     more = True
     while more:
         message = await receive()
-        pieces.append(message.get("body", b""))
-        if sum(map(len, pieces)) > MOST_BODY_BYTES:
+        body += message.get("body", b"")
+        if len(body) > MOST_BODY_BYTES:
             return None
         more = message.get("more_body", False)
-    return Call(scope["method"], scope["path"], scope["query_string"], headers, b"".join(pieces))
+    return Call(scope["method"], scope["path"], scope["query_string"], headers, bytes(body))
 
 
 def _scope(call: Call) -> Scope:
