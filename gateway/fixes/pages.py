@@ -47,8 +47,9 @@ def fix_router(parts: FixPages) -> APIRouter:
         }
         if from_ is None and to is None:
             return found
-        query = Query(*recent_period(parts.wall(), from_, to))
+        period = recent_period(parts.wall(), from_, to)
         try:
+            query = Query(*period)
             async with one_at_a_time:
                 return found | {"ledger": await asyncio.to_thread(ledger_rows, parts.ledger, query, _PATIENCE_S)}
         except LedgerUnavailable as error:
