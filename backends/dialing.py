@@ -26,11 +26,13 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Who to connect to; `tls` where the connection is encrypted, to a server that can prove to be `host`."""
+    """Who to connect to; `tls` where the connection is encrypted, to a server that can prove to be `server_name`, which
+    is `host` where there is none."""
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    server_name: str | None = None
 
 
 async def dial(address: Address, make_protocol: Callable[[], P]) -> P:
@@ -70,7 +72,7 @@ def families_in_turn(found: Sequence[tuple[int, str]]) -> list[str]:
 
 async def _connect(address: Address, host: str, make_protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
     # A name may end with a dot, which is no part of what a certificate says.
-    proved = None if address.tls is None else address.host.rstrip(".")
+    proved = None if address.tls is None else (address.server_name or address.host).rstrip(".")
     return await asyncio.get_running_loop().create_connection(
         make_protocol, host, address.port, ssl=address.tls, server_hostname=proved
     )

@@ -50,9 +50,18 @@ def http_client(config: EndpointConfig) -> httpx.AsyncClient:
             context.load_cert_chain(config.cert_file, config.key_file)
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    headers = {} if config.api_key is None else {"authorization": f"Bearer {config.api_key}"}
+    if config.server_name is not None:
+        headers["host"] = httpx.URL(config.url).copy_with(host=config.server_name).netloc.decode("ascii")
+
+    async def expect(request: httpx.Request) -> None:
+        if config.server_name is not None:
+            request.extensions = {**request.extensions, "sni_hostname": config.server_name}
+
     return httpx.AsyncClient(
         base_url=config.url,
-        headers={} if config.api_key is None else {"authorization": f"Bearer {config.api_key}"},
+        headers=headers,
+        event_hooks={"request": [expect]},
         verify=context,
         timeout=httpx.Timeout(None),
         trust_env=False,

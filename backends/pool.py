@@ -39,7 +39,7 @@ class Pool:
     def __init__(self, endpoint_id: EndpointId, target: Target, tls: ssl.SSLContext | None, limit: int) -> None:
         self.target = target
         self._endpoint_id = endpoint_id
-        self._address = Address(target.host, target.port, tls)
+        self._address = Address(target.host, target.port, tls, target.server_name)
         self._limit = limit
         self._places = 0
         self._is_retired = False

@@ -28,13 +28,14 @@ _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 class Target:
     """An endpoint's address and what every request to it has in common.
 
-    `host` is a name or an IP address without brackets; `own` the rest of the request line and the lines that we add,
-    with `own_ends` line ends in it.
+    `host` is a name or an IP address without brackets, `server_name` whom we expect there; `own` the
+    rest of the request line and the lines that we add, with `own_ends` line ends in it.
     """
 
     host: str
     port: int
     tls: bool
+    server_name: str
     base_path: str
     own: bytes
     own_ends: int
@@ -49,11 +50,12 @@ def target_of(endpoint: EndpointConfig) -> Target:
     except UnicodeError:
         raise InvalidEndpoint(endpoint.id, "the URL's host is no name that can be looked up") from None
     port = _DEFAULT_PORTS[parts.scheme] if parts.port is None else parts.port
-    named = f"[{host.partition('%')[0]}]" if ":" in host else host
+    server_name = endpoint.server_name or host
+    named = f"[{server_name.partition('%')[0]}]" if ":" in server_name else server_name
     if port != _DEFAULT_PORTS[parts.scheme]:
         named = f"{named}:{port}"
     own = [b"HTTP/1.1", b"host: " + named.encode(), *own_lines(endpoint.api_key)]
-    return Target(host, port, parts.scheme == "https", parts.path, b"\r\n".join(own), len(own) - 1)
+    return Target(host, port, parts.scheme == "https", server_name, parts.path, b"\r\n".join(own), len(own) - 1)
 
 
 def request_head(target: Target, request: UpstreamRequest) -> bytes:

@@ -31,7 +31,8 @@ class EndpointConfig:
 
     `url` is `http(s)://host[:port][/base/path]`: the base path is kept in front of every path, a trailing slash is
     dropped. `api_key` is sent as a bearer token and never printed. `ca_file` replaces the system's certificate
-    authorities; `cert_file` with `key_file` is our client certificate.
+    authorities; `cert_file` with `key_file` is our client certificate. `server_name` is what the server is called and,
+    over TLS, must prove to be, where that is not the URL's host: an address that was found behind a name.
 
     Raises `InvalidEndpoint` when the URL is not of that form.
     """
@@ -42,6 +43,7 @@ class EndpointConfig:
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
+    server_name: str | None = None
 
     def __post_init__(self) -> None:
         try:

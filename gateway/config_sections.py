@@ -19,6 +19,7 @@ from prefix_index.kv_events.sources import EventSource
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Names of tenants, keys, share groups and backends: safe in headers, labels, URLs and YAML."""
 
+SERVER_NAME = r"^[A-Za-z0-9_.:-]{1,253}$"
 GiB = 1 << 30
 PositiveFloat = Annotated[float, Field(gt=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -84,6 +85,9 @@ class Backend(Section):
     ca_file: Path | None = Field(None, description="Certificate authorities to trust in place of the system's.")
     cert_file: Path | None = Field(None, description="Client certificate for mutual TLS.")
     key_file: Path | None = Field(None, description="Private key of the client certificate.")
+    server_name: str | None = Field(
+        None, pattern=SERVER_NAME, description="What it is called and must prove to be; default: the URL's host."
+    )
     prefill_tokens_per_s: PrefillRate | None = Field(
         None, description="Prior for the prefill speed of this server, tokens a second."
     )

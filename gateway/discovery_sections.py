@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from gateway.config_sections import Backend, PositiveFloat, PrefillRate, Section
+from gateway.config_sections import SERVER_NAME, Backend, PositiveFloat, PrefillRate, Section
 
 DNS_LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -23,6 +23,9 @@ class FoundEndpoints(Section):
     ca_file: Path | None = Field(None, description="Certificate authorities to trust in place of the system's.")
     cert_file: Path | None = Field(None, description="Client certificate for mutual TLS.")
     key_file: Path | None = Field(None, description="Private key of the client certificate.")
+    server_name: str | None = Field(
+        None, pattern=SERVER_NAME, description="What they are called and must prove to be; default: their addresses."
+    )
     prefill_tokens_per_s: PrefillRate | None = Field(
         None, description="Prior for the prefill speed of these servers, tokens a second."
     )

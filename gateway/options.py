@@ -29,6 +29,7 @@ def endpoint_of(backend: Backend, environment: Mapping[str, str]) -> EndpointCon
         ca_file=backend.ca_file,
         cert_file=backend.cert_file,
         key_file=backend.key_file,
+        server_name=backend.server_name,
     )
 
 

@@ -28,6 +28,10 @@ def server_context(wants_client_certificate: bool = False) -> ssl.SSLContext:
     return context
 
 
+def hosts_of(request: bytes) -> list[bytes]:
+    return [line.lower() for line in request.split(b"\r\n") if line.lower().startswith(b"host:")]
+
+
 def trusting(url: str) -> EndpointConfig:
     return EndpointConfig(A, url, ca_file=TLS / "cert.pem")
 
@@ -46,6 +50,22 @@ async def test_an_endpoint_nobody_vouches_for_is_refused_before_anything_is_sent
             await client.send(EndpointConfig(A, server.url), CHAT, Deadlines())
         assert failure.value.reason is DialReason.TLS
         assert not any(peer.requests for peer in server.peers)
+
+
+async def test_an_endpoint_found_by_its_address_proves_to_be_what_it_is_called() -> None:
+    async with HostileServer([answer(MODELS)], tls=server_context()) as server, UpstreamClient() as client:
+        elsewhere = trusting(server.url.replace("127.0.0.1", "localhost"))  # of which its certificate does not speak
+        with pytest.raises(DialFailed) as failure:
+            await client.send(elsewhere, CHAT, Deadlines())
+        assert failure.value.reason is DialReason.TLS
+        named = replace(elsewhere, server_name="127.0.0.1")
+        async with await client.send(named, CHAT, Deadlines()) as response:
+            assert await response.read(100) == MODELS
+        async with Registry([named], asyncio.get_running_loop().time) as registry:
+            await registry.poll(A)
+            assert registry.snapshot()[0].healthy
+        hosts = {line for peer in server.peers for request in peer.requests for line in hosts_of(request)}
+        assert hosts == {f"host: 127.0.0.1:{server.port}".encode()}
 
 
 async def test_our_certificate_is_shown_to_an_endpoint_that_asks_for_it() -> None:
