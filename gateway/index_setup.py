@@ -15,6 +15,7 @@ from prefix_index import (
     SharedIndex,
     SharedIndexOptions,
     connect,
+    kept_running,
 )
 
 _MS = 1000
@@ -57,7 +58,7 @@ async def private_redis_url(config: Config, stack: AsyncExitStack) -> str | None
     settings = config.index
     if settings.redis_url is not None or not settings.embedded:
         return None
-    return (await stack.enter_async_context(EmbeddedServer(directory=settings.dir))).url
+    return (await stack.enter_async_context(kept_running(EmbeddedServer(directory=settings.dir)))).url
 
 
 def index_of(config: Config, carrier: Carrier | None, replica: str) -> SharedIndex:

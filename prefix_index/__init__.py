@@ -14,7 +14,7 @@ EmbeddedServer                   a private Valkey where there is no Redis       
 
 from prefix_index.blocks import chain_of, coarser, common_blocks, extend, prompt_root
 from prefix_index.chain_memo import ChainMemo
-from prefix_index.embedded import EmbeddedServer
+from prefix_index.embedded import EmbeddedServer, kept_running
 from prefix_index.errors import (
     EmbeddedServerFailed,
     IndexUnavailable,
@@ -84,6 +84,7 @@ __all__ = [
     "common_blocks",
     "connect",
     "extend",
+    "kept_running",
     "pack",
     "pool_tag",
     "prompt_root",

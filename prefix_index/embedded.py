@@ -5,17 +5,20 @@
        └─────── Unix socket ─────────────┘
 
 The pipe ends when the gateway ends, however it ends, `kill -9` included; so the server never outlives it, on any Unix.
-With a directory given, an append-only file there keeps the index over restarts; a lock that the server itself holds
-keeps a second server off the same files.
+A server that ended by itself is started anew, empty or with what it kept, at the same address (`kept_running`): who
+uses it does what it does when any Redis comes back. With a directory given, an append-only file there keeps the index
+over restarts; a lock that the server itself holds keeps a second server off the same files.
 """
 
 import asyncio
 import fcntl
+import logging
 import os
 import shutil
 import subprocess
 import tempfile
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,6 +34,11 @@ _SOCKET_PATH_LIMIT = 100
 """Bytes; the kernel's own limit is 108 on Linux and 104 on macOS."""
 
 _POLL_S = 0.002
+_LOOK_S = 0.25
+"""Between two looks whether it still runs; a look takes a microsecond or two."""
+_LONGEST_PAUSE_S = 30.0
+
+log = logging.getLogger("prefix_index")
 
 # A line on the pipe means that the server is gone already; its end means that the gateway is gone, or wants to stop.
 _LEASH = """
@@ -81,24 +89,52 @@ class EmbeddedServer:
         if self.pid is not None:
             return
         await self.stop()
-        binary = self._binary or _packaged_binary()
         self._private = Path(tempfile.mkdtemp(prefix="prefixgate-", dir=_short_temporary_directory()))
         try:
-            async with asyncio.timeout(self._start_within_s):
-                await self._launch(binary)
-                await self._answering()
-        except TimeoutError:
-            why = f"no answer within {self._start_within_s:g} s{self._last_words()}"
-            if self._process is None:
-                why = f"another server still uses the files in {self._directory}"
-            await self.stop()
-            raise EmbeddedServerFailed(why) from None
+            await self._begin()
         except BaseException:
             await self.stop()
             raise
 
+    async def keep_running(self) -> None:
+        """Start the server anew whenever it has ended by itself, at the address that it had, until cancelled."""
+        pause_s = _LOOK_S
+        while True:
+            await asyncio.sleep(pause_s)
+            if self.pid is not None:
+                pause_s = _LOOK_S
+                continue
+            log.warning("the private Valkey ended, and is started anew%s", self._last_words())
+            try:
+                await self._end()
+                self._socket.unlink(missing_ok=True)
+                await self._begin()
+            except (EmbeddedServerFailed, OSError) as failure:
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                log.warning("the private Valkey could not be started anew: %s", failure)
+
     async def stop(self) -> None:
         """End the server and remove its socket; kept files stay. Does nothing when it does not run."""
+        await self._end()
+        if self._private is not None:
+            shutil.rmtree(self._private, ignore_errors=True)
+            self._private = None
+
+    async def _begin(self) -> None:
+        """Run the server in its home and wait until it answers. Raises `EmbeddedServerFailed`."""
+        try:
+            async with asyncio.timeout(self._start_within_s):
+                await self._launch(self._binary or _packaged_binary())
+                await self.answering()
+        except TimeoutError:
+            why = f"no answer within {self._start_within_s:g} s{self._last_words()}"
+            if self._process is None:
+                why = f"another server still uses the files in {self._directory}"
+            await self._end()
+            raise EmbeddedServerFailed(why) from None
+
+    async def _end(self) -> None:
+        """End the process, if it has not ended by itself, and let go of it."""
         process, self._process = self._process, None
         if self._leash is not None:
             if process is not None and process.poll() is not None:
@@ -108,9 +144,6 @@ class EmbeddedServer:
             self._leash = None
         if process is not None:
             await self._ended(process)
-        if self._private is not None:
-            shutil.rmtree(self._private, ignore_errors=True)
-            self._private = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -178,8 +211,9 @@ class EmbeddedServer:
         }
         return [part for name, value in settings.items() for part in (f"--{name}", value)]
 
-    async def _answering(self) -> None:
-        assert self._process is not None
+    async def answering(self) -> None:
+        """Wait until the server answers. Raises `EmbeddedServerFailed` where it has ended."""
+        assert self._process is not None, "the server was not started"
         client = Redis(unix_socket_path=str(self._socket), retry=Retry(NoBackoff(), 0))
         try:
             while True:
@@ -198,6 +232,22 @@ class EmbeddedServer:
         except OSError:
             return ""
         return f"; it said: {lines[-1]}" if lines else ""
+
+
+@asynccontextmanager
+async def kept_running(server: EmbeddedServer) -> AsyncIterator[EmbeddedServer]:
+    """`server`, started, and started anew whenever it ends, until the context does. Raises `EmbeddedServerFailed`."""
+    failure: Exception | None = None
+    async with server, asyncio.TaskGroup() as group:
+        keeping = group.create_task(server.keep_running())
+        try:
+            yield server
+        except Exception as error:  # noqa: BLE001 - raised again as it is: a group would wrap it
+            failure = error
+        finally:
+            keeping.cancel()
+    if failure is not None:
+        raise failure
 
 
 def _packaged_binary() -> Path:

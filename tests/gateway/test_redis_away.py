@@ -1,8 +1,11 @@
 """Redis away at the start, gone in the middle, back again: requests are served, the ledger stays exact."""
 
 import asyncio
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -83,6 +86,33 @@ async def test_redis_that_dies_in_the_middle_is_replaced_by_the_twin_and_used_ag
             await server.stop()
             await until_index(client, degraded=True)
             assert (await ask(client)).headers["x-prefixgate-cached-tokens"] == "32"
+
+
+async def test_a_private_server_that_was_killed_is_back_before_long(
+    engine: ScriptedEngine, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    gateway = await asyncio.to_thread(start_gateway, engine.url, index__dir=kept)
+    async with client_of(gateway) as client:
+        answers = [await ask(client) for _ in range(3)]
+        (killed,) = servers_on(kept)
+        os.kill(killed, signal.SIGKILL)
+        async with asyncio.timeout(15):
+            while not servers_on(kept) or killed in servers_on(kept):
+                answers.append(await ask(client))
+        await until_index(client, degraded=False)
+        answers.append(await ask(client))
+    assert answers[-1].headers["x-prefixgate-cached-tokens"] == "32"
+
+
+def servers_on(directory: Path) -> list[int]:
+    """The processes that work in a directory: a server that keeps its data there."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):
+            if place.readlink() == directory:
+                found.append(int(place.parent.name))
+    return found
 
 
 async def test_a_private_server_that_cannot_start_is_a_degraded_index_in_health(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from prefix_index.embedded import EmbeddedServer
+from prefix_index.embedded import EmbeddedServer, kept_running
 from prefix_index.errors import EmbeddedServerFailed
 from prefix_index.redis_clients import connect_one
 from prefix_index.redis_radix import RedisRadix
@@ -89,6 +89,34 @@ async def test_a_server_that_died_is_noticed_and_started_again() -> None:
     async with connect_one(server.url) as client:
         assert await client.ping()
     await server.stop()
+
+
+async def test_a_server_that_is_killed_is_started_anew_at_the_same_address() -> None:
+    async with kept_running(EmbeddedServer()) as server, connect_one(server.url) as client:
+        for _ in range(2):
+            killed, url = server.pid, server.url
+            assert killed is not None
+            os.kill(killed, signal.SIGKILL)
+            await eventually(lambda: server.pid not in (killed, None))  # noqa: B023 - awaited here
+            await eventually(lambda: Path(server.url.removeprefix("unix://")).exists())
+            assert server.url == url
+            assert await client.ping()
+        home = Path(url.removeprefix("unix://")).parent
+    assert not home.exists()
+    assert server.pid is None
+
+
+async def test_what_was_kept_in_a_directory_is_there_when_a_killed_server_is_started_anew(tmp_path: Path) -> None:
+    async with kept_running(EmbeddedServer(directory=tmp_path)) as server, connect_one(server.url) as client:
+        await client.config_set("appendfsync", "always")
+        await client.set("kept", "1")
+        killed = server.pid
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        await eventually(lambda: server.pid not in (killed, None))
+        async with asyncio.timeout(5):
+            await server.answering()
+        assert await client.get("kept") == b"1"
 
 
 async def test_with_a_directory_the_index_survives_a_restart(tmp_path: Path) -> None:
