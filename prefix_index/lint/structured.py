@@ -28,6 +28,12 @@ PROMPT_KEY: Final = re.compile(
 _LEAST_CHARS: Final = 64
 _DEEPEST: Final = 60
 _SOUGHT_CHARS: Final = 12
+_NEAR_CHARS: Final = 64 * 1024
+"""A string of a file stands no further behind the one before: what is not strings is short."""
+
+
+File = tuple[str, Lines]
+"""The text of a file, and its lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +56,10 @@ def read_json(path: str, text: str, asked: Asked, *, is_named: bool) -> Read:
             bodies.append((line, row, body))
     if bodies:
         return _captured(path, bodies, skipped, asked)
-    findings = [
-        found
-        for line, row in rows
-        for found in _templates(_strings_of_json(path, text, line, row), asked, is_named=is_named)
-    ]
+    lines = Lines(text)
+    findings: list[Finding] = []
+    for line, row in rows:
+        findings += _templates(_strings_of_json(path, text, lines, line, row), asked, is_named=is_named)
     return Read(findings, skipped)
 
 
@@ -64,7 +69,8 @@ def read_yaml(path: str, text: str, asked: Asked, *, is_named: bool) -> Read:
         documents = list(yaml.compose_all(text, Loader=_LOADER))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         return Read(skipped=[Skipped(path, f"no YAML: {_first_line(error)}")])
-    said = [one for node in documents for one in _strings_of_yaml(path, text, node)]
+    lines = Lines(text)
+    said = [one for node in documents for one in _strings_of_yaml(path, (text, lines), node)]
     return Read(list(_templates(said, asked, is_named=is_named)))
 
 
@@ -117,9 +123,8 @@ def _templates(said: Iterator[Said] | list[Said], asked: Asked, *, is_named: boo
             yield from judged_text(one.text, one.where, asked)
 
 
-def _strings_of_json(path: str, text: str, line: int, row: object) -> Iterator[Said]:
+def _strings_of_json(path: str, text: str, lines: Lines, line: int, row: object) -> Iterator[Said]:
     """Each string of a value; it is found again in the text from where the one before was."""
-    lines = Lines(text)
     cursor = lines.offset_of(line)
     for string, key, has_role in _walk(row, "", 0):
         found = _written(text, string, cursor)
@@ -131,7 +136,7 @@ def _written(text: str, string: str, after: int) -> tuple[int, int, bool] | None
     """Where a string stands as JSON: start, end, and whether other scripts are escaped."""
     for is_ascii in (False, True):
         written = json.dumps(string, ensure_ascii=is_ascii)
-        at = text.find(written, after)
+        at = text.find(written, after, after + len(written) + _NEAR_CHARS)
         if at >= 0:
             return at, at + len(written), is_ascii
     return None
@@ -164,22 +169,23 @@ def _walk(value: object, key: str, depth: int) -> Iterator[tuple[str, str, bool]
             yield from _walk(one, key, depth + 1)
 
 
-def _strings_of_yaml(path: str, text: str, node: yaml.Node, key: str = "", depth: int = 0) -> Iterator[Said]:
+def _strings_of_yaml(path: str, file: File, node: yaml.Node, key: str = "", depth: int = 0) -> Iterator[Said]:
     if depth > _DEEPEST:
         return
     if isinstance(node, yaml.ScalarNode):
         if node.tag == "tag:yaml.org,2002:str":
-            yield Said(node.value, key, has_role=False, where=_in_yaml(path, text, node))
+            yield Said(node.value, key, has_role=False, where=_in_yaml(path, file, node))
     elif isinstance(node, yaml.SequenceNode):
         for one in node.value:
-            yield from _strings_of_yaml(path, text, one, key, depth + 1)
+            yield from _strings_of_yaml(path, file, one, key, depth + 1)
     elif isinstance(node, yaml.MappingNode):
         for name, one in node.value:
-            yield from _strings_of_yaml(path, text, one, str(name.value), depth + 1)
+            yield from _strings_of_yaml(path, file, one, str(name.value), depth + 1)
 
 
-def _in_yaml(path: str, text: str, node: yaml.ScalarNode) -> Where:
+def _in_yaml(path: str, file: File, node: yaml.ScalarNode) -> Where:
     """Of a block its own lines and columns; of all else where the text is found again, else where it begins."""
+    text, lines = file
     start = node.start_mark
     is_block = node.style == "|"
 
@@ -187,7 +193,7 @@ def _in_yaml(path: str, text: str, node: yaml.ScalarNode) -> Where:
         if not is_block:
             sought = node.value[offset : offset + _SOUGHT_CHARS].partition("}")[0]
             found = max(text.find(sought, start.index, node.end_mark.index), start.index)
-            return Place(path, *Lines(text).place_of(found), found)
+            return Place(path, *lines.place_of(found), found)
         before = node.value[:offset]
         line = start.line + 1 + before.count("\n") + 1
         begins = _line_start(text, start.index, before.count("\n") + 1)
