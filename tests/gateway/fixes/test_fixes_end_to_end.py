@@ -11,7 +11,6 @@ import pytest
 
 from backends.reference.embedded import RunningEngine
 from backends.reference.model_files import ensure_model
-from prefix_index import EmbeddedServer
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway, settled
 
 RULE = {"mode": "consented"}
@@ -79,15 +78,14 @@ async def test_without_a_rule_nothing_is_changed(
 
 
 async def test_a_set_of_tools_has_the_order_in_which_it_came_first_on_any_replica(
-    start_gateway: StartGateway, engine: RunningEngine, models: dict[str, dict[str, str]]
+    redis_url: str, start_gateway: StartGateway, engine: RunningEngine, models: dict[str, dict[str, str]]
 ) -> None:
     rule = RULE | {"fixes": ["tools"], "tools_order": "first_seen"}
     choice = {"type": "function", "function": {"name": "b"}}
-    async with EmbeddedServer() as server:
-        flags: dict[str, Any] = {"models": models, "fixes": [rule], "index__redis_url": server.url}
-        one, other = [await asyncio.to_thread(start_gateway, engine.url, **flags) for _ in range(2)]
-        first = await asyncio.to_thread(ask, one, body(1, "c", "a", "b", tool_choice=choice))
-        same = await asyncio.to_thread(ask, other, body(1, "b", "a", "c", tool_choice=choice))
+    flags: dict[str, Any] = {"models": models, "fixes": [rule], "index__redis_url": redis_url}
+    one, other = [await asyncio.to_thread(start_gateway, engine.url, **flags) for _ in range(2)]
+    first = await asyncio.to_thread(ask, one, body(1, "c", "a", "b", tool_choice=choice))
+    same = await asyncio.to_thread(ask, other, body(1, "b", "a", "c", tool_choice=choice))
     assert "x-prefixgate-fixes" not in first.headers
     assert same.headers["x-prefixgate-fixes"] == "tools"
     usage = same.json()["usage"]
