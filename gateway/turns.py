@@ -167,6 +167,8 @@ class Turns:
             cached=cached,
             output_tokens=int(min(output, MOST_OUTPUT_TOKENS * 64) * parts.output_share),
             body_bytes=len(request.body),
+            hashes=exchange.plan.chain.hashes,
+            block_size=exchange.plan.chain.block_size,
         )
 
 

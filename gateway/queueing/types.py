@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from prefix_index import HASH_BYTES
+
 
 class WaitShed(StrEnum):
     """Why a request may not wait, or not any longer."""
@@ -63,7 +65,8 @@ class Ticket:
 
     `prompt_tokens` are known to be cached in part: `cached` has how many of them where. `output_tokens` is what its
     answer counts for; `again`: it had its turn, and was not served. `number`, in the order of arrival, and `passed`,
-    how often another went first, are the order's.
+    how often another went first, are the order's. `hashes` is the chain of its blocks of `block_size` tokens, where it
+    has one: prompts of which a hash is the same are the same up to there.
     """
 
     tenant: str
@@ -74,6 +77,8 @@ class Ticket:
     output_tokens: int = 0
     body_bytes: int = 0
     again: bool = False
+    hashes: bytes = b""
+    block_size: int = 1
     number: int = 0
     passed: int = 0
     least_cost: int = field(init=False)
@@ -94,6 +99,17 @@ class Ticket:
 
     def _cost(self, cached_tokens: int) -> int:
         return max(self.prompt_tokens - cached_tokens, 0) + max(self.output_tokens, 1)
+
+    @property
+    def half_tokens(self) -> int:
+        """As many leading tokens, in whole blocks, as are more than half of the prompt."""
+        return (self.prompt_tokens // (2 * self.block_size) + 1) * self.block_size
+
+    def begins_as(self, other: "Ticket") -> bool:
+        """Whether more than half of its prompt is the beginning of another's. O(1): a hash names all before it."""
+        end = self.half_tokens // self.block_size * HASH_BYTES
+        mine = self.hashes[end - HASH_BYTES : end]
+        return len(mine) == HASH_BYTES and mine == other.hashes[end - HASH_BYTES : end]
 
     def fit(self, endpoint_id: str) -> Fit:
         """Whether more than half of its prompt lies there, else somewhere else among those that may serve it."""

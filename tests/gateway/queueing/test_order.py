@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,6 +119,40 @@ def test_a_request_whose_prefix_is_elsewhere_lets_one_go_that_loses_nothing() ->
     kept, cold = ticket("acme", cached={"e1": 90}), ticket("bolt")
     order = filled([kept, cold])
     assert [pick.ticket for name in ("e0", "e1") if (pick := order.next_for(name)) is not None] == [cold, kept]
+
+
+def blocks(*names: str) -> bytes:
+    return b"".join(name.encode().ljust(8) for name in names)
+
+
+def test_a_burst_of_one_prefix_that_nobody_has_yet_goes_where_its_first_request_went() -> None:
+    """When the first is sent, the others know of it though they came before it was: the prefix is computed once."""
+    burst = [ticket("acme", 48, hashes=blocks("a", "b"), block_size=16) for _ in range(3)]
+    other = [ticket("acme", 48, hashes=blocks("c", "d"), block_size=16) for _ in range(3)]
+    order = filled([burst[0], other[0], burst[1], other[1], burst[2], other[2]])
+    where: dict[str, list[Ticket]] = {"e0": [], "e1": []}
+    for name in ("e0", "e1") * 3:
+        pick = order.next_for(name)
+        assert pick is not None
+        where[name].append(pick.ticket)
+    assert where == {"e0": burst, "e1": other}
+
+
+@pytest.mark.parametrize(
+    ("mine", "tokens", "sent", "alike"),
+    [
+        (blocks("a", "b", "c"), 48, blocks("a", "b", "x"), True),
+        (blocks("a", "b", "c"), 48, blocks("a", "x", "c"), False),
+        (blocks("a", "b", "c"), 48, blocks("a"), False),
+        (blocks("a"), 40, blocks("a"), False),
+        (b"", 48, b"", False),
+    ],
+)
+def test_prompts_begin_alike_where_more_than_half_of_the_one_is_the_beginning_of_the_other(
+    mine: bytes, tokens: int, sent: bytes, alike: bool
+) -> None:
+    one = ticket("a", tokens + 1, hashes=mine, block_size=16)
+    assert one.begins_as(ticket("a", 1000, hashes=sent, block_size=16)) is alike
 
 
 def test_a_prefix_gives_way_once_somebody_was_passed_by_as_often_as_may_be() -> None:
