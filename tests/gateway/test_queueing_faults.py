@@ -53,7 +53,7 @@ async def test_a_request_whose_attempt_failed_waits_for_another_endpoint_and_goe
         peer.reset()
 
     async with scripted_engine(keeps_alive) as bad, scripted_engine(good.keeps_alive) as engine:
-        gateway = await start(start_gateway, bad.url, engine.url, queue__max_running=1)
+        gateway = await start(start_gateway, bad.url, engine.url, queue__max_running=1, queue__most_passed=0)
         async with asyncio.TaskGroup() as group:
             first = [group.create_task(post(client, gateway, f"first{at}")) for at in range(2)]
             await asyncio.gather(bad.asked.wait(), good.has(1))
