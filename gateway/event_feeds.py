@@ -148,7 +148,10 @@ class EventFeeds:
         self.resync(endpoint_id)
 
     def configure(self, endpoint_id: str, configured: KvEvents) -> None:
-        """How the events of an endpoint that is new, or another one now, are got."""
+        """How the events of an endpoint that is new, or another one now, are got. Feeds of one before it end now: what
+        that one tells is no word on this one."""
+        self._stop(endpoint_id)
+        self._refused.pop(endpoint_id, None)
         self._configured[endpoint_id] = configured
 
     def removed(self, endpoint_id: str) -> None:

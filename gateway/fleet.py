@@ -121,9 +121,10 @@ class Fleet:
     def join(self, endpoint_id: str, speed: PerfModel, ranks: int) -> None:
         """An endpoint that is new, or another one now, has so many caches and is believed to be so fast. To be called
         before the registry has it."""
-        self._ranks[endpoint_id] = ranks
-        self._speeds[endpoint_id] = speed
-        self._seen = None
+        self._ranks[endpoint_id], self._speeds[endpoint_id] = ranks, speed
+        standing = self._standings.get(endpoint_id)
+        if standing is not None:
+            self._standings[endpoint_id] = self._standing(endpoint_id, standing.facts)
 
     def removed(self, endpoint_id: str) -> None:
         """An endpoint is none of the fleet any more, nor of the registry: what it held counts no more."""
@@ -137,7 +138,6 @@ class Fleet:
         self._ranks.pop(endpoint_id, None)
         self._speeds.pop(endpoint_id, None)
         self._holders.pop(endpoint_id, None)
-        self._seen = None
 
     def config_of(self, endpoint_id: str) -> EndpointConfig:
         """The address of an endpoint."""
@@ -194,12 +194,12 @@ class Fleet:
         The generation is the engine's own start time where it tells it, so that replicas agree on the name, and a
         gateway that starts anew finds what is in the index.
         """
-        before = self._holders.get(endpoint_id)
+        before, is_first = self.holder_of(endpoint_id), endpoint_id not in self._holders
         self._holders[endpoint_id] = f"{endpoint_id}@{generation}"
         standing = self._standings.pop(endpoint_id, None)
         self._seen = None
         self._receipts.recent_work.came_back(endpoint_id)
-        if before is not None:
+        if standing is not None or not is_first:
             LOGGER.warning("endpoint restarted", extra={"fields": {"endpoint": endpoint_id, "generation": generation}})
             for cache in [before] if standing is None else standing.caches:
                 self._index.clear(cache)

@@ -227,7 +227,11 @@ class PerfBook:
         self._lines = {endpoint_id: self._begin(endpoint_id) for endpoint_id in self._priors}
 
     def join(self, endpoint_id: str, prior: PerfModel) -> None:
-        """An endpoint is new, or another one now, and is believed to be as fast as this."""
+        """An endpoint is new, or is reached in another way, and is believed to be as fast as this by who configures it.
+        What was learned stays where that is no news."""
+        if self._priors.get(endpoint_id) == prior:
+            self._changed(endpoint_id, self._lines[endpoint_id].taken_for)
+            return
         self._priors[endpoint_id] = prior
         self.new_generation(endpoint_id, 0)
 

@@ -5,6 +5,7 @@ http://10.0.0.7:8000/base  ->  10.0.0.7-8000-base      of more than 64 character
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ _NO_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
+@lru_cache(maxsize=8192)
 def normal_url(url: str) -> str:
     """One text for all ways to write an address; the text itself where it is none. O(its length)."""
     try:

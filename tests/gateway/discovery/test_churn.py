@@ -27,6 +27,7 @@ from prefix_index import Chain, Claim, SharedIndex
 from tests.backends.engine_page import EnginePage
 
 ROUNDS = 30
+SELDOM = PollSettings(interval_s=60, deadline_s=10)
 
 
 class Scripted:
@@ -111,8 +112,7 @@ async def until_up(registry: Registry, endpoint_id: str) -> EndpointSnapshot:
 
 
 async def test_pods_that_come_and_go_for_long_leave_nothing_behind(engine: EnginePage) -> None:
-    settings = PollSettings(interval_s=60, deadline_s=10)
-    async with Registry((), lambda: 0.0, settings=settings) as registry, UpstreamClient() as client:
+    async with Registry((), lambda: 0.0, settings=SELDOM) as registry, UpstreamClient() as client:
         world = World(registry, client)
         async with asyncio.TaskGroup() as group:
             works = [group.create_task(work()) for work in (registry.run, world.discovering.run)]
@@ -153,6 +153,31 @@ async def test_pods_that_come_and_go_for_long_leave_nothing_behind(engine: Engin
             assert threading.active_count() <= threads + 1
             for work in works:
                 work.cancel()
+
+
+async def test_an_id_at_another_address_holds_nothing_also_where_engines_do_not_say_when_they_began() -> (
+    None
+):
+    async with EnginePage.vllm() as one, EnginePage.vllm() as two:
+        for page in (one, two):
+            del page.pages["/metrics"]
+        async with Registry((), lambda: 0.0, settings=SELDOM) as registry, UpstreamClient() as client:
+            world = World(registry, client)
+            async with asyncio.TaskGroup() as group:
+                works = [group.create_task(work()) for work in (registry.run, world.discovering.run)]
+                await world.source.ready.wait()
+                await world.said(Found(one.url, "pod"))
+                await until_up(registry, "pod")
+                world.fleet.snapshot()
+                world.index.observe(world.fleet.holder_of("pod"), chain(1), Claim.CONFIRMED)
+                await world.said(Found(one.url, "pod", settings={"prefill_tokens_per_s": 100}))
+                assert (await world.index.match(chain(1))).blocks == {"pod@0": 8}  # it is reached in another way
+                assert world.perf.speed_of("pod").prefill_tokens_per_s == 100
+                await world.said(Found(two.url, "pod"))
+                assert (await world.index.match(chain(1))).blocks == {}
+                await until_up(registry, "pod")
+                for work in works:
+                    work.cancel()
 
 
 def lines_of(world: World) -> list[str]:
