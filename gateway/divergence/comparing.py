@@ -21,19 +21,19 @@ def compared(now: Fingerprint, before: Fingerprint, shared_chars: float) -> Comp
         system = not tools
     if system:
         same_tools = now.tools != 0 and now.tools == before.tools
-        return Compared(Change.SYSTEM, -1, _aligned(now, before, 0), same_tools)
+        return Compared(Change.SYSTEM, None, _aligned(now, before, 0), same_tools)
     if tools:
         same_set = now.toolset == before.toolset
         change = Change.TOOL_ORDER if same_set else Change.TOOL_SET
-        return Compared(change, -1, _aligned(now, before, 0), same_set)
+        return Compared(change, None, _aligned(now, before, 0), same_set)
     if now.other != before.other:
-        return Compared(Change.OPTIONS, -1, _aligned(now, before, 0))
+        return Compared(Change.OPTIONS, None, _aligned(now, before, 0))
     first = _first_difference(now.hashes, before.hashes)
     if first < min(len(now.hashes), len(before.hashes)):
         return _in_messages(now, before, first)
     if len(now.hashes) != len(before.hashes) or first == MOST_MESSAGES:
         return Compared(Change.GROWN, first)
-    return Compared(Change.TEMPLATE, -1, now.all_chars)
+    return Compared(Change.TEMPLATE, None, now.all_chars)
 
 
 def _in_messages(now: Fingerprint, before: Fingerprint, first: int) -> Compared:

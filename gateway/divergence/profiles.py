@@ -7,9 +7,8 @@
                                                    tokens    how often at 0, 1, 2-3, 4-7, ... tokens
 
 Hashes, offsets and numbers, no text. Everything has a bound: profiles in all and of a tenant, places and sketches of a
-profile, causes and variants of a place. Where one is full, the place that was seen least gives way (and hands on its
-count, as space-saving sketches do), or the profile that was quiet for longest; a tenant that floods its own can push
-out only its own, until there are more tenants than profiles.
+profile, causes and variants of a place. Where one is full, the place that lost least gives way, or the profile that was
+quiet for longest; a tenant that floods its own can push out only its own, until there are more tenants than profiles.
 """
 
 from collections import OrderedDict
@@ -51,13 +50,13 @@ class PlaceCount(msgspec.Struct):
     first_s: float
     of_before: int
     """Requests of the profile before the first."""
+    tokens: tuple[int, int]
+    """The least and the most at which they parted."""
+    offsets: tuple[int, int] | None = None
+    """The same of characters of the part; None where nobody looked."""
     last_s: float = 0.0
     requests: int = 0
     lost_tokens: int = 0
-    least_token: int = 1 << 62
-    most_token: int = 0
-    least_offset: int = 1 << 62
-    most_offset: int = -1
     looked: int = 0
     equal_share: float | None = None
     """Of what stands behind the change within its part: how much was there before, on average."""
@@ -82,9 +81,7 @@ class PlaceCount(msgspec.Struct):
         self.requests += 1
         self.last_s = now_s
         self.lost_tokens += parting.lost_tokens
-        token = parting.token
-        self.least_token = min(self.least_token, token)
-        self.most_token = max(self.most_token, token)
+        self.tokens = _widened(self.tokens, parting.token)
         if parting.detail is not None:
             self._look(parting.detail)
 
@@ -92,8 +89,7 @@ class PlaceCount(msgspec.Struct):
         self.looked += 1
         share = 0.0
         if detail.offset is not None:
-            self.least_offset = min(self.least_offset, detail.offset)
-            self.most_offset = max(self.most_offset, detail.offset)
+            self.offsets = _widened(self.offsets, detail.offset)
             share = min(detail.equal_chars / max(detail.sketch.chars - detail.offset, 1), 1.0)
         if detail.likened is not None:  # else there was nothing to compare with
             self.equal_share = share if self.equal_share is None else self.equal_share + (share - self.equal_share) / 8
@@ -142,7 +138,8 @@ class Profile(msgspec.Struct):
         change, segment = parting.change, place_name(parting)
         found = self.places.get(place_key(change, segment))
         if found is None:
-            found = self._new_place(change, segment, now_s)
+            token = parting.token
+            found = self._new_place(PlaceCount(change, segment, now_s, self.requests, (token, token), causes={}))
         found.add(parting, now_s)
         self.at_tokens[min(parting.token.bit_length(), _BUCKETS - 1)] += 1
 
@@ -169,12 +166,11 @@ class Profile(msgspec.Struct):
             if len(self.systems) > MOST_VARIANTS:
                 self.systems.popitem(last=False)
 
-    def _new_place(self, change: Change, segment: str, now_s: float) -> PlaceCount:
-        count = PlaceCount(change, segment, now_s, self.requests, causes={})
+    def _new_place(self, count: PlaceCount) -> PlaceCount:
         if len(self.places) >= MOST_PLACES:
             rarest = min(self.places, key=lambda name: (self.places[name].lost_tokens, self.places[name].requests))
             del self.places[rarest]
-        self.places[place_key(change, segment)] = count
+        self.places[place_key(count.change, count.segment)] = count
         return count
 
     def parted_at(self) -> dict[int, int]:
@@ -191,8 +187,8 @@ class Profile(msgspec.Struct):
                 requests=count.requests,
                 of=max(self.requests - count.of_before, count.requests),
                 lost_tokens=count.lost_tokens,
-                tokens=(count.least_token, count.most_token),
-                offsets=None if count.most_offset < 0 else (count.least_offset, count.most_offset),
+                tokens=count.tokens,
+                offsets=count.offsets,
                 causes=dict(count.causes),
                 first_s=count.first_s,
                 last_s=count.last_s,
@@ -262,6 +258,13 @@ class Profiles:
         self._count -= 1
         if not of_tenant:
             del self._tenants[tenant]
+
+
+def _widened(span: tuple[int, int] | None, value: int) -> tuple[int, int]:
+    """The least and the most, one more value seen."""
+    if span is None:
+        return value, value
+    return span if span[0] <= value <= span[1] else (min(span[0], value), max(span[1], value))
 
 
 def place_name(parting: Parting) -> str:

@@ -63,11 +63,11 @@ class Earlier(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """Two prompts, part by part. `place` counts the messages behind the system prompt from 0, -1 in what is before;
+    """Two prompts, part by part. `place` counts the messages behind the system prompt from 0, None in what is before;
     `equal_chars` are characters of parts behind the one that changed that are as they were."""
 
     change: Change
-    place: int = -1
+    place: int | None = None
     equal_chars: int = 0
     tools_behind: bool = False
     """Whether the tools come behind the change, and are, or could be, as they were."""

@@ -168,10 +168,10 @@ class Watch:
         elif differs.change is Change.MESSAGE and request.prompt.messages is None:
             differs = differs._replace(change=Change.PROMPT)
         segment = _segment(differs, request)
-        if not _is_text(differs.change) or differs.place > 0:
+        if not _is_text(differs.change) or differs.place not in (None, 0):
             equal_chars = differs.equal_chars + (tools_chars if differs.tools_behind else 0)
             return Parting(token, segment, differs.change, _tokens_of(equal_chars, per_char, chain, token))
-        chars = parts.system_chars if differs.change is Change.SYSTEM else parts.chars[differs.place]
+        chars = parts.system_chars if differs.place is None else parts.chars[differs.place]
         place = None if profile is None else profile.place(differs.change, segment)
         detail = None
         if (place is None or place.wants_look()) and (differs.change is Change.SYSTEM or chars >= _LEAST_CHARS):
@@ -239,7 +239,7 @@ def _by_root(found: Compared, plan: Plan, parts: Fingerprint, earlier: Earlier) 
         return found
     if (plan.source is TokenSource.BYTES) != earlier.in_bytes:
         return Compared(Change.TOKENIZER)
-    return Compared(Change.SALT, -1, min(parts.all_chars, earlier.parts.all_chars))
+    return Compared(Change.SALT, None, min(parts.all_chars, earlier.parts.all_chars))
 
 
 def _by_schema(found: Compared, request: InferenceRequest, profile: Profile | None) -> Compared:
@@ -254,7 +254,7 @@ def _by_schema(found: Compared, request: InferenceRequest, profile: Profile | No
         if schemas == known.schemas:
             return found
         equal_share = _equal_share(schemas, known)
-    return Compared(Change.TOOL_SCHEMA, -1, found.equal_chars + round(known.chars * equal_share))
+    return Compared(Change.TOOL_SCHEMA, None, found.equal_chars + round(known.chars * equal_share))
 
 
 def _equal_share(schemas: Mapping[str, int], before: Tools) -> float:
@@ -266,7 +266,7 @@ def _is_text(change: Change) -> bool:
 
 
 def _segment(found: Compared, request: InferenceRequest) -> str:
-    if found.place >= 0:
+    if found.place is not None:
         return segment_name(request.prompt, found.place)
     match found.change:
         case Change.TOOL_ORDER | Change.TOOL_SCHEMA | Change.TOOL_SET:
@@ -293,9 +293,9 @@ def _equal_inside(chars: int, place: PlaceCount | None, detail: Detail | None) -
     """Characters of a changed part of so many that are as before: as seen, else by what the place mostly has."""
     if detail is not None:
         return detail.equal_chars
-    if place is None or place.equal_share is None:
+    if place is None or place.equal_share is None or place.offsets is None:
         return 0
-    return round(place.equal_share * max(chars - place.least_offset, 0))
+    return round(place.equal_share * max(chars - place.offsets[0], 0))
 
 
 def _tokens_of(equal_chars: int, per_char: float, chain: Chain, token: int) -> int:
