@@ -103,7 +103,7 @@ def lint(
 ) -> None:
     """What in prompts breaks prefixes, what it costs, and what to do: in sources, templates and captured requests.
 
-    Exit 0 where nothing is found, 1 where something is at or above --fail-on, 2 where something cannot be read.
+    Exit 0 where nothing is found, 1 where something is at or above --fail-on, 2 where nothing could be read.
     """
     form = LintFormat.SARIF if sarif else LintFormat.JSON if as_json else LintFormat.TABLE
     shown = Shown(form, most, None if fail_on is FailOn.NEVER else Level[fail_on.name])
@@ -133,7 +133,13 @@ def lint(
         typer.echo(f"{len(findings):,} findings written to {write_baseline}")
         return
     costs = replace(pricing, repeat=_repeat(repeat, _requests(reads)))
-    raise typer.Exit(show(_report(reads, findings, known, costs), shown))
+    code = show(_report(reads, findings, known, costs), shown)
+    raise typer.Exit(code or (2 if _nothing_read(reads) else 0))
+
+
+def _nothing_read(reads: Sequence[Read]) -> bool:
+    """Whether of all that was named or found not one file could be read."""
+    return bool(reads) and all(one.skipped and not one.findings and not one.requests for one in reads)
 
 
 def _report(reads: Sequence[Read], findings: Sequence[Finding], known: Counter[str] | None, costs: Costs) -> Report:

@@ -201,6 +201,15 @@ def test_what_cannot_be_read_is_named_and_does_not_stop_the_rest(folder: Path) -
     }
 
 
+def test_where_nothing_could_be_read_it_ends_with_two(folder: Path) -> None:
+    (folder / "broken.json").write_text("{")
+    assert lint("broken.json").exit_code == 2
+    assert lint("broken.json", "prompts/b.jinja").exit_code == 0
+    assert lint("broken.json", "prompts").exit_code == 1
+    (folder / "empty").mkdir()
+    assert lint("empty").exit_code == 0
+
+
 def test_a_walk_leaves_out_what_others_wrote_and_follows_no_links(folder: Path) -> None:
     for name in ("node_modules", ".venv", "lib/site-packages", "__pycache__"):
         inside = folder / "prompts" / name
@@ -212,8 +221,10 @@ def test_a_walk_leaves_out_what_others_wrote_and_follows_no_links(folder: Path) 
 
 
 def test_no_further_file_is_read_when_the_time_is_up(folder: Path) -> None:
-    (skipped,) = data("prompts", "--time-limit-s", 0)["skipped"]
+    result = lint("prompts", "--time-limit-s", 0, "--json")
+    (skipped,) = json.loads(result.stdout)["skipped"]
     assert "2 files were not read" in skipped["why"]
+    assert result.exit_code == 2
 
 
 def test_a_chat_template_that_writes_the_date_is_tried_out(folder: Path) -> None:
