@@ -44,6 +44,7 @@ def tool_names(body: bytes, how: How) -> tuple[str, ...] | None:
     """The names of the tools in the order in which they came; None where they are odd or fewer than two."""
     try:
         names = tuple(tool.name for tool in tools_of(body.decode(), how.route))
+        "".join(names).encode()  # half a character in a name could not be kept
     except (Odd, *UNREADABLE):
         return None
     return names if len(names) > 1 else None

@@ -9,6 +9,7 @@ Costs 0.1 µs for a line that is known, some 50 µs for one that is not; memory 
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from enum import Enum, auto
 from functools import lru_cache
@@ -36,6 +37,13 @@ _MOST_WORDS_AFTER: Final = 3
 _PART_OF_SOMETHING: Final = re.compile(r"^\s*(?:[|\"'{\[#`~]|\d{1,3}[.)] )|[,{\[\\|]\s*$")
 """A table, JSON, code, a heading, a numbered item."""
 _SENTENCE_ENDS: Final = re.compile(r"[.!?]\s|[。！？]")
+_OF_EXAMPLES: Final = re.compile(
+    r"\W*(?:example|sample|input|output|question|answer|query|response|user|assistant|human|ai|q|a|in|out)"
+    r"(?: ?\d+)?[*_]{0,2} ?[:：=]",
+    re.IGNORECASE,
+)
+"""What is shown to the model, and no news."""
+_LABEL: Final = re.compile(r"[^:：=\d]{1,64}[:：=]")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _SUSPECT: Final = re.compile(r"\d|(?i:day|tag)\b|[曜星]")
 """Without any of these there is no literal of these kinds in a line."""
@@ -59,12 +67,20 @@ def changing(lines: Sequence[str]) -> set[int]:
             verdict = _judged(line)
             if verdict is not _STAYS:
                 (counts if verdict is _Verdict.COUNTS else found).add(place)
-    return found | (counts & _alone(lines)) if counts else found
+    found |= counts & _alone(lines) if counts else set()
+    return _of_no_list(lines, found) if found else found
+
+
+def _of_no_list(lines: Sequence[str], found: set[int]) -> set[int]:
+    """Without those whose label other lines have too: `Input: ...` of one example and of the next."""
+    labels = Counter(label[0].strip().lower() for line in lines if (label := _LABEL.match(line)))
+    named = {place: label[0].strip().lower() for place in found if (label := _LABEL.match(lines[place]))}
+    return {place for place in found if labels[named.get(place, "")] < 2}
 
 
 @lru_cache(_REMEMBERED_LINES)
 def _judged(line: str) -> _Verdict:
-    if not _SUSPECT.search(line) or _PART_OF_SOMETHING.search(line):
+    if not _SUSPECT.search(line) or _PART_OF_SOMETHING.search(line) or len(line.splitlines()) > 1:
         return _STAYS
     found = spots(line)
     if not _stands_alone(line, found):
@@ -79,6 +95,8 @@ def _stands_alone(line: str, found: list[Spot]) -> bool:
         return False
     before, after = line[: found[0].start], line[found[-1].end :]
     if len(before) > _MOST_CHARS_BEFORE or len(_WORD.findall(before)) > _MOST_WORDS_BEFORE:
+        return False
+    if _OF_EXAMPLES.match(before):
         return False
     if len(_WORD.findall(after)) > _MOST_WORDS_AFTER or _SENTENCE_ENDS.search(f"{before}|{after}"):
         return False

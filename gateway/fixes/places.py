@@ -10,7 +10,7 @@ odd has no places: a name twice in one object, a type that is none of these. O(b
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.edge.json_spans import Member, elements, members, skip, string_at
@@ -19,6 +19,8 @@ from gateway.types import Route
 _SYSTEM_ROLES: Final = ("system", "developer")
 _TEXT_KINDS: Final = ("text", "input_text")
 CACHE_MARK: Final = "cache_control"
+MOST_SYSTEM_CHARS: Final = 256 * 1024
+"""A longer system text is data: looking for what changes in it could take seconds."""
 UNREADABLE: Final = (ValueError, IndexError, RecursionError)
 """What walking raises where the text is no JSON after all, or nested too deeply."""
 
@@ -60,6 +62,7 @@ def tools_of(text: str, route: Route) -> list[Tool]:
 def system_of(text: str, route: Route) -> list[Piece]:
     """The system text, in order; empty where there is none. Raises `Odd`."""
     top = _top(text)
+    first: dict[str, Member] | None = None
     if route is Route.CHAT:
         first = next(_messages(text, top), None)
         if first is None or _said(text, first, "role") not in _SYSTEM_ROLES:
@@ -71,7 +74,12 @@ def system_of(text: str, route: Route) -> list[Piece]:
         return []
     if _is_marked_beside(text, member):
         raise Odd
-    return _pieces(text, member)
+    pieces = _pieces(text, member)
+    if sum(len(piece.text) for piece in pieces) > MOST_SYSTEM_CHARS:
+        raise Odd
+    if first is not None and CACHE_MARK in first:
+        return [replace(piece, marked=True) for piece in pieces]
+    return pieces
 
 
 def last_user_of(text: str, route: Route) -> Piece | None:
@@ -86,7 +94,7 @@ def last_user_of(text: str, route: Route) -> Piece | None:
     for message in _messages(text, top, "input" if route is Route.RESPONSES else "messages"):
         member = message.get("content")
         pieces = [] if member is None else _pieces(text, member)
-        if any(piece.marked for piece in pieces) or _is_marked_beside(text, member):
+        if CACHE_MARK in message or any(piece.marked for piece in pieces) or _is_marked_beside(text, member):
             raise Odd
         if _said(text, message, "role") == "user" and pieces:
             last = pieces[-1]
@@ -147,11 +155,21 @@ def _block(text: str, at: int) -> Iterator[Piece]:
 
 
 def _is_marked_beside(text: str, member: Member | None) -> bool:
-    """Whether a block that is no text has a cache mark: a picture, a tool's result."""
-    if member is None or text[member.value_start] != "[":
-        return False
-    blocks = (_object(text, start) for start, _ in elements(text, member.value_start) if text[start] == "{")
-    return any(CACHE_MARK in block and _said(text, block, "type") not in _TEXT_KINDS for block in blocks)
+    """Whether a block that is no text has a cache mark, or a block in it: a picture, a tool's result."""
+    for block in _blocks(text, member):
+        is_text = _said(text, block, "type") in _TEXT_KINDS
+        if not is_text and (
+            CACHE_MARK in block or any(CACHE_MARK in one for one in _blocks(text, block.get("content")))
+        ):
+            return True
+    return False
+
+
+def _blocks(text: str, member: Member | None) -> Iterator[dict[str, Member]]:
+    if member is not None and text[member.value_start] == "[":
+        for start, _ in elements(text, member.value_start):
+            if text[start] == "{":
+                yield _object(text, start)
 
 
 def _said(text: str, found: dict[str, Member], name: str) -> str | None:
@@ -173,6 +191,8 @@ def _tool_name(text: str, at: int, route: Route) -> str:
         if _said(text, tool, "type") != "function" or function is None or text[function.value_start] != "{":
             raise Odd
         tool = _object(text, function.value_start)
+        if CACHE_MARK in tool:
+            raise Odd
     name = _said(text, tool, "name")
     if name is None:
         raise Odd

@@ -98,5 +98,13 @@ def _name_of(request: InferenceRequest) -> str:
         return f"job {request.tenant.id} {request.labels.job_id}"
     for message in request.prompt.messages or ():
         if message.get("role") == "user":
-            return f"conversation {request.tenant.id} {message.get('content')}"
+            return f"conversation {request.tenant.id} {_text_of(message.get('content'))}"
     return request.id
+
+
+def _text_of(content: object) -> str:
+    """What a message says, in whichever form: clients move cache marks, and turn a text into blocks and back."""
+    if not isinstance(content, list):
+        return str(content)
+    texts = [block.get("text", block) if isinstance(block, dict) else block for block in content]
+    return "\n".join(map(str, texts))

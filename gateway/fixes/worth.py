@@ -7,6 +7,7 @@ from typing import Final
 
 from gateway.fixes.days import rounded_days
 from gateway.fixes.lines import movable_lines
+from gateway.fixes.places import MOST_SYSTEM_CHARS
 from gateway.fixes.types import Fix, How
 from gateway.types import InferenceRequest, Route
 
@@ -43,6 +44,11 @@ def _tool_names(request: InferenceRequest) -> list[str]:
 
 
 def _system_texts(request: InferenceRequest) -> list[str]:
+    texts = _all_system_texts(request)
+    return texts if sum(map(len, texts)) <= MOST_SYSTEM_CHARS else []
+
+
+def _all_system_texts(request: InferenceRequest) -> list[str]:
     if request.foreign is not None:
         return _texts(request.foreign.body.get(_SYSTEM.get(request.route, "")))
     messages = request.prompt.messages

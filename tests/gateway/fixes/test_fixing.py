@@ -218,8 +218,43 @@ def test_escapes_surrogates_and_numbers_stay_as_they_are_written() -> None:
     )
 
 
+def test_a_cache_mark_on_a_message_holds_its_text_as_one_on_its_block_does() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    body = chat()
+    body["messages"][0] |= mark
+    for to in VolatileTo:
+        assert after(body, how(Route.CHAT, Fix.LINES, volatile_to=to)) == body
+    body = chat()
+    body["messages"][1] |= mark
+    assert after(body, how(Route.CHAT, Fix.LINES, volatile_to=VolatileTo.LAST_USER)) == body
+
+
+def test_a_line_does_not_cross_a_cache_mark_inside_of_a_tool_s_result() -> None:
+    part = {"type": "text", "text": "42", "cache_control": {"type": "ephemeral"}}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [part]}]}
+    body = {"system": f"Current time: {NOW}\n{SYSTEM}", "messages": [result, {"role": "user", "content": "Hi"}]}
+    assert after(body, how(Route.MESSAGES, Fix.LINES, volatile_to=VolatileTo.LAST_USER)) == body
+
+
+def test_tools_keep_their_order_where_a_function_has_a_cache_mark() -> None:
+    tools = [function("b"), function("a")]
+    tools[0]["function"]["cache_control"] = {"type": "ephemeral"}  # type: ignore[index]  # a dict of its own
+    body = chat(tools=tools)
+    assert after(body, how(Route.CHAT, Fix.TOOLS)) == body
+
+
+def test_a_system_text_as_long_as_a_book_is_data_and_left_alone() -> None:
+    body = chat(f"Current time: {NOW}\n" + "Line 7 of 12:05.\n" * 20_000)
+    assert after(body, how(Route.CHAT, Fix.LINES, Fix.DAY)) == body
+
+
+def test_a_name_with_half_a_character_has_no_order_to_be_remembered() -> None:
+    body = json.dumps(chat(tools=[function("b\ud83d"), function("a")])).encode()
+    assert tool_names(body, how()) is None
+
+
 def test_more_lines_than_are_allowed_all_stay() -> None:
-    body = chat("\n".join([*(f"Time: {NOW}" for _ in range(3)), SYSTEM]))
+    body = chat("\n".join([*(f"{what}: {NOW}" for what in ("Time", "Now", "Clock")), SYSTEM]))
     assert after(body, how(Route.CHAT, Fix.LINES, most_lines=2)) == body
     assert after(body, how(Route.CHAT, Fix.LINES, most_lines=3)) != body
 

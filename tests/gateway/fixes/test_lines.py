@@ -67,6 +67,11 @@ def test_a_line_that_says_what_it_is_goes_to_the_end(text: str, after: str) -> N
         "Step 1: Read.\nStep 2: Think.\nStep 3: Answer.",
         "",
         "\n\n",
+        f"Example 1\nInput: {NOW}\nOutput: November\n\nExample 2\nInput: {NOW}\nOutput: Nov",
+        f"An example:\nInput: {NOW}\nOutput: November",
+        f"Logs are like this.\nLogged at: {NOW}\nwarn\nLogged at: {NOW}\nerror",
+        f"Never lie.\rCurrent time: {NOW}\nBe brief.",
+        f"Current time: {NOW}\u2028No refunds.\nBe brief.",
     ],
 )
 def test_what_is_part_of_something_or_sure_to_stay_is_left_where_it_is(text: str) -> None:

@@ -63,6 +63,9 @@ def test_a_job_and_a_conversation_stay_on_one_side_and_the_share_is_kept() -> No
         assert arm_of(request_of(first), 0.5) is arm_of(request_of(later, number=2), 0.5)
         jobs = [request_of(said(f"{number} {turn}"), job=f"job {number}") for turn in range(3)]
         assert len({arm_of(one, 0.5) for one in jobs}) == 1
+        marked = {"type": "text", "text": f"Why {number}?", "cache_control": {"type": "ephemeral"}}
+        first["messages"] = [{"role": "user", "content": [marked]}]
+        assert arm_of(request_of(first), 0.5) is arm_of(request_of(later, number=2), 0.5), "a mark moves with the turns"
     sides = [arm_of(request_of(said(f"Why {number}?")), 0.3) for number in range(1000)]
     assert 250 < sides.count(Arm.FIXED) < 350
     assert {arm_of(request_of(said("x")), share) for share in (0, 0.0)} == {Arm.LEFT}
