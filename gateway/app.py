@@ -156,7 +156,7 @@ class Gateway:
                 background += [group.create_task(work()) for work in parts.works]
                 finishing = [group.create_task(part.run()) for part in (parts.settler, parts.next_turns)]
                 if self._team is not None:
-                    await caught_up(self._team, parts.registry)
+                    await caught_up(self._team, parts.registry, others_may_come=self._config.discovery.finds)
                 yield
                 parts.settler.close()
                 parts.next_turns.close()

@@ -46,6 +46,8 @@ ROUND_S: Final = 1.0
 """Between two looks at who may be purged, and at who could not be made."""
 SETTLED_S: Final = 5.0
 """So long after the end of its last stream an endpoint is still busy: with settling it."""
+AGAIN_S: Final = 5.0
+"""Until a source that failed in a way of its own is run again."""
 HURRY_S: Final = 2.0
 HURRY_LOOK_S: Final = 0.01
 LATE_S: Final = 60.0
@@ -127,15 +129,28 @@ class Discovering:
         """Hear the sources and follow them, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for source in self._sources:
-                group.create_task(source.run(self._reporters[source.name]))
+                group.create_task(self._hear(source))
             while True:
                 self._news.clear()
-                await self.follow()
+                try:
+                    await self.follow()
+                except Exception as error:  # noqa: BLE001 - the guard of the loop: the next round tries again
+                    LOGGER.error("endpoints were not followed", extra={"fields": {"error": type(error).__name__}})
                 try:
                     async with asyncio.timeout(ROUND_S):
                         await self._news.wait()
                 except TimeoutError:
                     pass
+
+    async def _hear(self, source: Source) -> None:
+        """Run a source, again where it fails: nobody would notice that it is heard no more."""
+        report = self._reporters[source.name]
+        while True:
+            try:
+                await source.run(report)
+            except Exception as error:  # noqa: BLE001 - the guard of a loop: the other sources are heard meanwhile
+                report.failed(f"it cannot be read ({type(error).__name__})")
+            await asyncio.sleep(AGAIN_S)
 
     async def looked(self, within_s: float) -> None:
         """Wait until every source has said something, be it that it cannot, and that was followed; or for so long."""
@@ -277,16 +292,16 @@ class Discovering:
         """Take one in, or say why not; it is tried again."""
         try:
             self._join(wanted)
-        except (ConfigInvalid, BackendError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is about one, the others join
             self._refuse(wanted.id, error)
         else:
             self._unmade.pop(wanted.id, None)
 
     def _refuse(self, endpoint_id: str, error: Exception) -> None:
         if endpoint_id not in self._unmade:
-            fields = {"endpoint": endpoint_id, "why": str(error)}
+            fields = {"endpoint": endpoint_id, "why": _in_words(error)}
             LOGGER.error("an endpoint that was found cannot be used", extra={"fields": fields})
-        self._unmade[endpoint_id] = str(error)
+        self._unmade[endpoint_id] = _in_words(error)
 
     def _join(self, wanted: Wanted) -> None:
         backend, config = self._made(wanted)
@@ -303,7 +318,7 @@ class Discovering:
         assert self._knowing is not None, "seeded first"
         try:
             backend, config = self._made(wanted)
-        except (ConfigInvalid, BackendError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - as above
             # Where it was it is no more, and where it is it cannot be reached.
             await self._purge(wanted.id)
             self._refuse(wanted.id, error)
@@ -347,6 +362,12 @@ class Discovering:
             return True
         self._busy_until_s.pop(endpoint_id, None)
         return False
+
+
+def _in_words(error: Exception) -> str:
+    """What the configuration's own errors say; of others their kind, since their text may repeat anything."""
+    known = isinstance(error, ConfigInvalid | BackendError)
+    return str(error) if known else f"it cannot be used ({type(error).__name__})"
 
 
 def _fields(wanted: Wanted) -> dict[str, object]:

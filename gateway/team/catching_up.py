@@ -23,11 +23,16 @@ def healthy_here(registry: Registry) -> Reply:
     return Reply(200, b"", msgspec.msgpack.encode(sorted(_healthy(registry))))
 
 
-async def caught_up(team: Team, registry: Registry) -> None:
-    """Wait until what others find healthy is so here, or for `CATCH_UP_S`. Polls must be running."""
+async def caught_up(team: Team, registry: Registry, *, others_may_come: bool = False) -> None:
+    """Wait until what others find healthy is so here, or for `CATCH_UP_S`. Polls must be running.
+
+    Endpoints that are not known here are those of a configuration before, unless `others_may_come`: then they may be
+    found yet.
+    """
     replies = await team.ask(Healthy())
     wanted = {name for reply in replies for name in msgspec.msgpack.decode(reply.body, type=list[str])}
-    wanted &= {one.id for one in registry.snapshot()}
+    if not others_may_come:
+        wanted &= {one.id for one in registry.snapshot()}
     with suppress(TimeoutError):
         async with asyncio.timeout(CATCH_UP_S):
             while wanted - _healthy(registry):  # noqa: ASYNC110 - the registry has no event for it

@@ -155,9 +155,7 @@ async def test_pods_that_come_and_go_for_long_leave_nothing_behind(engine: Engin
                 work.cancel()
 
 
-async def test_an_id_at_another_address_holds_nothing_also_where_engines_do_not_say_when_they_began() -> (
-    None
-):
+async def test_an_id_at_another_address_holds_nothing_also_where_engines_do_not_say_when_they_began() -> None:
     async with EnginePage.vllm() as one, EnginePage.vllm() as two:
         for page in (one, two):
             del page.pages["/metrics"]
@@ -178,6 +176,35 @@ async def test_an_id_at_another_address_holds_nothing_also_where_engines_do_not_
                 await until_up(registry, "pod")
                 for work in works:
                     work.cancel()
+
+
+async def test_a_source_that_breaks_in_a_way_of_its_own_is_heard_again(
+    engine: EnginePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A health checker that had stopped was noticed by nobody."""
+    monkeypatch.setattr("gateway.discovery.members.AGAIN_S", 0.01)
+    async with Registry((), lambda: 0.0, settings=SELDOM) as registry, UpstreamClient() as client:
+        world = World(registry, client)
+        broken = [True]
+        run = world.source.run
+
+        async def breaks_once(report: Report) -> None:
+            if broken.pop():
+                broken.append(False)
+                raise ArithmeticError("secret")
+            await run(report)
+
+        monkeypatch.setattr(world.source, "run", breaks_once)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(world.discovering.run())
+            await world.source.ready.wait()
+            assert world.discovering.problems() == ["scripted: it cannot be read (ArithmeticError)"]
+            await world.said(Found(engine.url, "pod"), Found("http://[::1", "odd"))
+            assert "pod" in registry
+            assert world.discovering.problems() == [
+                "odd: endpoint odd: the URL cannot be parsed; check its host and port"
+            ]
+            running.cancel()
 
 
 def lines_of(world: World) -> list[str]:

@@ -49,3 +49,12 @@ async def test_an_endpoint_that_has_gone_down_keeps_nobody_from_starting(monkeyp
     monkeypatch.setattr(catching_up, "CATCH_UP_S", 0.01)
     down: Any = Endpoints(a=False)
     await caught_up(others(Endpoints(a=True)), down)
+
+
+async def test_where_endpoints_are_found_it_waits_for_those_that_only_others_know_yet() -> None:
+    ours: Any = Endpoints()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(caught_up(others(Endpoints(pod=True)), ours, others_may_come=True))
+        await asyncio.sleep(3 * catching_up._LOOK_S)
+        assert not waiting.done()
+        ours.healthy["pod"] = True
