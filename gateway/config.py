@@ -39,7 +39,7 @@ from gateway.config_sections import (
 )
 from gateway.discovery_sections import Discovery
 from gateway.queue_config import Queue
-from gateway.strict_yaml import load_yaml
+from gateway.strict_yaml import complaint_of, load_yaml
 from prefix_index import RedisAccess
 
 __all__ = [
@@ -191,10 +191,9 @@ def load_config(path: Path | None, environment: Mapping[str, str], flags: Mappin
 def _complaint(error: ErrorDetails, variables: Mapping[tuple[str, ...], str]) -> str:
     """The key, what is wrong with it, and the variable that it came from, if from one."""
     keys = tuple(map(str, error["loc"]))
-    what = "unknown key" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
     sources = [variables[keys[:length]] for length in range(1, len(keys) + 1) if keys[:length] in variables]
     where = f" (from the variable {sources[-1]})" if sources else ""
-    return f"{'.'.join(keys) or 'config'}: {what}{where}"
+    return f"{'.'.join(keys) or 'config'}: {complaint_of(error)}{where}"
 
 
 def is_name(text: str) -> bool:

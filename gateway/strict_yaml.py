@@ -5,7 +5,7 @@ Two sections of one name are a mistake, where YAML itself would keep the last. `
 """
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 import yaml
@@ -29,6 +29,11 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 _StrictLoader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+
+
+def complaint_of(error: Mapping[str, object]) -> str:
+    """What is wrong with one key of such a file, out of one of pydantic's errors: never its value."""
+    return "unknown key" if error["type"] == "extra_forbidden" else str(error["msg"]).removeprefix("Value error, ")
 
 
 def load_yaml(text: str) -> object:

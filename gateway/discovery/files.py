@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from backends import BackendError, EndpointConfig, EndpointId
 from backends.discovery import Found, ListingInvalid, Traits
 from gateway.discovery_sections import ListedEndpoint
-from gateway.strict_yaml import load_yaml
+from gateway.strict_yaml import complaint_of, load_yaml
 
 MOST_ENTRIES: Final = 10_000
 _OF_THE_SOURCE: Final = frozenset({"url", "id", "draining", "role", "model", "gpu_cost_per_hour"})
@@ -51,8 +51,7 @@ def entry_of(given: object) -> ListedEndpoint:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "endpoint"
-        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-        raise ListingInvalid(f"{where}: {what}") from None
+        raise ListingInvalid(f"{where}: {complaint_of(first)}") from None
     except BackendError as error:
         raise ListingInvalid(str(error)) from None
     return listed

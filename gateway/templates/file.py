@@ -28,7 +28,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.config_sections import NAME_PATTERN as TENANT_PATTERN
-from gateway.strict_yaml import load_yaml
+from gateway.strict_yaml import complaint_of, load_yaml
 from gateway.templates.types import NAME_PATTERN, VERSION_PATTERN, KeptTemplate
 from prefix_index.layout import (
     Mark,
@@ -189,5 +189,4 @@ def _kept(file: _File) -> KeptTemplate:
 
 def _complaint(error: Mapping[str, Any]) -> str:
     where = ".".join(map(str, error["loc"]))
-    what = "unknown key" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
-    return f"{where}: {what}" if where else what
+    return f"{where}: {complaint_of(error)}" if where else complaint_of(error)
