@@ -39,6 +39,7 @@ from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
 from gateway.discovery.members import Discovering
 from gateway.discovery_setup import DiscoveryParts, admin_file_of, discovering_of
+from gateway.divergence.pages import lint_router
 from gateway.divergence.watching import Watch
 from gateway.edge.auth import Authenticator, KeysFileInvalid
 from gateway.edge.labels import Labeller
@@ -53,7 +54,6 @@ from gateway.index_setup import carrier_of, client_of, index_of
 from gateway.invoice_pages import INVOICES_PATH, invoice_pages
 from gateway.ledger_setup import ledger_of
 from gateway.limits_parts import admission_of, keys_watch_of, limits_of, quotas_of
-from gateway.lint_pages import lint_router
 from gateway.log_lines import LOGGER
 from gateway.miss_reasons import MissReasons
 from gateway.model_texts import load_model_texts

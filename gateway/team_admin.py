@@ -19,8 +19,8 @@ import msgspec
 
 from backends import EndpointId, Registry, UnknownEndpoint
 from gateway.admin import AdminParts, admin_app, token_first
+from gateway.divergence.pages import LINT_PATH, lint_page
 from gateway.fixes.pages import fixes_page
-from gateway.lint_pages import LINT_PATH, lint_page
 from gateway.log_lines import LOGGER
 from gateway.status import StatusPages
 from gateway.team.catching_up import healthy_here

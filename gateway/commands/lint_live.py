@@ -18,7 +18,7 @@ from billing.when import to_us
 from gateway.admin_client import Asked, ask
 from gateway.commands.lint_print import Forms, Shown, amount, print_as, sarif_log
 from gateway.divergence.from_ledger import findings_in
-from gateway.lint_pages import LINT_PATH, finding_rows
+from gateway.divergence.pages import LINT_PATH, finding_rows
 from gateway.terminal import refused
 from prefix_index.layout import Cause
 from prefix_index.lint import Finding, Level, Place, Rule, Safety

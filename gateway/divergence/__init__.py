@@ -5,6 +5,8 @@ Earlier, Fingerprint  an earlier prompt, as block hashes and as parts           
 compared              the first part that differs                               (comparing)
 Sketch                a part line by line: what of it was there before          (sketches)
 Profiles              what is counted, by kind of call, within bounds           (profiles)
+findings_of           what of it is a fault, by the rules of lint               (findings, from_ledger)
+lint_router           /admin/lint                                             (pages)
 """
 
 from gateway.divergence.types import Change, Looked, Parting, ProfileName, Sign

@@ -17,7 +17,7 @@ from gateway.commands.lint_live import ledger_page, lines, live_page, show_page
 from gateway.commands.lint_print import LintFormat, Shown
 from prefix_index.lint import Level
 from tests.gateway.conftest import MODEL, StartGateway, settled
-from tests.gateway.test_lint_pages import ask, begin, dated
+from tests.gateway.divergence.test_pages import ask, begin, dated
 
 NOW = datetime.now(UTC)
 FIELDS = ("rule", "tenant", "model", "route", "place", "cause", "requests", "lost_tokens", "fix", "safety")

@@ -15,10 +15,10 @@ from fastapi import APIRouter, Query
 
 from billing.money import PICO, amount_text
 from billing.prices.book import Prices
-from gateway.divergence import Watch
 from gateway.divergence.findings import LiveFinding, findings_of
 from gateway.divergence.profiles import Profile
 from gateway.divergence.types import segment_text
+from gateway.divergence.watching import Watch
 
 MOST_FINDINGS: Final = 1000
 MOST_CALLS: Final = 200

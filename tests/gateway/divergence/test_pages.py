@@ -15,7 +15,7 @@ import pytest
 
 from backends.reference.embedded import RunningEngine
 from backends.reference.model_files import ensure_model
-from gateway.lint_pages import LINT_PATH, lint_page
+from gateway.divergence.pages import LINT_PATH, lint_page
 from gateway.log_lines import LOGGER
 from tests.gateway.conftest import MODEL, RunningGateway, StartGateway, settled, start
 from tests.gateway.scripted_engine import answer_chat, scripted_engine
