@@ -42,6 +42,7 @@ from prefix_index.layout import (
 )
 
 MOST_BYTES: Final = 1024 * 1024
+MOST_VALUES: Final = 100_000
 _BARE_NUMBER: Final = "write it in quotes: as a number, 1.10 would be 1.1"
 
 
@@ -131,17 +132,28 @@ def read_kept(text: str, where: str, named: Mapping[str, str] | None = None) -> 
         data = load_yaml(text)
         if not isinstance(data, dict):
             raise TemplateFileInvalid(f"{where}: it is no mapping")
+        if _is_huge(data):
+            raise TemplateFileInvalid(
+                f"{where}: with its aliases written out it holds more than {MOST_VALUES:,} values"
+            )
         return _kept(_File.model_validate({**(named or {}), **data}))
     except ValidationError as error:
         raise TemplateFileInvalid(f"{where}: {'; '.join(_complaint(dict(one)) for one in error.errors())}") from None
-    except (yaml.YAMLError, TemplateInvalid, TypeError) as error:
+    except RecursionError:
+        raise TemplateFileInvalid(f"{where}: it is nested too deeply") from None
+    except UnicodeError:
+        raise TemplateFileInvalid(f"{where}: it holds what is no text in UTF-8") from None
+    except (yaml.YAMLError, TemplateInvalid, TypeError, ValueError) as error:
         raise TemplateFileInvalid(f"{where}: {error}") from None
 
 
 def read_kept_file(path: Path) -> KeptTemplate:
     """The template in a file. Raises `TemplateFileInvalid`, also where it cannot be read."""
     try:
-        return read_kept(path.read_text(encoding="utf-8"), path.name)
+        if not path.is_file():  # to open a pipe would wait for who writes into it
+            raise TemplateFileInvalid(f"{path.name}: it is no file")
+        with path.open(encoding="utf-8") as file:
+            return read_kept(file.read(MOST_BYTES + 1), path.name)
     except UnicodeDecodeError:
         raise TemplateFileInvalid(f"{path.name}: it is not UTF-8") from None
     except OSError as error:
@@ -163,6 +175,19 @@ def named_text(text: str, named: Mapping[str, str]) -> str:
             if read_kept(candidate, where).digest == read_kept(text, where, named).digest:
                 return candidate
     raise TemplateFileInvalid(f"{where}: it cannot be written as a file")
+
+
+def _is_huge(data: object) -> bool:
+    """Whether there are too many values in plain data, those that an alias repeats counted each time; O(those)."""
+    waiting, seen = [data], 0
+    while waiting and seen <= MOST_VALUES:
+        one = waiting.pop()
+        seen += 1
+        if isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return seen + len(waiting) > MOST_VALUES
 
 
 def _kept(file: _File) -> KeptTemplate:

@@ -126,9 +126,7 @@ class TemplateStore:
             if known is not None and known.digest != kept.digest:
                 raise VersionExists(f"{kept.reference} is there with another content; give this one another version")
             if key not in self._table.retired and (known is None or not _says_the_same(known, kept)):
-                path = self._path_of(key) or self.folder / f"{kept.reference}.yaml"
-                _write(path, named_text(text, named))
-                self._reload()
+                self._write(key, named_text(text, named))
         return kept
 
     def retire(self, reference: Reference) -> None:
@@ -145,6 +143,20 @@ class TemplateStore:
             with suppress(FileNotFoundError):  # another worker was as quick
                 path.rename(path.with_name(path.name + RETIRED))
             self._reload()
+
+    def _write(self, key: tuple[str, str], text: str) -> None:
+        """Into the file of the version; a new one only where no other replica, and no other template, has its name."""
+        path, new = self._path_of(key), self.folder / f"{key[0]}@{key[1]}.yaml"
+        try:
+            _write(path or new, text, is_new=path is None and self._holds_a_template(new.name))
+        except FileExistsError:
+            raise VersionExists(f"{new.name} is there with another content; give this one another version") from None
+        self._reload()
+
+    def _holds_a_template(self, name: str) -> bool:
+        """Whether a file may hold one: a file that is known to hold none may be written over."""
+        known = self._files.get(name)
+        return known is None or known.kept is not None
 
     def _path_of(self, key: tuple[str, str]) -> Path | None:
         for name, file in self._files.items():
@@ -258,11 +270,17 @@ def _says_the_same(known: KeptTemplate, other: KeptTemplate) -> bool:
     return (known.digest, known.tenants, known.samples) == (other.digest, other.tenants, other.samples)
 
 
-def _write(path: Path, text: str) -> None:
-    """The whole text or nothing of it, also after a power loss."""
+def _write(path: Path, text: str, *, is_new: bool) -> None:
+    """The whole text or nothing, also after a power loss. Raises `FileExistsError` where `is_new` and it is there."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    if not is_new:
+        beside.replace(path)
+        return
+    try:
+        path.hardlink_to(beside)  # of two at once, one
+    finally:
+        beside.unlink()

@@ -22,6 +22,7 @@ MAX_STEPS: Final = 100_000
 
 _RENDER_ERRORS: Final = (
     ArithmeticError,
+    AssertionError,
     AttributeError,
     LookupError,
     MemoryError,
@@ -127,7 +128,7 @@ def _is_plain(source: str) -> bool:
 
 
 def _as_written(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _of_jinja(template: jinja2.Template, given: Mapping[str, object], budget: list[int], max_chars: int) -> str:

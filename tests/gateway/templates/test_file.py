@@ -1,5 +1,7 @@
 """A template's file is read whole, or refused with the place of the fault."""
 
+from itertools import pairwise
+
 import pytest
 
 from gateway.templates import TemplateFileInvalid, read_kept
@@ -54,3 +56,12 @@ def test_tenants_and_samples_may_change_under_a_version_and_its_text_may_not() -
 def test_what_is_no_template_is_refused_with_the_place(text: str, why: str) -> None:
     with pytest.raises(TemplateFileInvalid, match=why):
         read_kept(text, "a.yaml")
+
+
+def test_aliases_that_would_fill_the_memory_are_refused() -> None:
+    levels = "".join(
+        f"      {name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefghij")
+    )
+    text = f"name: x\nversion: 1\ntext: '{{{{ q }}}}'\nslots:\n  q:\n    default:\n      a: &a [1, 2]\n{levels}"
+    with pytest.raises(TemplateFileInvalid, match="values"):
+        read_kept(text, "x.yaml")

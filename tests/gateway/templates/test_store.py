@@ -1,12 +1,13 @@
 """A folder of templates: taken over when it changes, never half, and no version changes."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from gateway.errors import TemplateNotAllowed, TemplateNotFound
-from gateway.templates import Reference, TemplateFileInvalid
+from gateway.templates import Reference, TemplateFileInvalid, TemplateStore
 from gateway.templates.store import VersionExists
 from tests.gateway.templates.files import folder, store, support
 
@@ -148,3 +149,46 @@ def test_a_text_that_names_another_version_is_refused(tmp_path: Path) -> None:
         kept.put(support(), Reference("support", "2"))
     with pytest.raises(TemplateNotFound):
         kept.retire(Reference("support", "2"))
+
+
+def test_of_two_contents_that_two_replicas_put_at_once_one_is_refused(tmp_path: Path) -> None:
+    one, other = store(folder(tmp_path)), store(tmp_path)
+    both, refused = threading.Barrier(2), []
+
+    def put(kept: TemplateStore, tone: str) -> None:
+        both.wait()
+        try:
+            kept.put(support("7", tone), Reference("support", "7"))
+        except VersionExists:
+            refused.append(tone)
+
+    threads = [threading.Thread(target=put, args=who) for who in ((one, "kind"), (other, "rude"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 1
+    for kept in (one, other):
+        kept.reload()
+    assert one.find(NEWEST, "x").digest == other.find(NEWEST, "x").digest
+    assert [path.name for path in tmp_path.iterdir()] == ["support@7.yaml"]
+
+
+def test_a_version_that_is_put_does_not_write_over_another_template_of_its_file_s_name(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, **{"support@9": support("8")}))
+    with pytest.raises(VersionExists):
+        kept.put(support("9"), Reference("support", "9"))
+    assert [one.version for one in kept.in_force] == ["8"]
+
+
+def test_a_pipe_or_half_a_character_in_the_folder_stops_nothing(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support()))
+    os.mkfifo(tmp_path / "pipe.yaml")
+    folder(
+        tmp_path,
+        half='name: x\nversion: 1\ntext: "\\ud83d"\n',
+        raw="name: y\nversion: 1\ntext: '{{ a }}'\nslots: {a: {default: !!binary /w==}}\n",
+    )
+    kept.reload()
+    assert kept.find(NEWEST, "x").version == "1"
+    assert [one.partition(":")[0] for one in kept.problems] == ["half.yaml", "pipe.yaml", "raw.yaml"]

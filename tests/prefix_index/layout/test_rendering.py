@@ -1,5 +1,7 @@
 """Variables are data, and no call makes a render long."""
 
+from datetime import date
+
 import pytest
 
 from prefix_index.layout import Renderer, RenderingFailed, Source, Syntax, TemplateInvalid, VariablesInvalid, as_text
@@ -103,3 +105,12 @@ def test_what_no_variable_can_fill_is_refused_when_it_is_read(text: str) -> None
 def test_a_format_kept_by_the_gateway_has_plain_names(text: str) -> None:
     with pytest.raises(TemplateInvalid):
         Renderer(read(text, Syntax.FORMAT))
+
+
+def test_a_number_that_a_filter_cannot_use_is_an_error_of_the_call() -> None:
+    with pytest.raises(RenderingFailed):
+        render("{{ said|truncate(most) }}", said="a long text", most=1)
+
+
+def test_a_default_that_is_a_date_is_written_as_one() -> None:
+    assert render("{day}", Syntax.FORMAT, day=date(2026, 11, 30)) == '"2026-11-30"'
