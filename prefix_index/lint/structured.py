@@ -70,7 +70,8 @@ def read_yaml(path: str, text: str, asked: Asked, *, is_named: bool) -> Read:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         return Read(skipped=[Skipped(path, f"no YAML: {_first_line(error)}")])
     lines = Lines(text)
-    said = [one for node in documents for one in _strings_of_yaml(path, (text, lines), node)]
+    seen: set[int] = set()
+    said = [one for node in documents for one in _strings_of_yaml(path, (text, lines), node, seen)]
     return Read(list(_templates(said, asked, is_named=is_named)))
 
 
@@ -169,18 +170,22 @@ def _walk(value: object, key: str, depth: int) -> Iterator[tuple[str, str, bool]
             yield from _walk(one, key, depth + 1)
 
 
-def _strings_of_yaml(path: str, file: File, node: yaml.Node, key: str = "", depth: int = 0) -> Iterator[Said]:
-    if depth > _DEEPEST:
+def _strings_of_yaml(
+    path: str, file: File, node: yaml.Node, seen: set[int], key: str = "", depth: int = 0
+) -> Iterator[Said]:
+    """Strings of a node, once each: what aliases repeat is in `seen`, and stands where its anchor does."""
+    if depth > _DEEPEST or id(node) in seen:
         return
+    seen.add(id(node))
     if isinstance(node, yaml.ScalarNode):
         if node.tag == "tag:yaml.org,2002:str":
             yield Said(node.value, key, has_role=False, where=_in_yaml(path, file, node))
     elif isinstance(node, yaml.SequenceNode):
         for one in node.value:
-            yield from _strings_of_yaml(path, file, one, key, depth + 1)
+            yield from _strings_of_yaml(path, file, one, seen, key, depth + 1)
     elif isinstance(node, yaml.MappingNode):
         for name, one in node.value:
-            yield from _strings_of_yaml(path, file, one, str(name.value), depth + 1)
+            yield from _strings_of_yaml(path, file, one, seen, str(name.value), depth + 1)
 
 
 def _in_yaml(path: str, file: File, node: yaml.ScalarNode) -> Where:

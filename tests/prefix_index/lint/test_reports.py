@@ -81,6 +81,12 @@ def test_sarif_is_as_its_schema_asks() -> None:
     assert note["message"]["text"] == "no Python"
 
 
+def test_a_file_whose_name_is_no_utf8_is_named_by_its_bytes() -> None:
+    log: Any = as_sarif([], [Skipped("bad\udcff.py", "no Python")], "1")
+    (result,) = log["runs"][0]["invocations"][0]["toolExecutionNotifications"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "bad%FF.py"
+
+
 def test_sarif_without_findings_is_a_log_too() -> None:
     assert checked_sarif(as_sarif([], [], "1")) == []
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -99,6 +100,12 @@ def test_what_is_broken_is_skipped_and_says_why(path: str, text: str) -> None:
     read = read_file(path, text, Asked(), is_named=True)
     assert read.findings == []
     assert [one.path for one in read.skipped] == [path]
+
+
+def test_what_aliases_repeat_without_end_is_read_once() -> None:
+    prompt = f"a: &a ['{{{{ now }}}} {'fixed text ' * 20}']\n"
+    levels = "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefghijk"))
+    assert len(read_file("prompts.yaml", prompt + levels, Asked(), is_named=True).findings) == 1
 
 
 def test_broken_lines_are_counted_and_the_others_read() -> None:
