@@ -68,6 +68,9 @@ demo-templates: $(VENV)/installed ## real templates and 65 tools on a real engin
 bench-fixes: $(VENV)/installed ## what changing a request on its way costs, half a minute: bench/results/fix_cost.json
 	$(BIN)/python -m bench.fix_cost
 
+bench-queue: $(VENV)/installed ## what the order of a queue keeps of caches, and what waiting costs, half a minute: bench/results/queue_order.json
+	$(BIN)/python -m bench.queue_order
+
 lint-corpus: $(VENV)/installed ## precision and recall of prefixgate lint over labelled prompts, by rule, seconds: bench/results/lint.json
 	$(BIN)/python -m bench.lint_corpus --show
 
