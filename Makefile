@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-templates bench-fixes lint-corpus test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
+.PHONY: help demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'

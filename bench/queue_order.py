@@ -3,8 +3,8 @@
     200 requests wait, another comes for each that goes     4 endpoints, each keeps 6 of 40 beginnings of prompts
         of 8 tenants, some beginnings 100 times as often        a turn: one endpoint at random has room
 
-The order is the server's own (`gateway.queueing`), and so is the gate whose calls are timed. What a cache holds is a list
-of the latest beginnings; nothing takes time but our own code, whose processor time is measured apart.
+The order is the server's own (`gateway.queueing`), and so is the gate whose calls are timed. What a cache holds is a
+list of the latest beginnings; nothing takes time but our own code, whose processor time is measured apart.
 """
 
 import random
