@@ -3,7 +3,6 @@
 Only what a finding says: no text of prompts. Columns are counted in characters, as everywhere here.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
@@ -73,7 +72,7 @@ def _location(finding: Finding) -> dict[str, object]:
 
 def _uri(path: str) -> str:
     pure = PurePath(path)
-    return pure.as_uri() if pure.is_absolute() else quote(os.fsencode(pure.as_posix()))
+    return pure.as_uri() if pure.is_absolute() else quote(pure.as_posix(), errors="surrogateescape")
 
 
 def _notification(skipped: Skipped) -> dict[str, object]:
