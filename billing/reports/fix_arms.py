@@ -29,6 +29,8 @@ class FixArm:
     requests: int
     prompt_tokens: int
     cached_tokens: int
+    counted_answers: int
+    """Requests whose engine counted the answer; `output_tokens` is of them."""
     output_tokens: int
     ttft_s: float | None
 
@@ -45,12 +47,14 @@ def fix_arms(connection: Connection, query: Query) -> Iterator[FixArm]:
     sums = [cast(func.coalesce(func.sum(one), 0), BigInteger) for one in _counted]
     keys = (_r.tenant_id, _s.layout_fixes)
     asked = (
-        select(*keys, func.count(), *sums, func.avg(_s.ttft_s))
+        select(*keys, func.count(), func.count(_s.output_tokens), *sums, func.avg(_s.ttft_s))
         .select_from(requests.join(settlements, _s.request_id == _r.request_id))
         .where(*chosen)
         .group_by(*keys)
         .order_by(*keys)
     )
-    for tenant_id, kept, count, prompt_tokens, cached_tokens, output_tokens, ttft_s in connection.execute(asked):
+    for tenant_id, kept, count, answers, prompt_tokens, cached_tokens, output_tokens, ttft_s in connection.execute(
+        asked
+    ):
         arm, _, fixes = kept.partition(":")
-        yield FixArm(tenant_id, fixes, arm, count, prompt_tokens, cached_tokens, output_tokens, ttft_s)
+        yield FixArm(tenant_id, fixes, arm, count, prompt_tokens, cached_tokens, answers, output_tokens, ttft_s)

@@ -207,8 +207,8 @@ def _pricing(calls: int | None, per_mtok: str | None, prices: Path | None, model
     if price is None:
         raise refused(f"{prices} has no price of {model} today")
     cached = price.cached_input_pico
-    saved = price.input_pico - (price.input_pico if cached is None else cached)
-    return Costs(calls, saved_pico=saved, currency=price.currency)
+    saved = price.input_pico - (cached or 0)
+    return Costs(calls, saved_pico=saved, currency=price.currency, at_most=cached is None)
 
 
 def _from_text(calls: int | None, per_mtok: str) -> Costs:

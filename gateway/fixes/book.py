@@ -36,6 +36,8 @@ class ArmTally:
     reported_requests: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    counted_answers: int = 0
+    """Those of them whose engine counted the answer too."""
     output_tokens: int = 0
     finishes: dict[str, int] = field(default_factory=dict)
     """Requests by why their answers ended."""
@@ -82,13 +84,15 @@ class FixBook:
         tally.requests += 1
         tally.finishes[finish] = tally.finishes.get(finish, 0) + 1
         if usage is not None and usage.prompt_tokens is not None and usage.cached_tokens is not None:
-            counts = (usage.prompt_tokens, usage.cached_tokens, usage.output_tokens or 0)
+            output_tokens = usage.output_tokens
+            counts = (usage.prompt_tokens, usage.cached_tokens, output_tokens or 0)
             for kind, tokens in zip(("prompt", "cached", "output"), counts, strict=True):
                 self._metrics.tokens(applied.names, applied.arm.value, kind).inc(tokens)
             tally.reported_requests += 1
             tally.prompt_tokens += counts[0]
             tally.cached_tokens += counts[1]
             tally.output_tokens += counts[2]
+            tally.counted_answers += output_tokens is not None
         if len(self._arms) > MOST_ROWS:
             del self._arms[next(iter(self._arms))]
 

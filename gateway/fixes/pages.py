@@ -88,7 +88,7 @@ def arm_rows(counted: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
         {
             **row,
             "hit_share": _ratio(row["cached_tokens"], row["prompt_tokens"]),
-            "output_tokens_mean": _ratio(row["output_tokens"], row.get("reported_requests", row["requests"])),
+            "output_tokens_mean": _ratio(row["output_tokens"], row["counted_answers"]),
         }
         for row in counted
     ]

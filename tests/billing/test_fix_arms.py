@@ -21,6 +21,7 @@ async def test_both_sides_stand_beside_each_other_by_tenant(where: Where) -> Non
         ("acme", "off:tools", Usage(1000, 0, 30)),
         ("acme", None, Usage(1000, 500, 5)),
         ("acme", "on:tools", Usage(1000, None, 5)),
+        ("acme", "off:tools", Usage(1000, 0, None)),
         ("beta", "on:lines+tools", Usage(100, 90, 1)),
     ]
     async with open_ledger(where, book()) as ledger:
@@ -33,8 +34,8 @@ async def test_both_sides_stand_beside_each_other_by_tenant(where: Where) -> Non
         found = list(fix_arms(connection, ALL))
         of_beta = list(fix_arms(connection, Query(ALL.start, ALL.end, about=About(tenant="beta", model="llama"))))
     assert found == [
-        FixArm("acme", "tools", "off", 1, 1000, 0, 30, 0.05),
-        FixArm("acme", "tools", "on", 2, 2000, 1600, 30, 0.05),
-        FixArm("beta", "lines+tools", "on", 1, 100, 90, 1, 0.05),
+        FixArm("acme", "tools", "off", 2, 2000, 0, 1, 30, 0.05),
+        FixArm("acme", "tools", "on", 2, 2000, 1600, 2, 30, 0.05),
+        FixArm("beta", "lines+tools", "on", 1, 100, 90, 1, 1, 0.05),
     ]
     assert of_beta == found[2:]

@@ -99,8 +99,10 @@ class KubernetesSlices:
     def _take(self, changed: Slice, *, deleted: bool) -> None:
         if deleted:
             self._slices.pop(changed.metadata.name, None)
-        elif len(self._slices) < MOST_SLICES or changed.metadata.name in self._slices:
+        else:
             self._slices[changed.metadata.name] = changed
+            if len(self._slices) > MOST_SLICES:
+                raise ApiFailed(f"more than {MOST_SLICES} slices: choose fewer by the selector")
 
     def _wait_s(self, failures: int) -> float:
         """Longer each time, and another at each replica: they all lost the same server."""
