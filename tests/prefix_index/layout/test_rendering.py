@@ -74,6 +74,19 @@ def test_messages_of_a_call_stand_where_the_template_has_them() -> None:
         "{{ x.__class__ }}",
         "{{ x.y.z }}",
         "{{ n / 0 }}",
+        "{% set y = namespace(t=x) %}{% for a in x %}{% set y.t = y.t ~ y.t %}{% endfor %}{{ y.t|length }}",
+        "{% set y = namespace(t=x) %}{% for a in x %}{% set y.t = y.t + y.t %}{% endfor %}{{ y.t|length }}",
+        "{% set y = namespace(t=[1]) %}{% for a in x %}{% set y.t = y.t + y.t %}{% endfor %}{{ y.t|length }}",
+        "{% set y = namespace(t=n) %}{% for a in x %}{% set y.t = y.t * y.t %}{% endfor %}{{ y.t > 1 }}",
+        "{% macro m(d) %}{{ m(d + 1) if d < 30 }}{{ m(d + 1) if d < 30 }}{% endmacro %}{{ m(0) }}",
+        "{{ [1]|batch(n, 'x')|list|length }}",
+        "{{ [1]|slice(n)|list|length }}",
+        "{{ big|wordwrap(1, true, big) }}",
+        "{{ [1, 2]|tojson(indent=n) }}",
+        "{{ x" + "|tojson" * 40 + " }}",
+        "{{ [[1], [2]]|sum(start=[]) }}",
+        "{{ n.to_bytes(n) }}",
+        "{{ x.encode() }}",
     ],
 )
 def test_what_would_run_away_is_broken_off(text: str) -> None:
@@ -87,6 +100,15 @@ def test_texts_are_replaced_joined_and_indented_as_in_any_jinja() -> None:
     )
     assert render(text, a="x x", b=[1, 2]) == "x_x y x 1, 2 12"
     assert render("{{ ', '.join(b) }}|{{ a|indent(2) }}", a="x\ny", b=[1, 2]) == "1, 2|x\n  y"
+
+
+def test_texts_and_lists_are_put_together_counted_and_written_as_json_as_in_any_jinja() -> None:
+    assert render("{{ a ~ 1 ~ b }} {{ a + 'y' }} {{ b + [3] }}", a="x", b=[1, 2]) == "x1[1, 2] xy [1, 2, 3]"
+    assert render("{{ b|sum }} {{ b|sum(start=1) }} {{ 2 + 3 * 4 }}", b=[1, 2]) == "3 4 14"
+    assert render("{{ b|sum(attribute='n') }}", b=[{"n": 1}, {"n": 2}]) == "3"
+    assert render("{{ b|batch(2, 0)|list }} {{ b|slice(2)|list }}", b=[1, 2, 3]) == "[[1, 2], [3, 0]] [[1, 2], [3]]"
+    assert render("{{ a|tojson }} {{ a|wordwrap(3) }}", a="é <b") == '"é <b" é\n<b'
+    assert render("{% macro m(x) %}<{{ x }}>{% endmacro %}{{ m(a) }}{{ m(2) }}", a="x") == "<x><2>"
 
 
 def test_a_prompt_that_is_too_long_is_refused() -> None:
