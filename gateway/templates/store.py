@@ -15,7 +15,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +52,8 @@ class _Table:
     """What is in force at one moment; made anew for each change, and never changed."""
 
     versions: Mapping[tuple[str, str], KeptTemplate] = field(default_factory=dict)
-    newest: Mapping[str, KeptTemplate] = field(default_factory=dict)
+    named: Mapping[str, Sequence[KeptTemplate]] = field(default_factory=dict)
+    """All versions of a name, the newest first."""
     retired: Mapping[tuple[str, str], KeptTemplate] = field(default_factory=dict)
 
 
@@ -75,23 +76,24 @@ class TemplateStore:
             raise TemplateFileInvalid(f"templates_dir: {'; '.join(self.problems)}")
 
     def find(self, reference: Reference, tenant: str) -> KeptTemplate:
-        """The template that a tenant calls. Raises `TemplateNotFound` or `TemplateNotAllowed`. O(1)."""
-        table = self._table
-        found = (
-            table.newest.get(reference.name)
-            if reference.version is None
-            else table.versions.get((reference.name, reference.version))
-        )
-        if found is None:
-            raise TemplateNotFound(self._why_not(reference))
-        if not found.allows(tenant):
-            raise TemplateNotAllowed(f"the template {found.reference} is not for this tenant")
-        return found
+        """The template that a tenant calls: by a name alone, the newest version that is for it. O(versions of a name).
+
+        Raises `TemplateNotFound` or `TemplateNotAllowed`.
+        """
+        versions = self._table.named.get(reference.name, ())
+        if reference.version is not None:
+            versions = [one for one in versions if one.version == reference.version]
+        allowed = next((one for one in versions if one.allows(tenant)), None)
+        if allowed is not None:
+            return allowed
+        if not versions:
+            raise TemplateNotFound(self._why_not(reference, tenant))
+        raise TemplateNotAllowed(f"the template {reference} is not for this tenant")
 
     def version(self, reference: Reference) -> KeptTemplate | None:
         """As `find`, for the operator."""
         if reference.version is None:
-            return self._table.newest.get(reference.name)
+            return next(iter(self._table.named.get(reference.name, ())), None)
         return self._table.versions.get((reference.name, reference.version))
 
     @property
@@ -164,12 +166,14 @@ class TemplateStore:
                 return self.folder / name
         return None
 
-    def _why_not(self, reference: Reference) -> str:
+    def _why_not(self, reference: Reference, tenant: str | None = None) -> str:
+        """To an operator (None), or to a tenant, who is told of no version that is not for it."""
         if (reference.name, reference.version) in self._table.retired:
             return f"the template {reference} was retired"
-        known = self._table.newest.get(reference.name)
+        versions = self._table.named.get(reference.name, ())
+        known = next((one for one in versions if tenant is None or one.allows(tenant)), None)
         if known is None:
-            return f"there is no template {reference.name}"
+            return f"there is no template {reference}"
         return f"the template {reference.name} has no version {reference.version}; the newest is {known.version}"
 
     def _reload(self) -> bool:
@@ -233,7 +237,7 @@ class TemplateStore:
     def _take_over(self) -> None:
         versions: dict[tuple[str, str], KeptTemplate] = {}
         retired: dict[tuple[str, str], KeptTemplate] = {}
-        newest: dict[str, KeptTemplate] = {}
+        named: dict[str, list[KeptTemplate]] = {}
         problems = [file.problem for file in self._files.values() if file.problem is not None]
         for name, file in sorted(self._files.items()):
             kept = file.kept
@@ -243,11 +247,9 @@ class TemplateStore:
             other = table.setdefault((kept.name, kept.version), kept)
             if other.digest != kept.digest:
                 problems.append(f"{name}: {kept.reference} is in another file too, with another content")
-        for key, kept in versions.items():
-            known = newest.get(key[0])
-            if known is None or version_key(kept.version) > version_key(known.version):
-                newest[key[0]] = kept
-        self._table = _Table(versions, newest, retired)
+        for kept in sorted(versions.values(), key=lambda one: version_key(one.version), reverse=True):
+            named.setdefault(kept.name, []).append(kept)
+        self._table = _Table(versions, named, retired)
         self._say(tuple(problems))
 
     def _say(self, problems: tuple[str, ...]) -> None:

@@ -19,6 +19,8 @@ from prefix_index.layout.template import Mark, PromptTemplate, Segment, SegmentK
 from prefix_index.layout.types import Cause, Certainty, Volatility
 from prefix_index.layout.volatile import spots
 
+MOST_MARKS: Final = 4_000
+"""Lines and opening braces of a template; the longest of those in use that we know has 700."""
 _BRACE: Final = re.compile(r"[{}]")
 
 
@@ -34,8 +36,14 @@ class Source:
 def read_template(
     sources: str | Sequence[Source], syntax: Syntax, marks: Mapping[str, Mark] | None = None
 ) -> PromptTemplate:
-    """A template; one text alone is the message of a user. Raises `TemplateInvalid`. Linear in the sources."""
+    """A template; one text alone is the message of a user. Raises `TemplateInvalid`, also for more than `MOST_MARKS`.
+
+    Linear in the sources, but for their marks: Jinja looks at each of them in the light of the others.
+    """
     given = [Source(sources)] if isinstance(sources, str) else sources
+    marks_there = sum(one.text.count("{") + one.text.count("\n") for one in given)
+    if syntax is not Syntax.LITERAL and marks_there > MOST_MARKS:
+        raise TemplateInvalid(f"it has more than {MOST_MARKS:,} lines and braces")
     said = marks or {}
     messages = [
         TemplateMessage(one.role, slot=one.slot)

@@ -32,6 +32,22 @@ def test_what_is_not_there_is_told_apart_from_what_is_not_allowed(tmp_path: Path
         kept.find(Reference("nothing"), "acme")
 
 
+def test_a_name_alone_is_the_newest_version_that_is_for_the_tenant(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support("1"), b=support("2") + "tenants: [canary]\n"))
+    assert kept.find(NEWEST, "canary").version == "2"
+    assert kept.find(NEWEST, "other").version == "1"
+    with pytest.raises(TemplateNotAllowed):
+        kept.find(Reference("support", "2"), "other")
+
+
+def test_who_may_not_call_a_template_is_not_told_of_its_versions(tmp_path: Path) -> None:
+    kept = store(folder(tmp_path, a=support("1"), b=support("3") + "tenants: [canary]\n"))
+    with pytest.raises(TemplateNotFound, match="the newest is 1"):
+        kept.find(Reference("support", "4"), "other")
+    with pytest.raises(TemplateNotFound, match="the newest is 3"):
+        kept.find(Reference("support", "4"), "canary")
+
+
 def test_a_new_file_is_taken_over_and_a_deleted_one_given_up(tmp_path: Path) -> None:
     kept = store(folder(tmp_path, a=support("1")))
     assert not kept.reload()

@@ -85,3 +85,9 @@ def test_what_is_no_template_is_refused(text: str) -> None:
 def test_what_is_no_format_is_refused(text: str) -> None:
     with pytest.raises(TemplateInvalid):
         segments(text, Syntax.FORMAT)
+
+
+@pytest.mark.parametrize("text", ["{{ x }}" * 50_000, "{% if x %}" * 30_000, "- {{ x }}\n" * 40_000, "a\n\n" * 20_000])
+def test_a_template_of_more_parts_than_anybody_writes_is_refused_at_once(text: str) -> None:
+    with pytest.raises(TemplateInvalid, match="more than 4,000 lines and braces"):
+        read_template(text, Syntax.JINJA)
