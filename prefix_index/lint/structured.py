@@ -184,8 +184,11 @@ def _strings_of_yaml(
         for one in node.value:
             yield from _strings_of_yaml(path, file, one, seen, key, depth + 1)
     elif isinstance(node, yaml.MappingNode):
+        with_role = any(name.value == "role" for name, _ in node.value)
         for name, one in node.value:
-            yield from _strings_of_yaml(path, file, one, seen, str(name.value), depth + 1)
+            is_content = with_role and name.value in ("content", "text") and isinstance(one, yaml.ScalarNode)
+            for said in _strings_of_yaml(path, file, one, seen, str(name.value), depth + 1):
+                yield replace(said, has_role=True) if is_content else said
 
 
 def _in_yaml(path: str, file: File, node: yaml.ScalarNode) -> Where:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -84,6 +85,17 @@ def test_a_slot_in_yaml_stands_where_it_is_written(text: str) -> None:
     (one,) = found("a.yaml", text)
     assert text[one.place.offset :].startswith("{{ now }}")
     assert text.split("\n")[one.place.line - 1][one.place.column - 1 :].startswith("{{ now }}")
+
+
+@pytest.mark.parametrize("as_text", [json.dumps, yaml.safe_dump])
+def test_in_a_folder_a_string_beside_a_role_is_a_prompt_and_other_strings_are_not(
+    as_text: Callable[[object], str],
+) -> None:
+    content = "{{ now }}\n" + FIXED
+    rows = {"tests": [{"role": "system", "content": content, "note": content}, {"content": content}]}
+    suffix = "json" if as_text is json.dumps else "yaml"
+    (one,) = read_file(f"a.{suffix}", as_text(rows), Asked(), is_named=False).findings
+    assert one.rule.id == "time-before-fixed"
 
 
 @pytest.mark.parametrize(
