@@ -16,6 +16,7 @@ from billing.when import zone_named
 from gateway.config import ledger_place
 from gateway.fixes import ALL_FIXES, Fix, How, fixed
 from gateway.fixes.pages import ledger_rows
+from gateway.fixes.rules import USUAL_FIXES
 from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
 from gateway.terminal_tables import show_tables
 from gateway.types import Route
@@ -37,7 +38,9 @@ def fixes(
     format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print it.")] = "table",
     try_: Try = None,
     route: Annotated[Literal["chat", "messages", "responses"], typer.Option(help="Of that body.")] = "chat",
-    only: Annotated[list[Fix] | None, typer.Option("--fix", help="Which fixes to try; default: all.")] = None,
+    only: Annotated[
+        list[Fix] | None, typer.Option("--fix", help="Which fixes to try; default: tools and lines.")
+    ] = None,
     ledger: LedgerPlace = None,
     config: ConfigFile = None,
 ) -> None:
@@ -46,7 +49,7 @@ def fixes(
     With --try: what the fixes would make of a request. Exit 2 where the ledger or the file cannot be read.
     """
     if try_ is not None:
-        _try(try_, How(_ROUTES[route], tuple(fix for fix in ALL_FIXES if only is None or fix in only)))
+        _try(try_, How(_ROUTES[route], tuple(fix for fix in ALL_FIXES if fix in (only or USUAL_FIXES))))
         return
     try:
         period = asked_period(from_, to, month, zone_named(time_zone))

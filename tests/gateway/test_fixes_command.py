@@ -53,5 +53,12 @@ def test_a_request_is_tried(tmp_path: Path) -> None:
     assert json.loads(out)["messages"][0]["content"] == "You help.\nTime: 2026-11-30T12:05:11Z"
     assert '"x": 1.0' in out
     assert said == "changed by: lines\n"
-    out, said = run("--try", "-", "--route", "messages", given=b'{"system": "x"}')
+    out, said = run("--try", "-", "--route", "messages", "--fix", "compact", given=b'{"system": "x"}')
     assert (out, said) == ('{"system":"x"}', "changed by: compact\n")
+
+
+def test_a_request_is_tried_with_what_a_rule_changes_that_names_nothing() -> None:
+    body = BODY | {"tools": [{"type": "function", "function": {"name": name}} for name in "ba"]}
+    out, said = run("--try", "-", given=json.dumps(body).encode())
+    assert "2026-11-30T12:05:11Z" in out
+    assert said == "changed by: tools, lines\n"
