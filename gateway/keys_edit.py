@@ -9,7 +9,6 @@ was replaced meanwhile locks its successor.
 import fcntl
 import io
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from ruamel.yaml.error import YAMLError
 
 from gateway.edge.auth import display_prefix, new_key
 from gateway.keys_file import KeysFileInvalid, parse_keys_file
+from gateway.whole_file import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _editing(path: Path, *, create: bool = False) -> Iterator[Any]:
             written = io.StringIO()
             yaml.dump(tree, written)
             parse_keys_file(path, written.getvalue())
-            _replace(real, written.getvalue())
+            write_whole(real, written.getvalue())
     except OSError as error:
         raise KeysFileInvalid(f"{path}: {error.strerror}") from error
     except (YAMLError, UnicodeDecodeError) as error:
@@ -124,26 +124,6 @@ def _locked(path: Path, *, create: bool) -> Iterator[None]:
                 return
         finally:
             os.close(lock)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Put a new file in the place of an old one, readable by its owner alone."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    beside = Path(name)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _found(path: Path, tree: Any, key_id: str) -> tuple[Any, Any]:

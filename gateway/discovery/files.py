@@ -12,8 +12,6 @@ Unknown keys are errors: a slip in one entry leaves all as they were, rather tha
 
 import fcntl
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +24,7 @@ from backends import BackendError, EndpointConfig, EndpointId
 from backends.discovery import Found, ListingInvalid, Traits
 from gateway.discovery_sections import ListedEndpoint
 from gateway.strict_yaml import complaint_of, load_yaml
+from gateway.whole_file import write_whole
 
 MOST_ENTRIES: Final = 10_000
 _OF_THE_SOURCE: Final = frozenset({"url", "id", "draining", "role", "model", "gpu_cost_per_hour"})
@@ -100,16 +99,7 @@ class AdminFile:
     def _write(self, entries: Sequence[ListedEndpoint]) -> None:
         plain = [one.model_dump(mode="json", exclude_unset=True) for one in entries]
         text = json.dumps({"endpoints": plain}, indent=2) + "\n"
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.absolute().parent)
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(self.path, text)
 
 
 def _entries(data: bytes) -> list[ListedEndpoint]:

@@ -26,6 +26,7 @@ from gateway.log_lines import LOGGER
 from gateway.template_metrics import TemplateMetrics
 from gateway.templates.file import TemplateFileInvalid, named_text, read_kept, read_kept_file
 from gateway.templates.types import KeptTemplate, Reference, version_key
+from gateway.whole_file import write_whole
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 RETIRED: Final = ".retired"
@@ -150,7 +151,7 @@ class TemplateStore:
         """Into the file of the version; a new one only where no other replica, and no other template, has its name."""
         path, new = self._path_of(key), self.folder / f"{key[0]}@{key[1]}.yaml"
         try:
-            _write(path or new, text, is_new=path is None and self._holds_a_template(new.name))
+            write_whole(path or new, text, is_new=path is None and self._holds_a_template(new.name))
         except FileExistsError:
             raise VersionExists(f"{new.name} is there with another content; give this one another version") from None
         self._reload()
@@ -270,19 +271,3 @@ async def watch_templates(store: TemplateStore | None, interval_s: float) -> Non
 
 def _says_the_same(known: KeptTemplate, other: KeptTemplate) -> bool:
     return (known.digest, known.tenants, known.samples) == (other.digest, other.tenants, other.samples)
-
-
-def _write(path: Path, text: str, *, is_new: bool) -> None:
-    """The whole text or nothing, also after a power loss. Raises `FileExistsError` where `is_new` and it is there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    if not is_new:
-        beside.replace(path)
-        return
-    try:
-        path.hardlink_to(beside)  # of two at once, one
-    finally:
-        beside.unlink()
