@@ -132,7 +132,8 @@ async def ask_backends(
     for endpoint in endpoints:
         report = discovering.report_of(endpoint.id)
         findings.append(_finding(endpoint, config, () if report is None else report.sources))
-    return findings, proofs, discovering.problems()
+    silent = [f"{name}: it said nothing for {ASK_S:g} s" for name in discovering.silent()]
+    return findings, proofs, discovering.problems() + silent
 
 
 async def check_index(config: Config, environment: Mapping[str, str]) -> IndexFinding:

@@ -198,6 +198,10 @@ class Discovering:
             found.append(f"{self._membership.refused} endpoints are beyond discovery.max_endpoints")
         return found
 
+    def silent(self) -> list[str]:
+        """Sources that have said nothing yet, not even that they cannot, by name."""
+        return [name for name, one in self._reporters.items() if not one.heard]
+
     def report_of(self, endpoint_id: str) -> MemberReport | None:
         """What is known of a member as such."""
         wanted = self._membership.member(endpoint_id)

@@ -1,6 +1,7 @@
 """Endpoints behind a name, behind a gateway; and what `prefixgate check` says of all that is found."""
 
 import json
+import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -69,3 +70,15 @@ def test_check_shows_who_lists_each_endpoint_and_what_is_wrong(engine: RunningEn
     shown = CliRunner().invoke(cli, ["check", "-c", str(config), "--no-proof"])
     assert shown.exit_code == 1
     assert "not found: file: endpoints.json: it must hold a list of endpoints" in shown.output
+
+
+def test_check_fails_and_names_a_source_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.checking.ASK_S", 0.1)
+    with socket.socket(type=socket.SOCK_DGRAM) as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        name = {"name": "_http._tcp.engines.example", "kind": "srv", "server": f"127.0.0.1:{deaf.getsockname()[1]}"}
+        config = tmp_path / "prefixgate.yaml"
+        config.write_text(json.dumps({"discovery": {"dns": [name]}, "ledger": {"path": str(tmp_path / "ledger.db")}}))
+        shown = CliRunner().invoke(cli, ["check", "-c", str(config), "--no-proof"])
+    assert shown.exit_code == 1
+    assert "not found: dns:_http._tcp.engines.example: it said nothing for 0.1 s" in shown.output
