@@ -105,6 +105,8 @@ def _kept(named: str, syntax: Syntax | None, folder: Path | None, config: Path |
     reference = reference_of(named)
     if reference is None or path.is_file():
         raise refused(f"{named} is no template's file: with --syntax it is read as a prompt")
+    if path.suffix in _OWN_FILES and folder is None and read_config(config, {}).templates_dir is None:
+        raise refused(f"there is no file {named}")
     found = _store(folder, config).version(reference)
     if found is None:
         raise refused(f"there is no template {named}")
@@ -112,6 +114,8 @@ def _kept(named: str, syntax: Syntax | None, folder: Path | None, config: Path |
 
 
 def _read(path: Path) -> KeptTemplate:
+    if path.is_dir():
+        raise refused(f"{path} is a folder: name it by --templates")
     try:
         return read_kept_file(path)
     except TemplateFileInvalid as error:

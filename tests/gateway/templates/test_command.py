@@ -32,6 +32,11 @@ def test_show_finds_a_template_by_its_name(place: Path) -> None:
     assert run("show", "nothing", "--templates", place).exit_code == 2
 
 
+def test_what_is_not_where_it_was_named_is_said(place: Path) -> None:
+    assert "there is no file nothing.yaml" in run("show", "nothing.yaml").output
+    assert "is a folder: name it by --templates" in run("check", place).output
+
+
 def test_show_prints_the_new_text(place: Path) -> None:
     assert ORDERED.format(now="{{ now }}") in run("show", place / "support.yaml", "--text").output
 
