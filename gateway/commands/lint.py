@@ -111,8 +111,9 @@ def lint(
         raise typer.Exit(show_page(live_page(asked_gateway(gateway, token_file, config)), shown))
     if from_ledger:
         start, end = _period(from_, to, month, time_zone)
-        place = ledger or ledger_place(read_config(config, {}))
-        raise typer.Exit(show_page(ledger_page(place, prices, start, end), shown))
+        settled = read_config(config, {})
+        page = ledger_page(ledger or ledger_place(settled), prices or settled.prices_file, start, end)
+        raise typer.Exit(show_page(page, shown))
     try:
         settings = _settings(settings_file, ignore or (), exclude or ())
         known = None if baseline is None else read_baseline(_text(baseline), str(baseline))

@@ -51,8 +51,17 @@ ROW: dict[str, Any] = {
 PAGE: dict[str, Any] = {"as_of": "2026-11-30T12:10:00+00:00", "requests": 9, "kinds_of_calls": 1, "findings": [ROW]}
 
 
+def priced(folder: Path) -> Path:
+    """A configuration whose price book has a price of the model."""
+    price = {"model": MODEL, "input_per_mtok": 3, "cached_input_ratio": 0.1, "output_per_mtok": 9, "from": "2026-01-01"}
+    book, config = folder / "prices.yaml", folder / "priced.yaml"
+    book.write_text(json.dumps({"currency": "USD", "prices": [price]}))
+    config.write_text(json.dumps({"prices_file": str(book)}))
+    return config
+
+
 async def test_a_running_gateway_and_its_ledger_give_the_same_findings(
-    start_gateway: StartGateway, engine: RunningEngine, token_file: Path, client: httpx.AsyncClient
+    start_gateway: StartGateway, engine: RunningEngine, token_file: Path, client: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     gateway = await begin(start_gateway, engine, token_file)
     for second in range(8):
@@ -67,10 +76,12 @@ async def test_a_running_gateway_and_its_ledger_give_the_same_findings(
     options = ["lint", "--json", "--fail-on", "warning"]
     asked = [*options, "--live", "--gateway", gateway.url, "--token-file", str(token_file)]
     period = ["--from", f"{start:%Y-%m-%d}", "--to", f"{end:%Y-%m-%d}"]
-    for command in (asked, [*options, "--from-ledger", "--ledger", str(gateway.ledger_path), *period]):
+    read = [*options, "--from-ledger", "--ledger", str(gateway.ledger_path), *period]
+    for command, currency in ((asked, None), (read, None), ([*read, "-c", str(priced(tmp_path))], "USD")):
         result = await asyncio.to_thread(CliRunner().invoke, cli, command)
         assert result.exit_code == 1, result.output
-        assert [found["rule"] for found in json.loads(result.output)["findings"]] == ["time-before-fixed"]
+        [found] = json.loads(result.output)["findings"]
+        assert (found["rule"], found["currency"]) == ("time-before-fixed", currency)
     assert kept["misses"] == [
         {"reason": "cold", "requests": 1, "lost_tokens": 0},
         {"reason": "prompt_changed", "requests": 7, "lost_tokens": one["lost_tokens"]},
