@@ -42,6 +42,9 @@ _FOREIGN: Final = "pmpt_"
 _OF_CHAT: Final = frozenset({"template", "variables", "messages"})
 _OF_RESPONSES: Final = frozenset({"prompt", "input"})
 _NULL: Final = msgspec.Raw(b"null")
+_WHITE_SPACE: Final = b" \t\r\n"
+_NO_MESSAGES: Final = (b"null", b"[]")
+"""Official clients insist on messages, so who calls a template by them sends an empty list."""
 
 
 class _ChatCall(msgspec.Struct):
@@ -168,7 +171,7 @@ def _of_chat(view: _ChatCall) -> _Call | None:
         return None
     if not isinstance(named, str):
         raise BadRequest("Expected `str | null`", param="template")
-    if bytes(view.messages) != b"null":
+    if bytes(view.messages).translate(None, _WHITE_SPACE) not in _NO_MESSAGES:
         raise BadRequest("a request has messages or a template, not both", param="messages")
     return _Call(named, _variables(decode(_any, bytes(view.variables)), "variables"), "template", "variables")
 
@@ -197,7 +200,7 @@ def _with_input(messages: Sequence[Mapping[str, object]], given: bytes) -> bytes
     if given == b"null":
         return ours
     if given.startswith(b"["):
-        inner = given[1:-1].strip(b" \t\r\n")
+        inner = given[1:-1].strip(_WHITE_SPACE)
         return ours[:-1] + b"," + inner + b"]" if inner else ours
     return ours[:-1] + b',{"role":"user","content":' + given + b"}]"
 

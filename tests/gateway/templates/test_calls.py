@@ -64,6 +64,13 @@ async def test_a_chat_calls_a_template_and_the_rest_of_its_body_stays_to_the_byt
     ]
 
 
+@pytest.mark.parametrize("messages", [b"null", b"[]", b"[ \n]"])
+async def test_clients_that_insist_on_messages_give_none(running: Running, messages: bytes) -> None:
+    body = b'{"model": "m", "messages": ' + messages + b', "template": "support", "variables": {"question": "Why?"}}'
+    assert (await running.chat(body)).status_code == 200
+    assert [one["content"] for one in running.last["messages"]][1:] == ["Why?"]
+
+
 async def test_a_call_is_counted_and_its_row_names_the_template(running: Running) -> None:
     await running.chat({"model": "m", "template": "support", "variables": {"question": "Why?"}})
     await settled(running.gateway, 1)
@@ -103,7 +110,8 @@ REFUSED: list[tuple[dict[str, Any], int, str, str]] = [
     ({"template": "support", "variables": {"question": "", "x": 1}}, 400, "template_variables", "variables"),
     ({"template": "support", "variables": {"question": "", "history": 1}}, 400, "template_variables", "variables"),
     ({"template": "support", "variables": []}, 400, "invalid_request", "variables"),
-    ({"template": "support", "messages": []}, 400, "invalid_request", "messages"),
+    ({"template": "support", "messages": [[]]}, 400, "invalid_request", "messages"),
+    ({"template": "support", "messages": [{"role": "user", "content": "x"}]}, 400, "invalid_request", "messages"),
     ({"template": "a/b"}, 400, "invalid_request", "template"),
     ({"template": 1}, 400, "invalid_request", "template"),
 ]
