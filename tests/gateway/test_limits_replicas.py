@@ -77,7 +77,14 @@ async def test_m_200_parallel_calls_on_a_dollar_and_v_four_workers_do_not_multip
     async with (
         scripted_engine(gate.script) as engine,
         EmbeddedServer() as server,
-        replicas(tmp_path, engine.url, server.url, REPLICAS, ledger={"url": postgres_url}) as urls,
+        replicas(
+            tmp_path,
+            engine.url,
+            server.url,
+            REPLICAS,
+            ledger={"url": postgres_url},
+            quota={"deadline_ms": 10_000},  # one that is late is not away: each would grant its share alone
+        ) as urls,
         httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None, keepalive_expiry=60)) as client,
     ):
         answers: list[httpx.Response] = []
