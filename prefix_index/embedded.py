@@ -70,6 +70,7 @@ class EmbeddedServer:
         # for one takes a watcher. This one is looked at.
         self._process: subprocess.Popen[bytes] | None = None
         self._leash: int | None = None
+        self._kept = False
 
     @property
     def url(self) -> str:
@@ -97,11 +98,15 @@ class EmbeddedServer:
             raise
 
     async def keep_running(self) -> None:
-        """Start the server anew whenever it has ended by itself, at the address that it had, until cancelled."""
+        """Start the server anew whenever it has ended by itself, at the address that it had, until cancelled.
+
+        Ends by `leave_alone` too: the client that asks whether the server answers can lose a cancellation.
+        """
         pause_s = _LOOK_S
-        while True:
+        self._kept = True
+        while self._kept:
             await asyncio.sleep(pause_s)
-            if self.pid is not None:
+            if self.pid is not None or not self._kept:
                 pause_s = _LOOK_S
                 continue
             log.warning("the private Valkey ended, and is started anew%s", self._last_words())
@@ -112,6 +117,10 @@ class EmbeddedServer:
             except (EmbeddedServerFailed, OSError) as failure:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 log.warning("the private Valkey could not be started anew: %s", failure)
+
+    def leave_alone(self) -> None:
+        """Do not start it anew any more."""
+        self._kept = False
 
     async def stop(self) -> None:
         """End the server and remove its socket; kept files stay. Does nothing when it does not run."""
@@ -177,6 +186,7 @@ class EmbeddedServer:
 
     async def _launch(self, binary: Path) -> None:
         lock = None if self._directory is None else await _locked(self._directory)
+        self._home.mkdir(mode=0o700, exist_ok=True)  # a leash that ended a server has removed it
         # No pipe of asyncio's: that one closes when the server ends, and the leash would kill whoever has its number
         # by then.
         leashed, self._leash = os.pipe()
@@ -245,6 +255,7 @@ async def kept_running(server: EmbeddedServer) -> AsyncIterator[EmbeddedServer]:
         except Exception as error:  # noqa: BLE001 - raised again as it is: a group would wrap it
             failure = error
         finally:
+            server.leave_alone()
             keeping.cancel()
     if failure is not None:
         raise failure

