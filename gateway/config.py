@@ -19,17 +19,15 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from billing.postgres_address import postgres_url
+from gateway.backend_sections import Backend, KvEvents, Model
 from gateway.config_sections import (
     NAME_PATTERN,
-    Backend,
     Billing,
     FixRule,
     Index,
-    KvEvents,
     Ledger,
     Limits,
     Listen,
-    Model,
     PositiveFloat,
     Quota,
     Scheduling,

@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from gateway.config_sections import SERVER_NAME, Backend, PositiveFloat, PrefillRate, Section
+from gateway.backend_sections import Backend
+from gateway.config_sections import SERVER_NAME, PositiveFloat, PrefillRate, Section
 
 DNS_LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -15,7 +15,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Query, Response
 
 from gateway.event_feeds import EventFeeds
-from gateway.fleet import DEFAULT_BLOCK_TOKENS, Fleet
+from gateway.fleet import Fleet
 from gateway.index_report import (
     CacheName,
     CheckReport,
@@ -31,6 +31,7 @@ from gateway.index_report import (
     sum_of,
 )
 from gateway.receipts import Receipts
+from gateway.served_models import DEFAULT_BLOCK_TOKENS
 from prefix_index import IndexUnavailable, SeatCensus, SharedIndex
 from prefix_index.inspection import Extent
 from prefix_index.radix import IN_ENGINE_MEMORY

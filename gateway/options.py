@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from backends import Deadlines, EndpointConfig, EndpointId, PerfModel
 from gateway.config import Backend, Config, Scheduling, backend_key, salt_secret
+from gateway.dispatching import PipelineOptions
 from gateway.edge.auth import Authenticator, load_keys, open_to_all
 from gateway.fleet import FleetOptions
 from gateway.limits_parts import needs_salt
-from gateway.pipeline import PipelineOptions
 from gateway.scheduling import Chooser, chooser_of, observing
 from gateway.timing import TimingHeader
 

@@ -31,9 +31,10 @@ from gateway.edge.reading import LOOP_SAFE_PARSED_BYTES, Arrival, read_request
 from gateway.edge.splice import cut_fields
 from gateway.edge.upstream import engine_headers
 from gateway.errors import BadRequest, Forbidden, NotFound
-from gateway.fleet import Fleet, serves
+from gateway.fleet import Fleet
 from gateway.planning import Planner
 from gateway.response_owners import ResponseOwners
+from gateway.served_models import serves
 from gateway.surrogates import UNREADABLE, decode
 from gateway.types import Route, Scopes
 from gateway.wire import ClientStream

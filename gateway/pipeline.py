@@ -11,97 +11,27 @@ cancelled too: then the exchange is put on a queue, and the settler, which outli
 """
 
 import asyncio
-import random
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Final
 
-from backends import (
-    Deadlines,
-    EndpointSnapshot,
-    FirstByteTimeout,
-    IdleTimeout,
-    NoEndpoint,
-    UpstreamClient,
-    UpstreamError,
-    UpstreamRequest,
-    UpstreamResponse,
-)
-from billing import Ledger, LedgerUnavailable, SettlementState
-from gateway.access import allowed, spoken_by_nobody
+from backends import EndpointSnapshot, UpstreamError, UpstreamResponse
+from billing import LedgerUnavailable, SettlementState
+from gateway.access import allowed
 from gateway.answer_head import answer_headers, is_event_stream
 from gateway.chunk_sink import chunk_sink
-from gateway.decision_log import DecisionLog
+from gateway.dispatching import Dispatcher, Parts, PipelineOptions
 from gateway.edge.error_shapes import stream_error
-from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
-from gateway.errors import GatewayError, Internal, NotFound, Unavailable, UpstreamFailed, as_gateway_error
-from gateway.exchange import Clocks, Exchange
-from gateway.fleet import Fleet
-from gateway.limits import Limits
+from gateway.errors import GatewayError, Internal, NotFound, UpstreamFailed, as_gateway_error
+from gateway.exchange import Exchange
 from gateway.log_lines import LOGGER
-from gateway.next_turn import NextTurns
-from gateway.perf_book import PerfBook
-from gateway.planning import Planner
-from gateway.prewarm import Prewarmer
-from gateway.receipts import Receipts
 from gateway.relay import StreamTee
-from gateway.response_owners import ResponseOwners
-from gateway.scheduling import Chooser, Decision, Demand, Filtered, Question, behind
-from gateway.settling import Settler
-from gateway.telemetry import Telemetry
-from gateway.timing import NO_TIMING, TimingHeader
-from gateway.tracing import Tracer
-from gateway.turns import Turns, told_priority
 from gateway.types import Headers, InferenceRequest, Route
 from gateway.waiting import in_time
 from gateway.wire import ClientStream
-from prefix_index import SharedIndex
 
-DEFAULT_OUTPUT_TOKENS: Final = 256
-"""Expected length of an answer whose request sets no limit."""
 CLOSING_S: Final = 1.0
 """Patience with an engine that has sent the end of a stream and keeps the connection open."""
-LOOP_SAFE_SPLICED_BYTES: Final = 512 * 1024
-"""A body that may be spliced on the event loop: under 2 ms."""
-RETRYABLE_STATUS: Final = frozenset({500, 502, 503, 504})
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineOptions:
-    """What the configuration fixes for every request."""
-
-    deadlines: Deadlines
-    choose: Chooser
-    inject_salt: bool
-    chain_tokens: int | None = None
-    """The ledger keeps a hash for each so many tokens of a prompt; None: of no prompt."""
-    timing: TimingHeader = NO_TIMING
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The objects a pipeline works with."""
-
-    planner: Planner
-    index: SharedIndex
-    fleet: Fleet
-    perf: PerfBook
-    receipts: Receipts
-    client: UpstreamClient
-    ledger: Ledger
-    limits: Limits
-    settler: Settler
-    next_turns: NextTurns
-    prewarmer: Prewarmer
-    telemetry: Telemetry
-    decisions: DecisionLog
-    responses: ResponseOwners
-    clocks: Clocks
-    rng: random.Random
-    tracer: Tracer | None = None
-    turns: Turns | None = None
-    """Whose turn it is while endpoints are full; None where none has a bound."""
 
 
 class Pipeline:
@@ -110,6 +40,7 @@ class Pipeline:
     def __init__(self, parts: Parts, options: PipelineOptions) -> None:
         self._parts = parts
         self._options = options
+        self._dispatcher = Dispatcher(parts, options)
 
     async def serve(self, request: InferenceRequest, client: ClientStream) -> None:
         """Answer one request. Raises `GatewayError` only while the client has not been sent anything yet."""
@@ -167,113 +98,10 @@ class Pipeline:
         return owner
 
     async def _answer(self, exchange: Exchange, client: ClientStream) -> None:
-        response, first_chunk = await self._dispatch(exchange)
+        response, first_chunk = await self._dispatcher.dispatch(exchange)
         async with response:
             await in_time(exchange.opened)
             await self._relay(exchange, response, first_chunk, client)
-
-    async def _dispatch(self, exchange: Exchange) -> tuple[UpstreamResponse, bytes]:
-        """Steps 7 to 9 up to the first bytes of an answer, elsewhere if need be. Raises the last failure if all fail.
-
-        The head alone is no answer yet: many servers send it before the prefill, in which they may still fail.
-        """
-        parts = self._parts
-        failed: set[str] = set()
-        while True:
-            decision = self._decide(exchange, frozenset(failed))
-            others_left = len(decision.candidates) > 1 or Filtered.FULL in decision.filtered.values()
-            try:
-                response, first_chunk = await self._attempt(exchange, decision)
-            except UpstreamError as error:
-                parts.fleet.failed(decision.endpoint_id, error)
-                self._attempt_failed(exchange, decision, type(error).__name__)
-                if not others_left:
-                    raise
-            else:
-                if response.status not in RETRYABLE_STATUS or not others_left:
-                    return response, first_chunk
-                await response.aclose()
-                self._attempt_failed(exchange, decision, f"status_{response.status}")
-            failed.add(decision.endpoint_id)
-            if parts.turns is not None and parts.turns.are_crowded():
-                await parts.turns.come_again(exchange, frozenset(failed))
-
-    async def _attempt(self, exchange: Exchange, decision: Decision) -> tuple[UpstreamResponse, bytes]:
-        parts, request = self._parts, exchange.request
-        output_tokens = request.max_output_tokens or DEFAULT_OUTPUT_TOKENS
-        exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.queue_tokens, output_tokens)
-        exchange.end_turn()
-        exchange.decision = decision
-        parts.decisions.keep(request, exchange.plan, decision)
-        exchange.attempt_begins(parts.clocks.wall())
-        exchange.sent = parts.fleet.sent(decision.endpoint_id, exchange.plan, exchange.match, exchange.matched_s)
-        exchange.holder = parts.fleet.holder_of(decision.endpoint_id)
-        exchange.seat.take(exchange.sent.holder, exchange.plan.chain)
-        parts.receipts.dispatched(exchange.sent, decision.work_tokens, decision.queue_tokens)
-        parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
-        parts.telemetry.copies.note(decision.copy_cost_s, decision.copy_saved_s)
-        if decision.observed is not None:
-            parts.telemetry.observed_decisions("same" if decision.agrees else "other").inc()
-        exchange.dispatched_s = parts.clocks.monotonic()
-        exchange.prefill = parts.perf.dispatched(decision, streams=request.stream)
-        parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s - exchange.queued_s)
-        endpoint = parts.fleet.config_of(decision.endpoint_id)
-        salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
-        natively = parts.fleet.speaks(decision.endpoint_id, request)
-        exchange.outgoing = out = await _outgoing(exchange, parts.turns, natively=natively, inject_salt=salted)
-        headers = upstream_headers(request)
-        if exchange.trace is not None:
-            headers = exchange.trace.attempt(headers)
-        upstream = UpstreamRequest("POST", out.path, headers, out.body)
-        marks, monotonic = request.marks, parts.clocks.monotonic
-        marks.sent_s = monotonic()
-        deadlines = self._options.deadlines
-        response = await parts.client.send(endpoint, upstream, deadlines)
-        marks.connected_s = marks.sent_s + response.connected_s
-        try:
-            chunk = await response.read_chunk(deadlines.first_byte_s)
-        except IdleTimeout:
-            raise FirstByteTimeout(endpoint.id, deadlines.first_byte_s) from None
-        except asyncio.CancelledError:
-            response.abort()
-            raise
-        marks.answered_s = monotonic()
-        return response, chunk
-
-    def _decide(self, exchange: Exchange, failed: frozenset[str]) -> Decision:
-        request, plan, parts = exchange.request, exchange.plan, self._parts
-        candidates, filtered = parts.fleet.candidates(request, plan, exchange.match, failed, exchange.owner)
-        if not candidates:
-            if set(filtered.values()) == {Filtered.NOT_SPOKEN}:
-                raise spoken_by_nobody(request)
-            if set(filtered.values()) == {Filtered.NO_SALT}:
-                raise Unavailable("no backend of this model can keep share groups apart; its operator must see to that")
-            raise NoEndpoint(request.model, sorted(failed))
-        if parts.turns is not None:
-            candidates = parts.turns.with_room(exchange, candidates, filtered)
-        asked = Question(
-            candidates,
-            filtered,
-            Demand(
-                prompt_tokens=plan.chain.prompt_tokens,
-                expected_output_tokens=request.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
-                behind=behind(candidates, parts.receipts.recent_work.usual_tokens),
-                wanted_again=parts.receipts.recent_work.reused_share,
-            ),
-            chance=parts.rng.random,
-            refine=lambda candidate: parts.fleet.refined(candidate, plan, exchange.match),
-            no_affinity=plan.no_affinity,
-            chain=plan.chain,
-        )
-        return self._options.choose(asked)
-
-    def _attempt_failed(self, exchange: Exchange, decision: Decision, outcome: str) -> None:
-        parts, endpoint_id = self._parts, decision.endpoint_id
-        exchange.release()
-        exchange.request.marks.attempt_failed(parts.clocks.monotonic())
-        exchange.attempt_ends(parts.clocks.wall(), outcome)
-        parts.settler.tell_index(exchange)
-        parts.telemetry.attempts_failed(endpoint_id).inc()
 
     async def _relay(self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream) -> None:
         """Steps 9 and 10 from the first `chunk` on."""
@@ -377,13 +205,6 @@ class Pipeline:
             # Behind half of an event an error would be part of it.
             before = b"\n\n" if exchange.tee.inside_event and not exchange.is_translated else b""
             await client.end(before + stream_error(error, exchange.request.route))
-
-
-async def _outgoing(exchange: Exchange, turns: Turns | None, *, natively: bool, inject_salt: bool) -> Outgoing:
-    """The request as the engine gets it; a long body is spliced in a thread."""
-    request, told = exchange.request, told_priority(turns, exchange, natively=natively)
-    make = partial(outgoing, request, natively=natively, inject_salt=inject_salt, priority=told)
-    return await asyncio.to_thread(make) if len(request.body) > LOOP_SAFE_SPLICED_BYTES else make()
 
 
 async def _closing_chunk(response: UpstreamResponse, within_s: float) -> bytes:

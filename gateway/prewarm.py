@@ -23,11 +23,12 @@ from gateway.edge.splice import add_fields, cut_fields
 from gateway.edge.upstream import engine_headers
 from gateway.errors import GatewayError
 from gateway.exchange import Clocks, Exchange
-from gateway.fleet import Fleet, serves
+from gateway.fleet import Fleet
 from gateway.ids import new_request_id
 from gateway.log_lines import LOGGER
 from gateway.receipts import Receipt, Receipts
 from gateway.relay import PlainTee
+from gateway.served_models import serves
 from gateway.telemetry import Telemetry
 from gateway.types import Plan, Route
 from prefix_index import HASH_BYTES, Match, SharedIndex

@@ -18,13 +18,14 @@ from gateway.admission import Admission
 from gateway.discovery.members import Discovering
 from gateway.errors import ModelNotFound, Unavailable
 from gateway.event_feeds import EventFeeds, FeedReport
-from gateway.fleet import Fleet, serves
+from gateway.fleet import Fleet
 from gateway.keys_watch import KeysWatch
 from gateway.ledger_setup import ledger_trouble
 from gateway.limits import Limits
 from gateway.parity import ParityBook
 from gateway.planning import Planner
 from gateway.queueing.gate import Gate
+from gateway.served_models import serves
 from gateway.team.member import Team
 from gateway.team.messages import Crew, Metrics
 from gateway.telemetry import Telemetry
