@@ -221,7 +221,10 @@ local function settle(keys, args)
   local id, now, committed = args[1], clock(tonumber(args[2])), tonumber(args[5])
   local list = whole_list(keys[1], keys[2], now, id)
   local packed = redis.call('HGET', keys[2], id)
-  if packed == 'x' then return 0 end
+  if packed == 'x' then
+    if tonumber(redis.call('ZSCORE', keys[1], id) or 0) > now then return 0 end
+    packed = nil -- long ago, and not swept yet
+  end
   local held = {}
   if packed then
     local record = cmsgpack.unpack(packed)

@@ -49,6 +49,7 @@ async def both_ways(url: str, steps: list[tuple[object, ...]]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(ASKING, ASKING, SETTLING, WAITING, RENEWING), max_size=40))
 @example([("ask", 0, 0), ("settle", None, None, 1), ("ask", 0, 0), ("wait", 70_000), ("ask", 0, 0)])
+@example([("settle", None, None, 0), ("wait", 50_000), ("wait", 70_000), ("settle", None, None, 0)])
 def test_redis_and_the_process_count_alike(quota_url: str, steps: list[tuple[object, ...]]) -> None:
     asyncio.run(both_ways(quota_url, steps))
 
