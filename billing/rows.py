@@ -76,6 +76,8 @@ def request_row(opened: OpenedRequest, fact: Fact, owner_id: str) -> Row:
         opened.job_id,
         opened.end_user,
         fact.tags,
+        opened.model_asked,
+        opened.route_rule,
     )
 
 
@@ -135,6 +137,10 @@ def settlement_row(billed: Billed) -> Row:
         settlement.layout_fixes,
         settlement.changed_segment,
         settlement.lost_tokens,
+        settlement.continuations,
+        settlement.prefill_endpoint_id,
+        settlement.prefill_cached_tokens,
+        settlement.decode_cached_tokens,
     )
 
 

@@ -33,7 +33,7 @@ from sqlalchemy import (
 
 from billing.immutable import make_immutable
 
-REVISION = "0003"
+REVISION = "0004"
 """Of the tables, the newest of `migrations`; kept in the ledger, so that an older gateway writes into no newer one.
 
 A table that an older gateway can leave alone is no new revision: it is made where it is missing.
@@ -57,6 +57,8 @@ requests = Table(
     Column("job_id", Text),
     Column("end_user", Text),
     Column("tags", Text),
+    Column("model_asked", Text),
+    Column("route_rule", String(64)),
     Index("requests_by_time", "opened_at_us"),
     sqlite_with_rowid=False,
 )
@@ -100,6 +102,10 @@ settlements = Table(
     Column("layout_fixes", String(64)),
     Column("changed_segment", String(32)),
     Column("lost_tokens", Integer),
+    Column("continuations", Integer),
+    Column("prefill_endpoint_id", Text),
+    Column("prefill_cached_tokens", BigInteger),
+    Column("decode_cached_tokens", BigInteger),
     sqlite_with_rowid=False,
 )
 

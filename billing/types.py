@@ -140,7 +140,9 @@ class OpenedRequest(Struct, frozen=True, gc=False):
     """A request that is about to be sent. `request_id` is made by the gateway, never by a client or a provider.
 
     `chain` is None where it is not to be kept, or the prompt's tokens are not known. `job_id` groups the calls of one
-    run, `end_user` is a hash of who asked the tenant, `tags` are the tenant's own names and values.
+    run, `end_user` is a hash of who asked the tenant, `tags` are the tenant's own names and values. `model` is what is
+    served and priced; `model_asked` the name that the client used, where it is another one, and `route_rule` the name
+    in the configuration of what led from one to the other (at most 64 characters).
     """
 
     request_id: str
@@ -156,6 +158,8 @@ class OpenedRequest(Struct, frozen=True, gc=False):
     job_id: str | None = None
     end_user: str | None = None
     tags: Mapping[str, str] | None = None
+    model_asked: str | None = None
+    route_rule: str | None = None
 
 
 class Attempt(Struct, frozen=True, gc=False):
@@ -175,7 +179,9 @@ class Settlement(Struct, frozen=True, gc=False):
 
     `duration_s` is None where nobody saw the end. `layout_fixes` names what was changed in the prompt on its way, in
     short codes; `changed_segment` the part of it by which it was no longer an earlier one, and `lost_tokens` how many
-    cached tokens that cost. None: nothing was, or nobody looked.
+    cached tokens that cost. None: nothing was, or nobody looked. `continuations` is how often another endpoint went on
+    with the answer (None: never). Where one endpoint computed the prompt and another the answer, `prefill_endpoint_id`
+    is the first, and the cached tokens are those that either reported; None: one did both, or it was not told.
     """
 
     request_id: str
@@ -198,6 +204,10 @@ class Settlement(Struct, frozen=True, gc=False):
     layout_fixes: str | None = None
     changed_segment: str | None = None
     lost_tokens: int | None = None
+    continuations: int | None = None
+    prefill_endpoint_id: str | None = None
+    prefill_cached_tokens: int | None = None
+    decode_cached_tokens: int | None = None
 
 
 class Correction(Struct, frozen=True, gc=False):

@@ -41,16 +41,18 @@ _COUNTS = (
 )
 _RATES = ("input", "cached_input", "cache_write", "output")
 _AMOUNTS = ("list", "full", "charged")
-_CHANGES = ("layout_fixes", "changed_segment", "lost_tokens")
-_OPERATOR = ("endpoint_id", "ttft_s", "duration_s", "prefill_s", "decode_s")
+_CHANGES = ("layout_fixes", "changed_segment", "lost_tokens", "model_asked", "route_rule", "continuations")
+_SECONDS = ("ttft_s", "duration_s", "prefill_s", "decode_s")
+_BY_PHASE = ("prefill_cached_tokens", "decode_cached_tokens")
+_OPERATOR = ("endpoint_id", *_SECONDS, "prefill_endpoint_id", *_BY_PHASE)
 
 NUMBERS = frozenset([*(f"{name}_per_mtok" for name in _RATES), *(f"amount_{name}" for name in _AMOUNTS)])
 """Columns whose texts are decimals of ours."""
 
 
 KINDS: dict[str, type] = {
-    **dict.fromkeys((*_COUNTS, "http_status", "lost_tokens"), int),
-    **dict.fromkeys(_OPERATOR[1:], float),
+    **dict.fromkeys((*_COUNTS, "http_status", "lost_tokens", "continuations", *_BY_PHASE), int),
+    **dict.fromkeys(_SECONDS, float),
     **dict.fromkeys(NUMBERS, Decimal),
 }
 """What the columns hold that are no texts."""
@@ -114,7 +116,7 @@ def settled_rows(connection: Connection, query: Query, after: Cursor | None = No
     wanted = groups(connection, _unsplit(query), FROM_ROWS, [])
     assert wanted is not None, "it is not split by time"
     of_settlement = (column for column in columns_in(connection, settlements) if column.name != _s.request_id.name)
-    columns = [*requests.columns, *of_settlement]
+    columns = [*columns_in(connection, requests), *of_settlement]
     asked = select(*columns).select_from(ROWS).where(*chosen).order_by(_r.opened_at_us, _r.request_id)
     return (row for row in _streamed(connection, asked) if wanted.key_of(row) is not None)
 

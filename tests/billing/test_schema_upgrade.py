@@ -5,8 +5,10 @@ from contextlib import closing
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from billing import Correction, CorrectionKind, RowRefused, Verdict, open_ledger, reading, report
@@ -16,12 +18,21 @@ from billing.reports.query import Query
 from billing.reports.rows import usage_rows
 from billing.rollup_sql import differences
 from billing.schema import REVISION, metadata
-from tests.billing.conftest import Rows
+from billing.spool import framed, read_segment
+from tests.billing.conftest import Rows, Where
 from tests.billing.samples import NOON, book, opened, settled
 
 VERSION_1 = Path(__file__).with_name("version_1.sql")
 ALL = Query(NOON - timedelta(days=365), NOON + timedelta(days=365))
 NEW_IN_3 = {"layout_fixes": "to", "changed_segment": "system", "lost_tokens": 800}
+ROUTED: dict[str, Any] = {"model_asked": "fast", "route_rule": "split:canary"}
+SHARED: dict[str, Any] = {
+    "continuations": 1,
+    "prefill_endpoint_id": "p1",
+    "prefill_cached_tokens": 640,
+    "decode_cached_tokens": 999,
+}
+NEW_IN_4 = {"requests": ROUTED, "settlements": SHARED}
 
 
 @pytest.fixture
@@ -136,6 +147,7 @@ async def test_months_that_version_2_archived_keep_their_sums_and_come_back(ledg
     before = report(ledger_path, ALL.start, ALL.end)
     file = archive_month(ledger_path, "2026-10", tmp_path / "archive", lambda: NOON).file
     for path in (ledger_path, file):
+        as_version_3(path)
         as_version_2(path)
     with closing(sqlite3.connect(ledger_path)) as connection:
         connection.execute("UPDATE archives SET sha256 = ?", (sha256(file.read_bytes()).hexdigest(),))
@@ -149,3 +161,91 @@ async def test_months_that_version_2_archived_keep_their_sums_and_come_back(ledg
     assert restore_month(ledger_path, "2026-10", file.parent) == 1
     with reading(ledger_path) as connection:
         assert [row["id"] for _, row in usage_rows(connection, ALL)] == ["october", "november"]
+
+
+def as_version_3(path: Path) -> None:
+    """What a gateway before version 4 would have left."""
+    path.chmod(0o600)
+    with closing(sqlite3.connect(path)) as connection:
+        for table, columns in NEW_IN_4.items():
+            for name in columns:
+                connection.execute(f"ALTER TABLE {table} DROP COLUMN {name}")
+        connection.execute("UPDATE alembic_version SET version_num = '0003'")
+        connection.execute("PRAGMA user_version = 3")
+        connection.commit()
+
+
+async def test_which_name_led_to_a_model_and_who_shared_the_work_are_kept(where: Where) -> None:
+    async with open_ledger(where, book()) as ledger:
+        await ledger.open(replace(opened(), **ROUTED))
+        await ledger.settle(replace(settled(), **SHARED))
+        await ledger.open(opened("r2 plain"))
+        await ledger.settle(settled("r2 plain"))
+    with reading(where) as connection:
+        routed, plain = (row for _, row in usage_rows(connection, ALL, internal=True))
+        for_tenants = [row for _, row in usage_rows(connection, ALL)]
+    new = ROUTED | SHARED
+    assert {name: routed[name] for name in new} == new
+    assert {plain[name] for name in new} == {None}
+    seen_by_tenants = {"model_asked", "route_rule", "continuations"}
+    assert [{name for name in new if name in row} for row in for_tenants] == [seen_by_tenants] * 2
+
+
+async def test_a_ledger_of_version_3_and_a_month_that_it_archived_get_the_new_columns(
+    ledger_path: Path, tmp_path: Path, rows: Rows
+) -> None:
+    async with open_ledger(ledger_path, book()) as ledger:
+        for name, at in (("october", NOON - timedelta(days=31)), ("november", NOON)):
+            await ledger.open(opened(name, at=at))
+            await ledger.settle(settled(name))
+    before = report(ledger_path, ALL.start, ALL.end)
+    file = archive_month(ledger_path, "2026-10", tmp_path / "archive", lambda: NOON).file
+    for path in (ledger_path, file):
+        as_version_3(path)
+    with closing(sqlite3.connect(ledger_path)) as connection:
+        connection.execute("UPDATE archives SET sha256 = ?", (sha256(file.read_bytes()).hexdigest(),))
+        connection.commit()
+    with reading(file) as source:
+        (row,) = (row for _, row in usage_rows(source, ALL, internal=True))
+    assert (row["id"], row["model_asked"], row["prefill_cached_tokens"]) == ("october", None, None)
+    async with open_ledger(ledger_path, book()) as ledger:
+        await ledger.open(replace(opened("new"), **ROUTED))
+        await ledger.settle(replace(settled("new"), **SHARED))
+    assert restore_month(ledger_path, "2026-10", file.parent) == 1
+    kept = {row["request_id"]: row for row in rows("requests")}
+    assert {name: (row["model_asked"], row["route_rule"]) for name, row in kept.items()} == {
+        "october": (None, None),
+        "november": (None, None),
+        "new": ("fast", "split:canary"),
+    }
+    assert sum(line.tally.requests for line in before.lines) == 2
+    found = report(ledger_path, ALL.start, ALL.end)
+    assert sum(line.tally.requests for line in found.lines) == 3
+
+
+async def test_what_version_4_keeps_survives_an_archive_and_its_return(ledger_path: Path, tmp_path: Path) -> None:
+    async with open_ledger(ledger_path, book()) as ledger:
+        await ledger.open(replace(opened(at=NOON - timedelta(days=31)), **ROUTED))
+        await ledger.settle(replace(settled(), **SHARED))
+    with reading(ledger_path) as connection:
+        before = list(usage_rows(connection, ALL, internal=True))
+    file = archive_month(ledger_path, "2026-10", tmp_path / "archive", lambda: NOON).file
+    with reading(file) as source:
+        assert list(usage_rows(source, ALL, internal=True)) == before
+    restore_month(ledger_path, "2026-10", file.parent)
+    with reading(ledger_path) as connection:
+        assert list(usage_rows(connection, ALL, internal=True)) == before
+
+
+def test_files_that_version_3_spooled_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "00000001.spool"
+    records = (opened(), settled())
+    frames = [framed("owner", "before")]
+    for name, record, table in zip(("opened", "settled"), records, NEW_IN_4.values(), strict=True):
+        fields = {key: value for key, value in to_builtins(record).items() if key not in table}
+        frames.append(framed(name, fields))
+    path.write_bytes(b"".join(frames))
+    segment = read_segment(path)
+    assert (segment.records, segment.damaged) == (records, False)
+    path.write_bytes(framed("opened", replace(opened(), **ROUTED)) + framed("settled", replace(settled(), **SHARED)))
+    assert read_segment(path).records == (replace(opened(), **ROUTED), replace(settled(), **SHARED))
