@@ -58,8 +58,9 @@ async def test_a_tenant_with_many_requests_does_not_delay_one_with_few(
             await waiting(gateway, 21)
             taps.answer(22)
     # By the tokens that are computed: of the many the prefix is cached, so that five of them count as one of the few.
-    assert taps.names.index("few0") <= 2
-    assert taps.names.index("few1") <= 2 + 2 * 5
+    first, second = sorted(map(taps.names.index, ("few0", "few1")))  # which of them came first is chance
+    assert first <= 2
+    assert second <= 2 + 2 * 5
 
 
 async def test_a_lower_class_yields_and_is_asked_for_by_header_or_service_tier(
