@@ -15,6 +15,7 @@ from backends.errors import (
     UpstreamProtocolError,
     UpstreamReset,
 )
+from backends.features import Feature, FeatureFact, Standing
 from backends.perf import PerfModel
 from backends.registry import PollSettings, Registry
 from backends.reservations import Reservation
@@ -30,7 +31,9 @@ from backends.types import (
     InFlight,
     LoadSample,
     Metering,
+    PriorityForm,
     ServedModel,
+    TokenizeForm,
     UpstreamRequest,
 )
 
@@ -45,6 +48,8 @@ __all__ = [
     "EndpointSnapshot",
     "EventSourceFacts",
     "EventSourceKind",
+    "Feature",
+    "FeatureFact",
     "FirstByteTimeout",
     "Headers",
     "IdleTimeout",
@@ -55,11 +60,14 @@ __all__ = [
     "NoEndpoint",
     "PerfModel",
     "PollSettings",
+    "PriorityForm",
     "ProbeFailed",
     "Registry",
     "Reservation",
     "ServedModel",
     "Sink",
+    "Standing",
+    "TokenizeForm",
     "UnknownEndpoint",
     "UpstreamClient",
     "UpstreamError",

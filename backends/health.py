@@ -20,7 +20,20 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from backends.dialects import Dialect, Info, facts, load, names_read, recognise, scan
+from backends.dialects import (
+    DIALECTS,
+    OPENAI,
+    Asked,
+    Dialect,
+    Info,
+    Samples,
+    facts,
+    load,
+    names_read,
+    recognise,
+    scan,
+    signed,
+)
 from backends.errors import ProbeFailed
 from backends.types import EndpointConfig, EndpointFacts, EventSourceFacts, LoadSample
 
@@ -79,24 +92,36 @@ class Probe:
         self._host = urlsplit(config.url).hostname or ""
         self._spoken: dict[str, bool] = {}
         self._sources: object = None
+        self._told: Samples = {}
 
     async def detect(self) -> tuple[Dialect, EndpointFacts]:
-        """Which engine answers and what it says of itself; three to five requests, then one a route, all at once."""
+        """Which engine answers and what it says of itself; three to five requests, then one a route, all at once.
+
+        One that is not known by its models or metrics is asked for the page that only its engine has, each in turn.
+        """
         models = await self._models()
         dialect = recognise(models)
-        if dialect.metric_prefix is None and not dialect.owned_by:
-            dialect = recognise(models, await self._page(dialect.metrics_path) or "")
-        metrics = await self._page(dialect.metrics_path)
-        samples = scan(metrics or "", names_read(dialect))
+        if dialect is OPENAI:
+            dialect = recognise(models, await self._metrics(dialect) or "")
+        if dialect is OPENAI:
+            dialect = await self._by_signature()
+        metrics = await self._metrics(dialect)
+        samples = {**self._told, **(await self._samples(dialect, metrics) or {})}
         info = await self._info(dialect)
         sources = await self._event_sources(dialect, info)
-        return dialect, facts(dialect, models, samples, info, await self._routes(dialect), sources)
+        asked = Asked(
+            spoken=tuple(await self._routes(dialect)),
+            event_sources=sources,
+            has_metrics=metrics is not None,
+            has_event_page=None if dialect.event_sources_path is None else self._sources is not None,
+        )
+        return dialect, facts(dialect, models, samples, info, asked)
 
     async def poll(self, dialect: Dialect, now_s: float) -> LoadSample | None:
-        """The endpoint's load at `now_s`, None where it has no metrics page; raises `ProbeFailed` when unhealthy."""
+        """The endpoint's load at `now_s`, None where no page has it; raises `ProbeFailed` when unhealthy."""
         await self._check(dialect)
-        metrics = await self._page(dialect.metrics_path)
-        return None if metrics is None else load(dialect, scan(metrics, names_read(dialect)), now_s)
+        samples = await self._samples(dialect, await self._metrics(dialect))
+        return None if samples is None else load(dialect, samples, now_s)
 
     async def _check(self, dialect: Dialect) -> None:
         for path in dialect.health_paths:
@@ -115,6 +140,38 @@ class Probe:
         if models is None:
             raise ProbeFailed(self._id, f"GET {MODELS_PATH} answered no JSON")
         return models
+
+    async def _metrics(self, dialect: Dialect) -> str | None:
+        return None if dialect.metrics_path is None else await self._page(dialect.metrics_path)
+
+    async def _samples(self, dialect: Dialect, metrics: str | None) -> Samples | None:
+        """The series of its metrics page, else those of the page that stands in for one; None where there is neither.
+
+        What the latter said last is kept: where reading empties it, the next reader finds nothing of the cache's size.
+        """
+        if metrics is not None:
+            return scan(metrics, names_read(dialect))
+        if dialect.load_page is None:
+            return None
+        status, body = await self._get(dialect.load_page.path)
+        if status != _OK:
+            return None
+        samples = dialect.load_page.read(_json(body))
+        self._told = samples or self._told
+        return samples
+
+    async def _by_signature(self) -> Dialect:
+        """The engine whose own page this one answers; the generic one where none does, or none in time."""
+        try:
+            async with asyncio.timeout(ROUTE_PATIENCE_S):
+                for dialect in DIALECTS:
+                    if dialect.signature is not None:
+                        status, body = await self._get(dialect.signature[0])
+                        if status == _OK and signed(dialect, _json(body)):
+                            return dialect
+        except (TimeoutError, ProbeFailed):
+            pass
+        return OPENAI
 
     async def _info(self, dialect: Dialect) -> Info:
         for path in dialect.info_paths:
@@ -177,10 +234,11 @@ class Probe:
 def restarted(before: LoadSample | None, after: LoadSample | None, was_down: bool) -> bool:
     """Whether the engine behind an endpoint is another process than at the last sample, its cache gone.
 
-    Counters that went back show a restart, also one that took less than a second. Otherwise its start time decides
-    where both samples have it. Without it, counters that went on show that there was none, and an endpoint that was
-    down is taken for restarted: a cache wrongly forgotten costs one prefill, one wrongly believed in a detour for every
-    request.
+    Counters that went back show a restart, also one that took less than a second. What was awake and is not any more
+    has dropped its cache, which is the same: a model that left the memory, a rank that sleeps. Otherwise its start time
+    decides where both samples have it. Without it, counters that went on show that there was none, and an endpoint that
+    was down is taken for restarted: a cache wrongly forgotten costs one prefill, one wrongly believed in a detour for
+    every request.
     """
     if before is None or after is None:
         return was_down
@@ -189,9 +247,13 @@ def restarted(before: LoadSample | None, after: LoadSample | None, was_down: boo
         for old, new in (
             (before.prefix_hits, after.prefix_hits),
             (before.prefix_queries, after.prefix_queries),
+            (before.steps, after.steps),
+            (before.finished, after.finished),
         )
         if old is not None and new is not None
     ]
+    if before.awake is not None and after.awake is not None and not before.awake <= after.awake:
+        return True
     if any(new < old for old, new in counters):
         return True
     if before.started_at_s is not None and after.started_at_s is not None:

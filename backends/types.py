@@ -17,6 +17,7 @@ from typing import NewType
 from urllib.parse import urlsplit
 
 from backends.errors import InvalidEndpoint
+from backends.features import Features
 
 EndpointId = NewType("EndpointId", str)
 """Name of one endpoint, unique in the fleet; safe to print and to use as a metric label."""
@@ -89,11 +90,15 @@ class UpstreamRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model name an endpoint answers to; every alias is one of its own. `parent` names an adapter's base model."""
+    """A model name an endpoint answers to; every alias is one of its own. `parent` names an adapter's base model.
+
+    `alias_of` is the full name of the same model, where the engine's own rules say that this one is short for it.
+    """
 
     id: str
     max_model_len: int | None = None
     parent: str | None = None
+    alias_of: str | None = None
 
 
 class Metering(StrEnum):
@@ -103,6 +108,27 @@ class Metering(StrEnum):
     """It only reads: text to token ids and back, templates, counts."""
     METERED = "metered"
     """It runs the model."""
+
+
+class TokenizeForm(StrEnum):
+    """How an engine is asked for the token ids of a prompt."""
+
+    MESSAGES = "messages"
+    """vLLM's: `POST /tokenize` of a text or of a chat's messages gives `{"tokens": [...]}`."""
+    TEXT_ONLY = "text only"
+    """The same of texts alone, at the engine's own path; nobody renders chats."""
+    INPUTS = "inputs"
+    """TGI's: `POST /tokenize {"inputs"}`, `POST /chat_tokenize` of a chat; both give a list of `{"id": ...}`."""
+    TEMPLATE = "template"
+    """llama.cpp's: `POST /apply-template` of a chat gives its text, `POST /tokenize {"content"}` ids of a text."""
+
+
+class PriorityForm(StrEnum):
+    """What an engine takes in the field `priority`, and which end of it goes first."""
+
+    LOWER_FIRST = "whole number, lower first"
+    HIGHER_FIRST = "whole number, higher first"
+    SHARE = "0 to 1, higher first"
 
 
 class EventSourceKind(StrEnum):
@@ -143,10 +169,14 @@ class EndpointFacts:
     ours suits it), `capacity_blocks` counts blocks of that size in the KV cache, `capacity_tokens` is the same in
     tokens and known to more engines; `slots` counts the sequences of a cache that is made of those, not of blocks.
     `reports_cached_tokens`: True, False, or None where it depends on a flag of the engine and no answer has shown it
-    yet; `cached_tokens_flag` is the flag to mention then. `has_tokenize`: it can be asked for the token ids of a chat
-    or a text at `/tokenize`, as vLLM can. `routes` are the inference paths it speaks, `salted_routes` those on which it
-    keeps share groups apart by a salt; `open_paths` what else a tenant may reach there, `"POST /path"` to who pays:
-    everything not in it is shut. `event_sources`: where it tells of its cache, by rank; empty where it does not say.
+    yet; `cached_tokens_flag` is the flag to mention then. `tokenize`: how it can be asked for token ids,
+    `tokenize_path` where for those of a text; None: it cannot. `priority`: what it takes in the field of that name,
+    None: it has no such field. `features`: what is on and what is not. `refuses`: fields of OpenAI's API that it
+    answers with an error. `routes` are the inference paths it speaks, `salted_routes` those on which it keeps share
+    groups apart by a salt; `open_paths` what else a tenant may reach there, `"POST /path"` to who pays: everything not
+    in it is shut. `event_sources`: where it tells of its cache, by rank; empty where it does not say.
+    `ranks` counts the data-parallel ranks behind its address, each with a cache of its own (1 where it says nothing);
+    on `ranked_routes` a request's header chooses among them.
     """
 
     engine: str
@@ -158,16 +188,27 @@ class EndpointFacts:
     slots: int | None = None
     reports_cached_tokens: bool | None = None
     cached_tokens_flag: str | None = None
-    has_tokenize: bool = False
+    tokenize: TokenizeForm | None = None
+    tokenize_path: str = "/tokenize"
+    priority: PriorityForm | None = None
+    features: Features = field(default_factory=dict, hash=False)
+    refuses: frozenset[str] = frozenset()
     routes: frozenset[str] = frozenset()
     salted_routes: frozenset[str] = frozenset()
     open_paths: Mapping[str, Metering] = field(default_factory=dict, hash=False)
     event_sources: tuple[EventSourceFacts, ...] = ()
+    ranks: int = 1
+    ranked_routes: frozenset[str] = frozenset()
 
     @property
     def supports_cache_salt(self) -> bool:
         """Whether it keeps share groups apart at all."""
         return bool(self.salted_routes)
+
+    @property
+    def has_tokenize(self) -> bool:
+        """Whether it can be asked for the token ids of a chat, and so of any prompt."""
+        return self.tokenize not in (None, TokenizeForm.TEXT_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +216,11 @@ class LoadSample:
     """Load as the engine reported it, at `fetched_at_s` of the registry's clock.
 
     `running` and `waiting` count requests, `kv_use` is a share from 0 to 1, `prefix_hits` and `prefix_queries` are
-    counters in tokens since the engine started. `started_at_s` is the engine's own wall clock at its start (Unix
-    seconds). What the engine does not report is None. `took_s`: the figures may be younger by as much.
+    counters in tokens since the engine started, `finished` is one of requests, and `steps` moves with every step of the
+    engine, whatever it computes. `started_at_s` is the engine's own wall clock at its start (Unix seconds). `awake`
+    names what holds a cache there now, such as the models in memory: what is missing later has lost it. What is not
+    reported is None. `took_s`: the figures may be younger by as much. `rank_kv_use` is `kv_use` of each data-parallel
+    rank, where there are several and all of them are known.
     """
 
     fetched_at_s: float
@@ -186,7 +230,11 @@ class LoadSample:
     prefix_hits: float | None = None
     prefix_queries: float | None = None
     started_at_s: float | None = None
+    finished: float | None = None
+    awake: frozenset[str] | None = None
+    steps: float | None = None
     took_s: float = 0.0
+    rank_kv_use: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +250,38 @@ class InFlight:
     decode_tokens: int = 0
 
 
+class EndpointState(StrEnum):
+    """How an endpoint stands, the weightiest of what holds of it."""
+
+    UP = "up"
+    DOWN = "down"
+    """It does not answer polls."""
+    OPEN = "open"
+    """It failed too many requests in a row, and is sent none."""
+    STALLED = "stalled"
+    """Requests wait there and nothing moves; it is sent none that others can take."""
+    EJECTED = "ejected"
+    """It does worse than its peers by far; it is sent none that others can take."""
+    HALF_OPEN = "half_open"
+    """It is sent a few, to see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How an endpoint stands, why where not well, since when by the registry's clock, and how often its breaker has
+    opened."""
+
+    state: EndpointState = EndpointState.UP
+    why: str | None = None
+    since_s: float = 0.0
+    opened: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class EndpointSnapshot:
     """What is known of one endpoint at one instant; building decisions on it needs no I/O.
 
-    `unhealthy_reason` is None exactly when `healthy`. One that is `leaving` is none of the fleet any more, but what it
+    `unhealthy_reason` is None exactly when `healthy`: its last poll was answered, and its breaker is not open. One that is `leaving` is none of the fleet any more, but what it
     holds is remembered; it is draining and not healthy. `facts` is None until the endpoint was reached once; facts and
     load of an endpoint that is down are the last ones known.
     """
@@ -219,6 +294,7 @@ class EndpointSnapshot:
     leaving: bool = False
     facts: EndpointFacts | None = None
     load: LoadSample | None = None
+    condition: Condition = Condition()
 
     def age_s(self, now_s: float) -> float | None:
         """Seconds since the load was sampled, by the same clock as the registry's; None before the first sample."""

@@ -110,7 +110,7 @@ class Turns:
         if chosen not in self._parts.told or not takes_priority(request.route, natively=natively):
             return None
         facts = self._parts.fleet.seen(chosen).facts
-        return None if facts is None else engine_priority(facts.engine, self._parts.classes.rank_of(request))
+        return None if facts is None else engine_priority(facts.priority, self._parts.classes.rank_of(request))
 
     async def _come(self, exchange: Exchange, failed: frozenset[str], *, again: bool) -> None:
         parts, gate, request = self._parts, self._gate, exchange.request
@@ -153,7 +153,10 @@ class Turns:
             )
         except (NoEndpoint, ModelNotFound):
             return {}
-        return {one.endpoint_id: one.known_tokens for one in able}
+        known: dict[str, int] = {}
+        for one in able:  # of several ranks, the one that has most
+            known[one.endpoint_id] = max(one.known_tokens, known.get(one.endpoint_id, 0))
+        return known
 
     def _ticket(self, exchange: Exchange, rank: int, cached: Mapping[str, int]) -> Ticket:
         request, parts = exchange.request, self._parts

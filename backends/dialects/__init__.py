@@ -1,20 +1,28 @@
 """Which engine speaks, and what it says of itself. Pure: pages in, facts out."""
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from backends.dialects.event_sources import MAX_RANKS
 from backends.dialects.llamacpp import LLAMACPP
-from backends.dialects.metrics import load, names_read, scan, whole_number
+from backends.dialects.metrics import load, names_read, rank_count, scan, whole_number
+from backends.dialects.ollama import OLLAMA
 from backends.dialects.openai import OPENAI
 from backends.dialects.sglang import SGLANG
+from backends.dialects.standings import NOTHING_ASKED, Asked, features_of
 from backends.dialects.tgi import TGI
+from backends.dialects.triton import TRITON
 from backends.dialects.trtllm import TRTLLM
-from backends.dialects.types import MESSAGES, RESPONSES, CacheShape, Dialect, Info, Samples
+from backends.dialects.types import MESSAGES, RANKED_ROUTES, RESPONSES, CacheShape, Dialect, Info, Samples
 from backends.dialects.vllm import REFERENCE, VLLM
-from backends.types import EndpointFacts, EventSourceFacts, ServedModel
+from backends.features import Feature, Standing
+from backends.types import EndpointFacts, ServedModel, TokenizeForm
 
 __all__ = [
     "DIALECTS",
     "OPENAI",
+    "Asked",
     "CacheShape",
     "Dialect",
     "Info",
@@ -25,9 +33,13 @@ __all__ = [
     "recognise",
     "scan",
     "served_models",
+    "signed",
 ]
 
-DIALECTS: tuple[Dialect, ...] = (REFERENCE, VLLM, SGLANG, TRTLLM, LLAMACPP, TGI, OPENAI)
+_NUMBERS = re.compile(r"\d+(\.\d+)*")
+
+DIALECTS: tuple[Dialect, ...] = (REFERENCE, VLLM, SGLANG, TRTLLM, TRITON, LLAMACPP, TGI, OLLAMA, OPENAI)
+LATEST = ":latest"
 
 
 def recognise(models_page: object, metrics_text: str = "") -> Dialect:
@@ -41,6 +53,11 @@ def recognise(models_page: object, metrics_text: str = "") -> Dialect:
         if prefix is not None and (metrics_text.startswith(prefix) or f"\n{prefix}" in metrics_text):
             return dialect
     return OPENAI
+
+
+def signed(dialect: Dialect, page: object) -> bool:
+    """Whether the page at the path of its signature is this engine's."""
+    return dialect.signature is not None and isinstance(page, Mapping) and dialect.signature[1] in page
 
 
 def served_models(models_page: object, max_model_len: int | None = None) -> tuple[ServedModel, ...]:
@@ -60,49 +77,87 @@ def served_models(models_page: object, max_model_len: int | None = None) -> tupl
 
 
 def facts(
-    dialect: Dialect,
-    models_page: object,
-    samples: Samples,
-    info: Info,
-    spoken: Collection[str] = (),
-    event_sources: tuple[EventSourceFacts, ...] = (),
+    dialect: Dialect, models_page: object, samples: Samples, info: Info, asked: Asked = NOTHING_ASKED
 ) -> EndpointFacts:
-    """Everything an endpoint said about itself; what it did not say stays None. `spoken`: routes it answered on."""
+    """Everything an endpoint said about itself; what it did not say stays None."""
     shape = dialect.shape(samples, info)
-    reported = info.get(dialect.cached_tokens_info_key) if dialect.cached_tokens_info_key else None
-    version = info.get("version")
-    blocks = None
+    version = _version(dialect, info)
+    routes = dialect.routes.union(asked.spoken)
+    models = served_models(models_page, whole_number(_at(info, dialect.max_model_len_info_key)))
+    if dialect.short_names:
+        models = _with_short_names(models, dialect, samples)
+    features = features_of(dialect, samples, info, asked, models)
+    blocks, ranks = None, _ranks(dialect, samples, info)
     if shape.capacity_tokens is not None and shape.block_size is not None:
         blocks = shape.capacity_tokens // shape.block_size
     return EndpointFacts(
         engine=dialect.name,
-        models=served_models(models_page, whole_number(_at(info, dialect.max_model_len_info_key))),
-        version=version if isinstance(version, str) else None,
+        models=models,
+        version=version,
         block_size=shape.block_size,
         slots=shape.slots,
         capacity_blocks=blocks,
         capacity_tokens=shape.capacity_tokens,
-        reports_cached_tokens=reported if isinstance(reported, bool) else dialect.reports_cached_tokens,
-        cached_tokens_flag=dialect.cached_tokens_flag,
-        has_tokenize=dialect.has_tokenize,
-        routes=dialect.routes.union(spoken),
-        salted_routes=_salted(dialect, version, dialect.routes.union(spoken)),
+        reports_cached_tokens=_YES_OR_NO.get(features[Feature.CACHED_TOKENS].standing),
+        cached_tokens_flag=dialect.flags.get(Feature.CACHED_TOKENS) or None,
+        tokenize=_tokenize(dialect, version),
+        tokenize_path=dialect.tokenize_path,
+        priority=dialect.priority,
+        features=features,
+        refuses=dialect.refuses,
+        routes=routes,
+        salted_routes=_salted(dialect, version, routes),
         open_paths=dialect.open_paths,
-        event_sources=event_sources,
+        event_sources=asked.event_sources,
+        ranks=ranks,
+        ranked_routes=RANKED_ROUTES if ranks > 1 and _is_since(dialect.ranked_since, version) else frozenset(),
     )
+
+
+_YES_OR_NO = {Standing.ON: True, Standing.OFF: False, Standing.NEVER: False}
+
+
+def _version(dialect: Dialect, info: Info) -> str | None:
+    said = info.get(dialect.version_key)
+    return said if isinstance(said, str) else None
+
+
+def _tokenize(dialect: Dialect, version: str | None) -> TokenizeForm | None:
+    """How it is asked for tokens: of a version too old to render chats, or one that is not told, only of texts."""
+    since = dialect.tokenizes_chats_since
+    return TokenizeForm.TEXT_ONLY if since is not None and not _is_since(since, version) else dialect.tokenize
+
+
+def _with_short_names(models: tuple[ServedModel, ...], dialect: Dialect, samples: Samples) -> tuple[ServedModel, ...]:
+    """Each model with the context length it is loaded with, and by the name without its tag where that is `:latest`."""
+    lengths = {labels.get("model"): whole_number(length) for labels, length in samples.get(dialect.metrics.also[0], ())}
+    known = {model.id for model in models}
+    found: list[ServedModel] = []
+    for model in models:
+        found.append(full := replace(model, max_model_len=lengths.get(model.id)))
+        short = model.id.removesuffix(LATEST)
+        if short not in known:
+            found.append(replace(full, id=short, alias_of=model.id))
+    return tuple(found)
+
+
+def _ranks(dialect: Dialect, samples: Samples, info: Info) -> int:
+    told = dialect.told_ranks(info)
+    return rank_count(dialect, samples) if told is None or told > MAX_RANKS else told
+
+
+def _is_since(since: tuple[int, ...] | None, version: object) -> bool:
+    """Whether a version is that one or later; one that is not told counts as older."""
+    numbers = _NUMBERS.match(version) if isinstance(version, str) else None
+    return since is not None and numbers is not None and tuple(map(int, numbers.group().split("."))) >= since
 
 
 def _salted(dialect: Dialect, version: object, routes: frozenset[str]) -> frozenset[str]:
     """The routes among `routes` on which this version keeps share groups apart. Embeddings leave nothing to share."""
-    if not dialect.supports_cache_salt:
+    if dialect.salt is None:
         return frozenset()
-    parts = version.split(".")[:2] if isinstance(version, str) else []
-    if not all(part.isdecimal() for part in parts):
-        parts = []
-    numbers = tuple(map(int, parts))
-    if dialect.salted_everywhere_since is not None and numbers >= dialect.salted_everywhere_since:
-        return routes
-    return routes - {MESSAGES, RESPONSES}
+    since = dialect.salted_everywhere_since
+    return routes if since == () or _is_since(since, version) else routes - {MESSAGES, RESPONSES}
 
 
 def _items(models_page: object) -> list[Mapping[str, object]]:

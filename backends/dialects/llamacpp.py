@@ -14,8 +14,9 @@ usage to bill.
 from collections.abc import Mapping
 
 from backends.dialects.metrics import total, whole_number
-from backends.dialects.types import EMBEDDINGS, CacheShape, Dialect, Info, MetricNames, Samples
-from backends.types import Metering
+from backends.dialects.types import EMBEDDINGS, CacheShape, Dialect, Info, MetricNames, Samples, counter
+from backends.features import Feature
+from backends.types import Metering, TokenizeForm
 
 _COMPUTED = "llamacpp:prompt_tokens_total"
 _CACHED = "llamacpp:prompt_tokens_cached_total"
@@ -46,16 +47,21 @@ LLAMACPP = Dialect(
     metrics=MetricNames(
         running=("llamacpp:requests_processing",),
         waiting=("llamacpp:requests_deferred",),
+        steps=("llamacpp:n_decode_total", *counter("llamacpp:tokens_predicted"), *counter("llamacpp:prompt_tokens")),
         kv_use=("llamacpp:kv_cache_usage_ratio",),
         prefix_hits=(_CACHED,),
         prefix_queries=(_QUERIES,),
         also=(_COMPUTED,),
     ),
     health_paths=("/health",),
+    signature=("/props", "default_generation_settings"),
     info_paths=("/props",),
+    version_key="build_info",
     prepare=_prepare,
     shape=_shape,
     reports_cached_tokens=True,
+    flags={Feature.METRICS: "--metrics", Feature.PREFIX_CACHING: "--cache-prompt", Feature.LORA: "--lora FILE"},
+    tokenize=TokenizeForm.TEMPLATE,
     uncertain_routes=(EMBEDDINGS,),
     max_model_len_info_key=("default_generation_settings", "n_ctx"),
     open_paths={

@@ -5,13 +5,17 @@ the lines of other metrics first, by prefix, leaves the real parser a dozen line
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from backends.dialects.event_sources import MAX_RANKS
 from backends.dialects.types import Dialect, MetricNames, Samples, Series
 from backends.types import LoadSample
+
+_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
 def scan(text: str, names: Iterable[str]) -> Samples:
@@ -20,9 +24,8 @@ def scan(text: str, names: Iterable[str]) -> Samples:
     O(page), with the slow parser only on lines that matter.
     """
     wanted = frozenset(names)
-    heads = tuple(wanted)
     found: dict[str, list[Series]] = {}
-    lines = [line for line in text.splitlines() if line.startswith(heads)]
+    lines = [line for line in text.splitlines() if (head := _NAME.match(line)) and head[0] in wanted]
     for name, series in _parse_readable(lines):
         if name in wanted:
             found.setdefault(name, []).append(series)
@@ -38,6 +41,8 @@ def names_read(dialect: Dialect) -> tuple[str, ...]:
         *names.kv_use,
         *names.prefix_hits,
         *names.prefix_queries,
+        *names.steps,
+        *names.finished,
         *names.started,
         *names.also,
     )
@@ -56,14 +61,36 @@ def load(dialect: Dialect, samples: Samples, fetched_at_s: float) -> LoadSample:
         kv_use=sum(use) / len(use) if use else None,
         prefix_hits=total(prepared, names.prefix_hits),
         prefix_queries=total(prepared, names.prefix_queries),
+        steps=_sum_of_all(prepared, names.steps),
+        finished=total(prepared, names.finished),
+        awake=dialect.awake(samples),
         started_at_s=max(_values(prepared, names.started), default=None),
+        rank_kv_use=_by_rank(prepared, names.kv_use, dialect.rank_label),
     )
+
+
+def rank_count(dialect: Dialect, samples: Samples) -> int:
+    """The data-parallel ranks on a page, 1 where it does not tell them apart.
+
+    Ranks are counted from 0, and a header chooses one by its number: a page that has others (those of one node among
+    several, or one rank with an address of its own) is not of a server that lets us choose.
+    """
+    if dialect.rank_label is None:
+        return 1
+    series = dialect.prepare(samples).get(next((n for n in dialect.metrics.running if samples.get(n)), ""), ())
+    named = {labelled.get(dialect.rank_label) for labelled, _ in series}
+    return len(named) if len(named) <= MAX_RANKS and named == {str(rank) for rank in range(len(named))} else 1
 
 
 def total(samples: Samples, names: tuple[str, ...]) -> float | None:
     """Sum of all series of the first metric of `names` that is present; None when none is."""
     values = _values(samples, names)
     return sum(values) if values else None
+
+
+def _sum_of_all(samples: Samples, names: tuple[str, ...]) -> float | None:
+    found = [value for name in names for _, value in samples.get(name, ())]
+    return sum(found) if found else None
 
 
 def labels(samples: Samples, name: str) -> list[Mapping[str, str]]:
@@ -84,6 +111,15 @@ def whole_number(text: object) -> int | None:
     except (ValueError, OverflowError):
         return None
     return int(number) if 0 < number <= MOST_COUNTED and number.is_integer() else None
+
+
+def _by_rank(samples: Samples, names: tuple[str, ...], label: str | None) -> tuple[float, ...]:
+    series = samples.get(next((name for name in names if samples.get(name)), ""), ())
+    if label is None or len(series) < 2:
+        return ()
+    found = {labelled.get(label): value for labelled, value in series}
+    ranks = [str(rank) for rank in range(len(found))]
+    return tuple(found[rank] for rank in ranks) if found.keys() == set(ranks) else ()
 
 
 def _values(samples: Samples, names: tuple[str, ...]) -> list[float]:

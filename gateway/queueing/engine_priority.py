@@ -9,22 +9,22 @@ vLLM refuses what is not 0 where it does not schedule by priority, so engines ar
 so. What a client writes into the field never reaches an engine.
 """
 
+from backends import PriorityForm
 from gateway.types import Route
 
 _ROUTES = frozenset({Route.CHAT, Route.COMPLETIONS})
 
 
-def engine_priority(engine: str, rank: int) -> float | None:
+def engine_priority(form: PriorityForm | None, rank: int) -> float | None:
     """The value for a class, `rank` being its place, 0 the highest; None where the engine takes none."""
-    match engine:
-        case "vllm" | "reference":
+    match form:
+        case PriorityForm.LOWER_FIRST:
             return rank
-        case "sglang":
+        case PriorityForm.HIGHER_FIRST:
             return -rank
-        case "trtllm":
+        case PriorityForm.SHARE:
             return 1 / (1 + rank)
-        case _:
-            return None
+    return None
 
 
 def takes_priority(route: Route, *, natively: bool) -> bool:

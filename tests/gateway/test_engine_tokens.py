@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backends import EndpointConfig, EndpointFacts, EndpointId, EndpointSnapshot, UpstreamClient
+from backends import EndpointConfig, EndpointFacts, EndpointId, EndpointSnapshot, TokenizeForm, UpstreamClient
 from gateway.engine_tokens import BYTES_PER_TOKEN, LOOP_SAFE_ANSWER_BYTES, TEMPLATE_TOKENS, RemoteTokenizer
 from gateway.surrogates import Decoder, decode
 from prefix_index.prompt import PromptView
@@ -32,7 +32,7 @@ class Engine:
         await peer.send(head + self.answer)
 
     async def tokens(self, tokenizer: RemoteTokenizer, prompt: PromptView = HELLO) -> bytes | None:
-        facts = EndpointFacts("vllm", has_tokenize=True)
+        facts = EndpointFacts("vllm", tokenize=TokenizeForm.MESSAGES)
         endpoint = EndpointSnapshot(EndpointId("e0"), healthy=True, generation=1, facts=facts)
         return await tokenizer.tokens_of("m", prompt, [endpoint])
 

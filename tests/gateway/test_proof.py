@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from backends import EndpointConfig, EndpointFacts, EndpointId, EndpointSnapshot, PollSettings, Registry, ServedModel
+from backends import (
+    EndpointConfig,
+    EndpointFacts,
+    EndpointId,
+    EndpointSnapshot,
+    PollSettings,
+    Registry,
+    ServedModel,
+    TokenizeForm,
+)
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
@@ -197,7 +206,7 @@ async def test_ids_alone_are_a_proof_where_no_usage_is_reported(
         await peer.send(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(answer), answer))
 
     async with HostileServer([behave]) as server:
-        plain, *_ = await asked(server, texts, replace(UP, facts=replace(FACTS, has_tokenize=True)))
+        plain, *_ = await asked(server, texts, replace(UP, facts=replace(FACTS, tokenize=TokenizeForm.MESSAGES)))
     assert (plain.shape, plain.outcome, plain.engine_tokens) == ("plain", outcome, None)
 
 

@@ -10,6 +10,7 @@ import pytest
 from backends.dialects import (
     DIALECTS,
     OPENAI,
+    Asked,
     Dialect,
     facts,
     load,
@@ -22,12 +23,23 @@ from backends.dialects.llamacpp import LLAMACPP
 from backends.dialects.sglang import SGLANG
 from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
-from backends.dialects.types import NEWER_ROUTES
+from backends.dialects.types import NEWER_ROUTES, RANKED_ROUTES
 from backends.dialects.vllm import REFERENCE, VLLM
-from backends.types import EndpointFacts, LoadSample, Metering, ServedModel
+from backends.features import Feature, FeatureFact, Features, Standing
+from backends.types import EndpointFacts, LoadSample, Metering, PriorityForm, ServedModel, TokenizeForm
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
 ENGINES = [dialect for dialect in DIALECTS if dialect is not OPENAI]
+
+
+ON, OFF, UNKNOWN = Standing.ON, Standing.OFF, Standing.UNKNOWN
+
+
+def features(dialect: Dialect, **known: Standing) -> Features:
+    """Every feature of a dialect as nothing tells it, but for those given by the names of their members."""
+    found = {feature: UNKNOWN if feature in dialect.flags else Standing.NEVER for feature in Feature}
+    found |= {Feature[name.upper()]: standing for name, standing in known.items()}
+    return {feature: FeatureFact(standing, dialect.flags.get(feature, "")) for feature, standing in found.items()}
 
 
 def text(name: str) -> str:
@@ -95,7 +107,9 @@ def test_vllms_recorded_page_gives_block_size_capacity_models_and_version() -> N
         capacity_tokens=364 * 128,
         reports_cached_tokens=None,
         cached_tokens_flag="--enable-prompt-tokens-details",
-        has_tokenize=True,
+        tokenize=TokenizeForm.MESSAGES,
+        priority=PriorityForm.LOWER_FIRST,
+        features=features(VLLM, cached_tokens=UNKNOWN, prefix_caching=ON),
         routes=frozenset({"/v1/chat/completions", "/v1/completions"}),
         salted_routes=frozenset({"/v1/chat/completions", "/v1/completions"}),
         open_paths=VLLM.open_paths,
@@ -111,6 +125,8 @@ def test_vllms_recorded_page_gives_its_load() -> None:
         prefix_hits=3584.0,
         prefix_queries=6681.0,
         started_at_s=1795961218.54,
+        awake=frozenset({"0"}),
+        steps=6873.0,
     )
 
 
@@ -184,6 +200,41 @@ def test_the_reference_engine_speaks_as_vllm_but_always_reports_cached_tokens() 
     assert (known.engine, known.block_size, known.reports_cached_tokens) == ("reference", 128, True)
 
 
+@pytest.mark.parametrize(
+    ("version", "engines", "ranks", "steered"),
+    [
+        ("0.32.0", "01", 2, True),
+        ("0.32.0", "10", 2, True),
+        ("0.12.0", "012", 3, True),
+        ("0.11.2", "01", 2, False),
+        (None, "01", 2, False),
+        ("0.32.0", "0", 1, False),
+        ("0.32.0", "23", 1, False),
+    ],
+)
+def test_vllms_ranks_are_chosen_by_a_header_where_all_stand_behind_one_address(
+    version: str | None, engines: str, ranks: int, *, steered: bool
+) -> None:
+    metrics = "\n".join(f'vllm:num_requests_running{{engine="{rank}",model_name="m"}} 1' for rank in engines)
+    known = told(VLLM, {}, metrics, {} if version is None else {"version": version})
+    assert known.ranks == ranks
+    assert known.ranked_routes == (RANKED_ROUTES if steered else frozenset())
+
+
+def test_vllms_cache_use_is_read_rank_by_rank_whatever_their_order() -> None:
+    sample = read(VLLM, 'vllm:kv_cache_usage_perc{engine="1"} 0.75\nvllm:kv_cache_usage_perc{engine="0"} 0.25')
+    assert (sample.kv_use, sample.rank_kv_use) == (0.5, (0.25, 0.75))
+    other = read(VLLM, 'vllm:kv_cache_usage_perc{engine="1"} 0.75\nvllm:kv_cache_usage_perc{engine="2"} 0.25')
+    assert (other.kv_use, other.rank_kv_use) == (0.5, ())
+
+
+def test_sglang_says_on_its_information_page_how_many_ranks_it_has() -> None:
+    known = told(SGLANG, {}, "", {"version": "0.5.23", "dp_size": 4})
+    assert (known.ranks, known.ranked_routes) == (4, RANKED_ROUTES)
+    older = told(SGLANG, {}, "", {"version": "0.5.9", "dp_size": 4})
+    assert (older.ranks, older.ranked_routes) == (4, frozenset())
+
+
 def test_llamacpp_is_told_and_reuses_single_tokens() -> None:
     models, props = page("llamacpp-models.json"), page("llamacpp-props.json")
     assert recognise(models) is LLAMACPP
@@ -207,7 +258,14 @@ def test_an_older_llamacpp_without_a_cached_counter_leaves_hits_unknown() -> Non
 
 def test_sglang_counts_each_rank_once_and_each_cached_token_once() -> None:
     assert read(SGLANG, SGLANG_PAGE) == LoadSample(
-        1.0, running=7, waiting=1, kv_use=0.5, prefix_hits=400.0, prefix_queries=1000.0
+        1.0,
+        running=7,
+        waiting=1,
+        kv_use=0.5,
+        prefix_hits=400.0,
+        prefix_queries=1000.0,
+        steps=1000.0,
+        rank_kv_use=(0.25, 0.75),
     )
     known = told(SGLANG, {}, SGLANG_PAGE, {"version": "0.5.23", "enable_cache_report": True})
     assert (known.block_size, known.capacity_blocks, known.version) == (64, 20, "0.5.23")
@@ -235,7 +293,7 @@ def test_sglangs_middle_versions_carry_the_cache_in_labels() -> None:
 def test_trtllm_is_read_from_its_prometheus_page() -> None:
     assert recognise({"data": [{"id": "m", "owned_by": "tensorrt_llm"}]}) is TRTLLM
     assert read(TRTLLM, TRTLLM_PAGE) == LoadSample(
-        1.0, running=2, waiting=5, kv_use=0.5, prefix_hits=320.0, prefix_queries=900.0
+        1.0, running=2, waiting=5, kv_use=0.5, prefix_hits=320.0, prefix_queries=900.0, steps=900.0
     )
     known = told(TRTLLM, {}, TRTLLM_PAGE, {"version": "1.2.1"})
     assert (known.block_size, known.capacity_blocks, known.reports_cached_tokens) == (32, 100, True)
@@ -258,7 +316,9 @@ def test_tgi_is_told_by_its_metrics_and_never_reports_cached_tokens() -> None:
 )
 def test_anything_else_is_the_generic_dialect_of_which_nothing_is_known(models: object) -> None:
     assert recognise(models) is OPENAI
-    assert facts(OPENAI, models, {}, {}) == EndpointFacts(engine="openai", routes=OPENAI.routes)
+    assert facts(OPENAI, models, {}, {}) == EndpointFacts(
+        engine="openai", features=features(OPENAI, cached_tokens=UNKNOWN), routes=OPENAI.routes
+    )
 
 
 def test_every_alias_and_adapter_is_a_model() -> None:
@@ -287,18 +347,40 @@ def test_an_empty_or_broken_page_leaves_everything_unknown(dialect: Dialect) -> 
 
 @pytest.mark.parametrize("dialect", ENGINES, ids=lambda dialect: dialect.name)
 def test_every_engine_names_its_flag_where_cached_tokens_depend_on_one(dialect: Dialect) -> None:
-    assert (dialect.reports_cached_tokens is None) == (dialect.cached_tokens_flag is not None)
+    if facts(dialect, {}, {}, {}).cached_tokens_flag is not None:
+        assert dialect.reports_cached_tokens is None
 
 
-def test_only_engines_that_tokenise_chats_as_vllm_does_are_said_to() -> None:
-    assert [dialect.name for dialect in DIALECTS if dialect.has_tokenize] == ["reference", "vllm", "sglang"]
+def test_engines_are_asked_for_tokens_each_in_its_own_form() -> None:
+    forms = {dialect.name: facts(dialect, {}, {}, {}).tokenize for dialect in DIALECTS}
+    assert {name: form for name, form in forms.items() if form is not None} == {
+        "reference": TokenizeForm.MESSAGES,
+        "vllm": TokenizeForm.MESSAGES,
+        "sglang": TokenizeForm.TEXT_ONLY,
+        "trtllm": TokenizeForm.TEXT_ONLY,
+        "llamacpp": TokenizeForm.TEMPLATE,
+        "tgi": TokenizeForm.INPUTS,
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "form"),
+    [
+        ("0.5.12", TokenizeForm.MESSAGES),
+        ("0.5.23.post1", TokenizeForm.MESSAGES),
+        ("0.5.9", TokenizeForm.TEXT_ONLY),
+        (None, TokenizeForm.TEXT_ONLY),
+    ],
+)
+def test_sglang_renders_chats_for_us_from_the_version_on_that_can(version: str | None, form: TokenizeForm) -> None:
+    assert told(SGLANG, {}, "", {"version": version}).tokenize is form
 
 
 def test_routes_are_those_every_version_has_and_those_that_answered() -> None:
     for dialect in DIALECTS:
         always = {"/v1/chat/completions"} if dialect is OPENAI else {"/v1/chat/completions", "/v1/completions"}
         assert facts(dialect, {}, {}, {}).routes == always
-        assert facts(dialect, {}, {}, {}, ["/v1/messages"]).routes == {*always, "/v1/messages"}
+        assert facts(dialect, {}, {}, {}, Asked(spoken=("/v1/messages",))).routes == {*always, "/v1/messages"}
     assert [dialect.name for dialect in DIALECTS if not dialect.uncertain_routes] == ["reference", "tgi"]
 
 
@@ -323,7 +405,7 @@ def test_what_only_reads_is_free_and_what_runs_the_model_is_metered(dialect: Dia
     reads = re.compile(r"tokeni[sz]e|input_tokens|apply-template")
     for path, metering in dialect.open_paths.items():
         assert metering is (Metering.FREE if reads.search(path) else Metering.METERED)
-    if dialect.has_tokenize:
+    if dialect.tokenize is TokenizeForm.MESSAGES:
         assert dialect.open_paths["POST /tokenize"] is Metering.FREE
 
 
@@ -359,6 +441,6 @@ def test_a_salt_is_trusted_in_newer_dialects_only_where_the_version_is_known_to_
     version: str | None, heeds: bool
 ) -> None:
     spoken = ("/v1/messages", "/v1/responses", "/v1/embeddings")
-    known = facts(VLLM, page("vllm-0.32-models.json"), {}, {"version": version}, spoken)
+    known = facts(VLLM, page("vllm-0.32-models.json"), {}, {"version": version}, Asked(spoken=spoken))
     assert {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} <= known.salted_routes
     assert ({"/v1/messages", "/v1/responses"} <= known.salted_routes) is heeds

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.dialects import DIALECTS
 from gateway.config import load_config
 from gateway.edge.reading import Arrival, read_request
 from gateway.queue_setup import bounds_of, class_book
@@ -88,7 +89,8 @@ def test_bounds_are_a_backends_own_or_those_of_all() -> None:
 
 
 def test_priorities_rise_and_fall_as_each_engine_counts_them() -> None:
-    told = {name: [engine_priority(name, rank) for rank in range(3)] for name in ("vllm", "sglang", "trtllm", "tgi")}
+    forms = {dialect.name: dialect.priority for dialect in DIALECTS}
+    told = {name: [engine_priority(form, rank) for rank in range(3)] for name, form in forms.items()}
     assert told["vllm"] == [0, 1, 2]
     assert told["sglang"] == [0, -1, -2]
     assert told["trtllm"] == [1, 1 / 2, 1 / 3]
