@@ -281,7 +281,8 @@ class Condition:
 class EndpointSnapshot:
     """What is known of one endpoint at one instant; building decisions on it needs no I/O.
 
-    `unhealthy_reason` is None exactly when `healthy`: its last poll was answered, and its breaker is not open. One that is `leaving` is none of the fleet any more, but what it
+    `unhealthy_reason` is None exactly when `healthy`: its last poll was answered, and its breaker is not open.
+    One that is `leaving` is none of the fleet any more, but what it
     holds is remembered; it is draining and not healthy. `facts` is None until the endpoint was reached once; facts and
     load of an endpoint that is down are the last ones known.
     """

@@ -5,7 +5,7 @@ from typing import Final
 from gateway.exchange import Exchange
 from gateway.scheduling import Decision, terms_of
 from gateway.timing import TimingHeader
-from gateway.types import Arm, Headers
+from gateway.types import Arm, Headers, InferenceRequest
 
 _ASKS: Final = (b"x-prefixgate-explain", b"1")
 
@@ -24,11 +24,15 @@ def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool, timin
         (b"x-prefixgate-endpoint", decision.endpoint_id.encode()),
         (b"x-prefixgate-reason", decision.reason.value.encode()),
         (b"x-prefixgate-tokens", b"none" if exchange.plan.source is None else exchange.plan.source.value.encode()),
+        *_rank(decision),
+        *_model(request),
     ]
     if exchange.held is not None:
         ours += exchange.held.headers
     if request.fixes is not None and request.fixes.arm is Arm.FIXED:
         ours.append((b"x-prefixgate-fixes", request.fixes.names.encode()))
+    if exchange.carried is not None:
+        ours.append((b"x-prefixgate-continued", b"%d" % exchange.carried.number))
     expected = exchange.expected_cached_tokens
     if expected is not None:
         ours.append((b"x-prefixgate-cached-tokens", b"%d" % expected))
@@ -49,6 +53,22 @@ def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool, timin
         replaced |= {b"content-type"}
         ours.append((b"content-type", exchange.outlet.content_type))
     return (*(field for field in upstream if field[0] not in replaced), *ours)
+
+
+def _rank(decision: Decision) -> Headers:
+    """Which of an endpoint's data-parallel ranks it was sent to, where one was chosen."""
+    rank = decision.chosen.rank
+    return () if rank is None else ((b"x-prefixgate-rank", b"%d" % rank),)
+
+
+def _model(request: InferenceRequest) -> Headers:
+    """Which model answers, and by what rule, where the client's name is not that of the model, or has several."""
+    if request.routed is None or request.routed.rule is None:
+        return ()
+    return (
+        (b"x-prefixgate-model", request.model.encode()),
+        (b"x-prefixgate-route-rule", request.routed.rule.encode()),
+    )
 
 
 def _prediction(decision: Decision) -> bytes:

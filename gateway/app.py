@@ -11,7 +11,7 @@ import os
 import random
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,14 +24,12 @@ from backends import (
 )
 from billing import BillingError, Quotas
 from billing.prices.live import LivePrices
-from billing.reports.reading import place_of
 from gateway.admin import AdminParts
 from gateway.config import (
     Config,
     ConfigInvalid,
     Limits,
     admin_token,
-    ledger_place,
     salt_secret,
 )
 from gateway.cost_pages import CostParts, cost_router
@@ -52,11 +50,10 @@ from gateway.fixes.setup import fixing_of
 from gateway.fleet import Fleet
 from gateway.index_pages import IndexParts
 from gateway.index_setup import carrier_of, client_of, index_of
-from gateway.invoice_pages import INVOICES_PATH, invoice_pages
 from gateway.ledger_setup import ledger_of
 from gateway.limits_parts import admission_of, keys_watch_of, limits_of, quotas_of
-from gateway.log_lines import LOGGER
 from gateway.miss_reasons import MissReasons
+from gateway.model_routes import Fallbacks, model_routes_of, route_router
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
 from gateway.options import authenticator_of, fleet_options, pipeline_options
@@ -70,10 +67,11 @@ from gateway.prewarm import Prewarmer, PrewarmParts
 from gateway.price_pages import price_router, watch_prices
 from gateway.queue_setup import QueueingParts, turns_of
 from gateway.receipts import Receipts
-from gateway.report_pages import USAGE_PATH, ReportPages, report_router
+from gateway.report_pages import report_router
 from gateway.response_owners import ResponseOwners
 from gateway.settling import Settler, SettlerParts
-from gateway.status import StatusPages, StatusParts, TenantPage
+from gateway.starting import say_what_runs, tenant_pages_of
+from gateway.status import StatusPages, StatusParts
 from gateway.team.catching_up import caught_up
 from gateway.team.member import Team, leads
 from gateway.team_admin import admin_of
@@ -91,7 +89,6 @@ from prefix_index import (
 
 _MS = 1000
 _DRAIN_S = 2.0
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 STARTUP_ERRORS = (ConfigInvalid, KeysFileInvalid, BackendError, BillingError, PrefixIndexError, OSError)
 """What a wrong configuration or a missing file raises; each text says what would help."""
 
@@ -149,7 +146,7 @@ class Gateway:
             if self._team is not None:
                 await stack.enter_async_context(self._team.joined())
             parts = await self._build(stack)
-            _say_what_runs(self._config)
+            say_what_runs(self._config)
             async with asyncio.TaskGroup() as group:
                 background = [group.create_task(parts.discovering.run())]
                 await parts.discovering.looked(self._config.limits.connect_s)
@@ -195,7 +192,7 @@ class Gateway:
             {},
         )
         fleet.follow_events(feeds.is_followed)
-        options = pipeline_options(config)
+        fleet.ranks_found, options = perf.ranks_found, pipeline_options(config)
         misses = MissReasons(fleet, telemetry, prompts)
         prewarmer = Prewarmer(
             PrewarmParts(
@@ -216,8 +213,12 @@ class Gateway:
         planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt")
         next_turns = NextTurns(planner.text_of, partial(_observe_turn, index, fleet), telemetry)
         fixing = fixing_of(config, planner, fleet, client_of(carrier), telemetry, clocks)
-        decisions, templates = DecisionLog(), templates_of(config, telemetry)
-        responses = ResponseOwners(client_of(carrier), config.index.pool)
+        decisions, templates, responses = (
+            DecisionLog(),
+            templates_of(config, telemetry),
+            ResponseOwners(client_of(carrier), config.index.pool),
+        )
+        routes = model_routes_of(config, fleet, responses, telemetry, clocks.monotonic)
         settler = Settler(
             SettlerParts(
                 ledger=ledger,
@@ -232,7 +233,7 @@ class Gateway:
                 misses=misses,
                 worked=feeds.worked,
                 tracer=tracer,
-                fixed=fixing.settled,
+                after=tuple(filter(None, (fixing.settled, None if routes is None else routes.settled))),
             )
         )
         watch, turns = (
@@ -276,10 +277,11 @@ class Gateway:
                 team=team,
                 gate=None if turns is None else turns.gate,
                 templates=templates.store,
+                routes=routes,
             )
         )
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
-        reports, tenant_pages = _tenant_pages(config, stack)
+        reports, tenant_pages = tenant_pages_of(config, stack)
         admin_parts = AdminParts(
             decisions,
             parity,
@@ -294,13 +296,17 @@ class Gateway:
                 report_router(reports),
                 fixing.router,
                 templates.router,
+                route_router(routes),
                 lint_router(prompts, prices, clocks.wall),
             ),
         )
         self._edge = Edge(
             EdgeParts(
-                pipeline=pipeline,
-                passthrough=Passthrough(fleet, planner, client, responses, options.deadlines),
+                pipeline=pipeline if routes is None else Fallbacks(pipeline, routes),
+                passthrough=Passthrough(
+                    *(fleet, planner, client, responses, options.deadlines),
+                    served_name=None if routes is None else routes.served_name,
+                ),
                 authenticator=authenticator,
                 labeller=Labeller(salt_secret(config)),
                 pages=pages,
@@ -310,6 +316,7 @@ class Gateway:
                 max_body_bytes=config.limits.max_body_bytes,
                 tenant_pages=tenant_pages,
                 fixer=fixing.fixer,
+                routes=routes,
                 templates=templates.calls,
                 admin=admin_of(admin_token(config), admin_parts, pages, team),
             )
@@ -367,25 +374,3 @@ def _trust_again(parity: ParityBook, fleet: Fleet, endpoint_id: EndpointId, _gen
     facts = fleet.seen(endpoint_id).facts
     for model in facts.models if facts is not None else ():
         parity.trust_again(model.id)
-
-
-def _tenant_pages(config: Config, stack: AsyncExitStack) -> tuple[ReportPages, Mapping[str, TenantPage]]:
-    """What a tenant reads about itself, by path; the reports are the operator's too."""
-    reports = stack.enter_context(closing(ReportPages(ledger_place(config))))
-    invoices = stack.enter_context(closing(invoice_pages(ledger_place(config), config.invoicing_file)))
-    return reports, {USAGE_PATH: reports.of_tenant, INVOICES_PATH: invoices.of_tenant}
-
-
-def _say_what_runs(config: Config) -> None:
-    """One line at the start, and a warning where strangers could call."""
-    fields = {
-        "backends": len(config.backends),
-        "policy": config.scheduling.policy,
-        "observe": config.scheduling.observe,
-        "keys": config.keys_file is not None,
-        "prices": config.prices_file is not None,
-        "ledger": place_of(ledger_place(config)),
-    }
-    LOGGER.info("starting", extra={"fields": fields})
-    if config.keys_file is None and config.listen.host not in _LOOPBACK:
-        LOGGER.warning("listening beyond this machine without a keys file: everyone who reaches it may call")

@@ -73,6 +73,9 @@ class Backend(Section):
     pass_priority: bool = Field(
         False, description="Tell the engine the priority of a request's class; vLLM and SGLang, scheduling by priority."
     )
+    choose_rank: bool = Field(
+        True, description="Send each request to one data-parallel rank, where the engine takes a header for it."
+    )
     kv_events: KvEvents = Field(KvEvents(), description="Where the server publishes the events of its KV cache.")
 
     @property

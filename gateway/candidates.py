@@ -7,14 +7,15 @@
 What does not change from request to request (`Standing`) is kept by endpoint, since a decision may be among hundreds.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
 from backends import EndpointFacts, EndpointSnapshot, PerfModel
 from gateway.known import NOTHING, Known, cache_name, known_at, reaches
+from gateway.ranks import RankStanding, loads_of
 from gateway.receipts import Receipts, Sent
-from gateway.scheduling import Candidate, Coverage, Filtered, expectation, expected_cached_tokens
+from gateway.scheduling import Candidate, Coverage, Filtered, expectation, expected_cached_tokens, place_name
 from gateway.types import InferenceRequest, Plan, Route
 from prefix_index import Chain, Load, Match
 
@@ -23,7 +24,8 @@ _NO_LOAD = Load()
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
     """What is known of an endpoint between two changes of it. `keeps_apart` and `routes` are as the share groups need
-    them; `ranks` counts the caches behind its address."""
+    them; `ranks` counts the caches behind its address, `ranked` has those that requests are sent to one by one: all of
+    them, or none where the engine chooses."""
 
     endpoint_id: str
     holder: str
@@ -32,6 +34,18 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     speed: PerfModel
     keeps_apart: bool
     routes: frozenset[str]
+    ranked: tuple[RankStanding, ...] = ()
+
+    @property
+    def capacity_tokens(self) -> int | None:
+        """Tokens in one of its caches."""
+        whole = self.facts.capacity_tokens
+        return None if whole is None else max(whole // self.ranks, 1)
+
+    @property
+    def places(self) -> list[str]:
+        """Where requests queue for it: its ranks, or itself."""
+        return [rank.place for rank in self.ranked] or [self.endpoint_id]
 
     @property
     def caches(self) -> list[str]:
@@ -81,6 +95,9 @@ class Candidates:
             ):
                 filtered[endpoint_id] = _why(endpoint, standing, failed, owner)
                 continue
+            if standing.ranked and _lets_choose(standing, request):
+                able += self._of_ranks(endpoint, standing, plan, match, reach)
+                continue
             blocks = reach.get(standing.holder, 0)
             if standing.ranks > 1:
                 blocks = max(reach.get(cache, 0) for cache in standing.caches)
@@ -105,12 +122,12 @@ class Candidates:
 
     def refined(self, candidate: Candidate, standing: Standing, plan: Plan, match: Match[str]) -> Candidate:
         """A candidate by how likely what it holds is still there. O(ranks)."""
-        known = known_at(standing.holder, standing.ranks, match)
+        known = _known(standing, candidate.rank, match)
         if known is NOTHING:
             return candidate
         receipts, chain, engine_block = self._receipts, plan.chain, standing.facts.block_size
         told = self._is_told(standing, plan)
-        age_s, turnovers = (None, None) if told else (known.age_s, self._turnovers(standing, known))
+        age_s, turnovers = (None, None) if told else (known.age_s, self._turnovers(standing, candidate.place, known))
         survival = receipts.probability(standing.endpoint_id, age_s, turnovers)
         expected_tokens, cached_tokens = expectation(
             Coverage(
@@ -134,18 +151,20 @@ class Candidates:
             survival=survival if known.confirmed_blocks else None,
         )
 
-    def sent(self, standing: Standing, plan: Plan, match: Match[str], sent_s: float) -> Sent:
-        """What is known of a prompt at the endpoint that it is sent to, for the receipt to be held against."""
-        known = known_at(standing.holder, standing.ranks, match)
+    def sent(self, standing: Standing, plan: Plan, match: Match[str], sent_s: float, rank: int | None = None) -> Sent:
+        """What is known of a prompt at the endpoint that it is sent to, for the receipt to be held against; `rank` is
+        the one that it goes to, where that was chosen."""
+        known, place = _known(standing, rank, match), place_name(standing.endpoint_id, rank)
         return Sent(
             endpoint_id=standing.endpoint_id,
-            holder=known.holder or standing.holder,
+            holder=known.holder or cache_name(standing.holder, rank or 0),
+            place=place,
             chain=plan.chain,
             sent_s=sent_s,
             confirmed_blocks=known.confirmed_blocks,
             speculative_blocks=known.speculative_blocks,
             age_s=known.age_s,
-            turnovers=self._turnovers(standing, known),
+            turnovers=self._turnovers(standing, place, known),
             engine_block_tokens=standing.facts.block_size,
             followed=self._is_told(standing, plan),
             exact=plan.prompt_tokens is not None,
@@ -155,8 +174,30 @@ class Candidates:
         """Whether KV events tell of this prompt: they name token ids, not of bytes, nor of what follows a picture."""
         return plan.exact and self._is_followed(standing.endpoint_id)
 
-    def _turnovers(self, standing: Standing, known: Known) -> float | None:
-        return self._receipts.turnovers(standing.endpoint_id, known.age_s, standing.facts.capacity_tokens)
+    def _of_ranks(
+        self, endpoint: EndpointSnapshot, standing: Standing, plan: Plan, match: Match[str], reach: Mapping[str, int]
+    ) -> Iterator[Candidate]:
+        """A candidate a rank, at its best. O(ranks)."""
+        recent_of, seen = self._receipts.recent_work.tokens_of, endpoint.load
+        uses = () if seen is None or len(seen.rank_kv_use) != len(standing.ranked) else seen.rank_kv_use
+        loads = loads_of(standing.endpoint_id, standing.ranked, match.loads)
+        for rank, load in zip(standing.ranked, loads, strict=True):
+            blocks = reach.get(rank.holder, 0)
+            tokens = _at_best(blocks, standing.facts.block_size, plan.chain) if blocks else 0
+            yield Candidate(
+                endpoint_id=standing.endpoint_id,
+                cached_tokens=tokens,
+                expected_cached_tokens=tokens,
+                queued_tokens=load.uncached_tokens,
+                speed=rank.speed,
+                kv_use=uses[rank.number] if uses else None if seen is None else seen.kv_use,
+                recent_tokens=recent_of(rank.place),
+                queued_requests=load.requests,
+                rank=rank.number,
+            )
+
+    def _turnovers(self, standing: Standing, place: str, known: Known) -> float | None:
+        return self._receipts.turnovers(place, known.age_s, standing.capacity_tokens)
 
 
 def _why(endpoint: EndpointSnapshot, standing: Standing, failed: frozenset[str], owner: str | None) -> Filtered:
@@ -170,6 +211,19 @@ def _why(endpoint: EndpointSnapshot, standing: Standing, failed: frozenset[str],
     if endpoint.draining:
         return Filtered.DRAINING
     return Filtered.NOT_SPOKEN if standing.keeps_apart else Filtered.NO_SALT
+
+
+def _lets_choose(standing: Standing, request: InferenceRequest) -> bool:
+    """Whether the engine heeds a rank on the route by which the request reaches it."""
+    route = request.route.value if standing.speaks(request) else Route.CHAT.value
+    return route in standing.facts.ranked_routes
+
+
+def _known(standing: Standing, rank: int | None, match: Match[str]) -> Known:
+    """What is known of one rank's cache, or of the one that reaches furthest where the engine chooses."""
+    if rank is None:
+        return known_at(standing.holder, standing.ranks, match)
+    return known_at(cache_name(standing.holder, rank), 1, match)
 
 
 def _at_best(reach_blocks: int, engine_block: int | None, chain: Chain) -> int:

@@ -140,7 +140,7 @@ def admin_file_of(config: Config) -> AdminFile | None:
 
 def _joins(config: Config, parts: DiscoveryParts, backend: Backend) -> None:
     speed = prior_of(backend, config.scheduling)
-    parts.fleet.join(backend.name, speed, backend.kv_events.ranks)
+    parts.fleet.join(backend.name, speed, backend.kv_events.ranks, choose_rank=backend.choose_rank)
     parts.perf.join(backend.name, speed)
     parts.feeds.configure(backend.name, backend.kv_events)
     queue_setup.joins(config, parts.turns, backend)

@@ -24,7 +24,7 @@ from backends import (
     UpstreamResponse,
 )
 from billing import Ledger
-from gateway.access import spoken_by_nobody
+from gateway.access import RETRYABLE_STATUS, given_up, spoken_by_nobody
 from gateway.decision_log import DecisionLog
 from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
 from gateway.errors import Unavailable
@@ -35,6 +35,7 @@ from gateway.next_turn import NextTurns
 from gateway.perf_book import PerfBook
 from gateway.planning import Planner
 from gateway.prewarm import Prewarmer
+from gateway.ranks import rank_headers
 from gateway.receipts import Receipts
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, Decision, Demand, Filtered, Question, behind
@@ -49,7 +50,6 @@ DEFAULT_OUTPUT_TOKENS: Final = 256
 """Expected length of an answer whose request sets no limit."""
 LOOP_SAFE_SPLICED_BYTES: Final = 512 * 1024
 """A body that may be spliced on the event loop: under 2 ms."""
-RETRYABLE_STATUS: Final = frozenset({500, 502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class PipelineOptions:
     chain_tokens: int | None = None
     """The ledger keeps a hash for each so many tokens of a prompt; None: of no prompt."""
     timing: TimingHeader = NO_TIMING
+    continuations: int = 0
+    """How often another endpoint goes on with a stream whose endpoint died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +98,19 @@ class Dispatcher:
         self._parts = parts
         self._options = options
 
-    async def dispatch(self, exchange: Exchange) -> tuple[UpstreamResponse, bytes]:
+    async def dispatch(
+        self, exchange: Exchange, without: frozenset[str] = frozenset()
+    ) -> tuple[UpstreamResponse, bytes]:
         """Steps 7 to 9 up to the first bytes of an answer, elsewhere if need be. Raises the last failure if all fail.
+        None of `without` is asked.
 
         The head alone is no answer yet: many servers send it before the prefill, in which they may still fail.
         """
         parts = self._parts
-        failed: set[str] = set()
+        failed = set(without)
         while True:
             decision = self._decide(exchange, frozenset(failed))
-            others_left = len(decision.candidates) > 1 or Filtered.FULL in decision.filtered.values()
+            others_left = _has_others(decision) or Filtered.FULL in decision.filtered.values()
             try:
                 response, first_chunk = await self._attempt(exchange, decision)
             except UpstreamError as error:
@@ -114,23 +119,27 @@ class Dispatcher:
                 if not others_left:
                     raise
             else:
-                if response.status not in RETRYABLE_STATUS or not others_left:
+                again = others_left and response.status in RETRYABLE_STATUS
+                given = None if again else given_up(exchange.request, response.status, first_chunk)
+                if not again and given is None:
                     return response, first_chunk
                 await response.aclose()
                 self._attempt_failed(exchange, decision, f"status_{response.status}")
+                if given is not None:
+                    raise given
             failed.add(decision.endpoint_id)
             if parts.turns is not None and parts.turns.are_crowded():
                 await parts.turns.come_again(exchange, frozenset(failed))
 
     async def _attempt(self, exchange: Exchange, decision: Decision) -> tuple[UpstreamResponse, bytes]:
         parts, request = self._parts, exchange.request
-        output_tokens = request.max_output_tokens or DEFAULT_OUTPUT_TOKENS
-        exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.queue_tokens, output_tokens)
+        output_tokens, rank = request.max_output_tokens or DEFAULT_OUTPUT_TOKENS, decision.chosen.rank
+        exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.queue_tokens, output_tokens, rank)
         exchange.end_turn()
         exchange.decision = decision
         parts.decisions.keep(request, exchange.plan, decision)
         exchange.attempt_begins(parts.clocks.wall())
-        exchange.sent = parts.fleet.sent(decision.endpoint_id, exchange.plan, exchange.match, exchange.matched_s)
+        exchange.sent = parts.fleet.sent(decision.endpoint_id, exchange.plan, exchange.match, exchange.matched_s, rank)
         exchange.holder = parts.fleet.holder_of(decision.endpoint_id)
         exchange.seat.take(exchange.sent.holder, exchange.plan.chain)
         parts.receipts.dispatched(exchange.sent, decision.work_tokens, decision.queue_tokens)
@@ -145,7 +154,7 @@ class Dispatcher:
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
         natively = parts.fleet.speaks(decision.endpoint_id, request)
         exchange.outgoing = out = await _outgoing(exchange, parts.turns, natively=natively, inject_salt=salted)
-        headers = upstream_headers(request)
+        headers = (*upstream_headers(request), *rank_headers(rank))
         if exchange.trace is not None:
             headers = exchange.trace.attempt(headers)
         upstream = UpstreamRequest("POST", out.path, headers, out.body)
@@ -198,6 +207,11 @@ class Dispatcher:
         exchange.attempt_ends(parts.clocks.wall(), outcome)
         parts.settler.tell_index(exchange)
         parts.telemetry.attempts_failed(endpoint_id).inc()
+
+
+def _has_others(decision: Decision) -> bool:
+    """Whether another endpoint could have been chosen; ranks of one share its fate."""
+    return any(candidate.endpoint_id != decision.endpoint_id for candidate in decision.candidates)
 
 
 async def _outgoing(exchange: Exchange, turns: Turns | None, *, natively: bool, inject_salt: bool) -> Outgoing:

@@ -9,18 +9,20 @@ from typing import Final
 
 from backends import EndpointSnapshot
 from billing import Attempt, KeptChain, OpenedRequest, SettlementState
+from gateway.continuing import Carried, ContinuedStream, FailuresHeld
+from gateway.edge.translation import AnswerTranslator
 from gateway.edge.upstream import Outgoing, asks_for_usage
-from gateway.fleet import Seat
 from gateway.limits import Held
-from gateway.perf_book import Prefill
+from gateway.perf_lines import Prefill
 from gateway.queueing.gate import Turn
 from gateway.receipts import Sent
 from gateway.relay import PlainTee, StreamTee
 from gateway.scheduling import Decision
+from gateway.seats import Seat
 from gateway.stream_format import format_of
 from gateway.tracing import Trace
 from gateway.translated import TranslatedPlain, TranslatedStream, must_be_uncoded
-from gateway.types import Headers, InferenceRequest, Plan
+from gateway.types import Headers, InferenceRequest, Plan, Route
 from prefix_index import Match, coarser
 
 
@@ -36,7 +38,7 @@ _MOST_WAITED: Final = 0.25
 _MOST_WAITED_S: Final = 0.01
 """A part of an answer's time, and seconds, that handing it on may take where nobody waits for the client."""
 
-Outlet = StreamTee | PlainTee | TranslatedStream | TranslatedPlain
+Outlet = StreamTee | PlainTee | TranslatedStream | TranslatedPlain | ContinuedStream
 """What the answer's bytes go through on their way to the client."""
 
 
@@ -90,6 +92,10 @@ class Exchange:
     attempts: list[Attempt] = field(default_factory=list)
     counted: bool = False
     """Whether metrics and log have it: a settlement may be handed in again, the ledger keeps the first."""
+    may_go_on: bool = False
+    """Whether another endpoint may go on with the answer where one dies."""
+    carried: Carried | None = None
+    """What the attempts have come to that died in the middle of the answer; None: none did."""
     durable: asyncio.Future[None] | None = None
     """Resolves when the settlement that was handed in last is durable."""
     _attempt_began_at: datetime | None = None
@@ -102,9 +108,22 @@ class Exchange:
         return self.decision.endpoint_id
 
     @property
+    def place(self) -> str:
+        """The same, or the rank of it that was chosen."""
+        assert self.decision is not None, "nothing was sent yet"
+        return self.decision.place
+
+    @property
     def is_translated(self) -> bool:
         """Whether the answer goes out in another dialect than the engine's."""
         return self.outgoing is not None and self.outgoing.translator is not None
+
+    @property
+    def translator(self) -> AnswerTranslator | None:
+        """What has read the answer so far, where it is translated."""
+        if isinstance(self.outlet, ContinuedStream):
+            return self.outlet.translator
+        return None if self.outgoing is None else self.outgoing.translator
 
     @property
     def ttft_s(self) -> float | None:
@@ -169,6 +188,8 @@ class Exchange:
             job_id=request.labels.job_id,
             end_user=request.labels.end_user,
             tags={**(request.labels.tags or {}), **(request.tenant.tags or {})} or None,
+            model_asked=None if request.asked_model == request.model else request.asked_model,
+            route_rule=None if request.routed is None else request.routed.rule,
         )
 
     def attempt_begins(self, at: datetime) -> None:
@@ -199,13 +220,19 @@ class Exchange:
         """
         request = self.request
         translator = self.outgoing.translator if self.outgoing is not None else None
-        self.http_status = status
+        self.http_status, keep_usage = status, translator is not None or not asks_for_usage(request)
+        if translator is not None:
+            must_be_uncoded(headers)
+        if self.carried is not None and self.carried.head_sent:
+            joined = self.carried.outlet(keep_usage=keep_usage)
+            self.outlet, self.tee = joined, joined.tee
+            return joined
         if translator is None:
-            keep_usage = not asks_for_usage(request)
-            plain = StreamTee(format_of(request.route), keep_usage=keep_usage) if streaming else PlainTee()
+            held = self.may_go_on and request.route in (Route.CHAT, Route.COMPLETIONS)
+            format = FailuresHeld() if held else format_of(request.route)
+            plain = StreamTee(format, keep_usage=keep_usage) if streaming else PlainTee()
             self.outlet = self.tee = plain
             return plain
-        must_be_uncoded(headers)
         translated = TranslatedStream(translator) if streaming else TranslatedPlain(translator, status)
         self.outlet, self.tee = translated, translated.tee
         return translated
@@ -220,6 +247,16 @@ class Exchange:
         if not self._ended:
             self.last_token_s = now_s
             self._ended = isinstance(self.tee, StreamTee) and self.tee.complete
+
+    def goes_on(
+        self, carried: Carried, request: InferenceRequest, plan: Plan, match: Match[str], matched_s: float
+    ) -> None:
+        """Another endpoint is to go on with the answer: by this request, whose prompt ends with what was said."""
+        self.carried, self.request, self.plan = carried, request, plan
+        self.match, self.matched_s = match, matched_s
+        self.computed = self._ended = False
+        self.first_token_s = self.last_token_s = None
+        self.client_waited_s = 0.0
 
     def end_turn(self) -> None:
         """The place that was promised is taken, or not needed; idempotent."""

@@ -5,10 +5,8 @@ Translates between the rooms: an `EndpointSnapshot` (backends) and a `Match` (pr
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import msgspec
 
 from backends import (
     EndpointConfig,
@@ -18,14 +16,15 @@ from backends import (
     InFlight,
     PerfModel,
     Registry,
-    Reservation,
     ServedModel,
     UpstreamError,
 )
 from gateway.candidates import Candidates, Standing
 from gateway.log_lines import LOGGER
+from gateway.ranks import RankLoads, ranked
 from gateway.receipts import Receipts, Sent
-from gateway.scheduling import Candidate, Filtered
+from gateway.scheduling import Candidate, Filtered, endpoint_at, place_name
+from gateway.seats import Seat
 from gateway.served_models import common_block_size, models_of, only_model, serving, sharing_models
 from gateway.slot_books import SlotBooks
 from gateway.slow_start import SlowStart
@@ -47,36 +46,8 @@ class FleetOptions:
     """How long an endpoint that joins gets less than its share of new work."""
     ranks: Mapping[str, int] = field(default_factory=dict)
     """Data-parallel ranks behind one address, each with a cache of its own, where the configuration says so."""
-
-
-class Seat:
-    """Work reserved at one endpoint; give it back exactly once with `release` (more often is harmless)."""
-
-    __slots__ = ("_chain", "_endpoint_id", "_fleet", "_reservation")
-
-    def __init__(self, fleet: "Fleet", endpoint_id: EndpointId, reservation: Reservation) -> None:
-        self._fleet = fleet
-        self._endpoint_id = endpoint_id
-        self._reservation = reservation
-        self._chain: Chain | None = None
-
-    def take(self, holder: str, chain: Chain) -> None:
-        """The prompt is sent: the endpoint's holder, of one rank, has it from now on, as far as is known."""
-        self._chain = chain
-        self._fleet.dispatch(self._endpoint_id, holder, chain)
-
-    def first_token(self) -> None:
-        """The prompt is computed: its tokens no longer make others wait."""
-        self._reservation.first_token()
-        self._fleet.publish_load(self._endpoint_id)
-
-    def release(self) -> None:
-        """The work has ended, however."""
-        self._reservation.release()
-        if self._chain is not None:
-            self._fleet.freed(self._endpoint_id, self._chain)
-            self._chain = None
-        self._fleet.publish_load(self._endpoint_id)
+    ranks_left: set[str] = field(default_factory=set)
+    """Endpoints among whose ranks their engines choose, by configuration."""
 
 
 class Fleet:
@@ -100,6 +71,9 @@ class Fleet:
         self._candidates = Candidates(receipts, self.is_followed)
         self.load_changed: Callable[[str, InFlight], None] | None = None
         """Told of what this process has in flight at an endpoint, each time that changes; None: nobody is."""
+        self._rank_loads = RankLoads()
+        self.ranks_found: Callable[[str, Sequence[str]], None] = lambda endpoint_id, places: None
+        """Told of the places of an endpoint whose ranks are chosen by the gateway, whenever they may be new."""
         self.slow_start = SlowStart(options.slow_start_s, time.monotonic)
 
     def follow_events(self, is_followed: Callable[[str], bool]) -> None:
@@ -113,9 +87,11 @@ class Fleet:
             self._options = replace(self._options, needs_salt=needed)
             self._standings = {name: self._standing(name, one.facts) for name, one in self._standings.items()}
 
-    def join(self, endpoint_id: str, speed: PerfModel, ranks: int) -> None:
+    def join(self, endpoint_id: str, speed: PerfModel, ranks: int, *, choose_rank: bool = True) -> None:
         """An endpoint that is new, or another one now, has so many caches and is believed to be so fast. To be called
         before the registry has it."""
+        left = self._options.ranks_left
+        (left.discard if choose_rank else left.add)(endpoint_id)
         self._ranks[endpoint_id], self._speeds[endpoint_id] = ranks, speed
         standing = self._standings.get(endpoint_id)
         if standing is not None:
@@ -128,9 +104,15 @@ class Fleet:
             self._index.clear(cache)
         self._index.set_load(endpoint_id, Load())
         self._receipts.removed(endpoint_id, holder)
+        for rank in () if standing is None else standing.ranked:
+            self._index.set_load(rank.place, Load())
+            self._receipts.removed(rank.place, rank.holder)
+            self._rank_loads.forget(rank.place)
+            self._speeds.pop(rank.place, None)
         self._slots.forget(endpoint_id)
         self.slow_start.removed(endpoint_id)
         self._ranks.pop(endpoint_id, None)
+        self._options.ranks_left.discard(endpoint_id)
         self._speeds.pop(endpoint_id, None)
         self._holders.pop(endpoint_id, None)
 
@@ -151,6 +133,8 @@ class Fleet:
                 if standing is None or standing.facts is not facts:
                     self._standings[endpoint.id] = standing = self._standing(endpoint.id, facts)
                     self._publish_capacity(standing)
+                    if standing.ranked:
+                        self.ranks_found(endpoint.id, [rank.place for rank in standing.ranked])
         return endpoints
 
     def __contains__(self, endpoint_id: str) -> bool:
@@ -193,19 +177,21 @@ class Fleet:
         self._holders[endpoint_id] = f"{endpoint_id}@{generation}"
         standing = self._standings.pop(endpoint_id, None)
         self._seen = None
-        self._receipts.recent_work.came_back(endpoint_id)
+        for place in [endpoint_id] if standing is None else standing.places:
+            self._receipts.recent_work.came_back(place)
         if standing is not None or not is_first:
             LOGGER.warning("endpoint restarted", extra={"fields": {"endpoint": endpoint_id, "generation": generation}})
             for cache in [before] if standing is None else standing.caches:
                 self._index.clear(cache)
-            self._receipts.cleared(before)
+                self._receipts.cleared(cache)
 
-    def set_speed(self, endpoint_id: str, speed: PerfModel) -> None:
-        """An endpoint is as fast as this, from the next decision on. O(1)."""
-        self._speeds[endpoint_id] = speed
+    def set_speed(self, place: str, speed: PerfModel) -> None:
+        """An endpoint, or a rank of it, is as fast as this, from the next decision on. O(ranks)."""
+        self._speeds[place] = speed
+        endpoint_id = endpoint_at(place)
         standing = self._standings.get(endpoint_id)
         if standing is not None:
-            self._standings[endpoint_id] = msgspec.structs.replace(standing, speed=speed)
+            self._standings[endpoint_id] = self._standing(endpoint_id, standing.facts)
 
     def dispatch(self, endpoint_id: str, holder: str, chain: Chain) -> None:
         """A prompt is sent to an endpoint, whose `holder` has it from now on, as far as is known.
@@ -286,6 +272,8 @@ class Fleet:
         `owner` is the one endpoint that may, where it matters. Raises as `serving` does.
         """
         asked, standings, scopes = self.serving(request.model), self._standings, request.tenant.scopes
+        if request.routed is not None and request.routed.endpoints is not None:
+            asked = [endpoint for endpoint in asked if request.routed.allow_endpoint(endpoint.id)]
         if scopes is not None:
             asked = [endpoint for endpoint in asked if scopes.allow_endpoint(endpoint.id)]
         pairs = ((endpoint, standings[endpoint.id]) for endpoint in asked)
@@ -303,27 +291,38 @@ class Fleet:
             return 0
         return self._candidates.refined(candidate, standing, plan, match).expected_cached_tokens
 
-    def sent(self, endpoint_id: str, plan: Plan, match: Match[str], sent_s: float) -> Sent:
-        """What is known of a prompt at the endpoint that it is sent to, for the receipt to be held against."""
-        return self._candidates.sent(self._standings[endpoint_id], plan, match, sent_s)
+    def sent(self, endpoint_id: str, plan: Plan, match: Match[str], sent_s: float, rank: int | None = None) -> Sent:
+        """What is known of a prompt at the endpoint, or the rank of it, that it is sent to, for the receipt to be held
+        against."""
+        return self._candidates.sent(self._standings[endpoint_id], plan, match, sent_s, rank)
 
-    def reserve(self, endpoint_id: str, uncached_tokens: int, decode_tokens: int) -> Seat:
-        """Count work from now on, before it is sent."""
-        name = EndpointId(endpoint_id)
-        seat = Seat(self, name, self._registry.reserve(name, uncached_tokens, decode_tokens))
-        self.publish_load(name)
+    def reserve(self, endpoint_id: str, uncached_tokens: int, decode_tokens: int, rank: int | None = None) -> Seat:
+        """Count work from now on, before it is sent; at the rank too, where one was chosen."""
+        name, place = EndpointId(endpoint_id), place_name(endpoint_id, rank)
+        reserved = [self._registry.reserve(name, uncached_tokens, decode_tokens)]
+        if rank is not None:
+            reserved.append(self._rank_loads.reserve(place, uncached_tokens, decode_tokens))
+        seat = Seat(self, name, place, *reserved)
+        self.publish_load(name, place)
         return seat
+
+    def rank_at(self, endpoint_id: str, turn: int) -> int | None:
+        """One rank after the other as `turn` goes up; None where the engine chooses."""
+        standing = self._standings.get(endpoint_id)
+        return turn % len(standing.ranked) if standing is not None and standing.ranked else None
 
     def in_flight(self, endpoint_id: str) -> InFlight:
         """What this replica has outstanding at an endpoint."""
         return self._registry.load_of(EndpointId(endpoint_id))
 
-    def publish_load(self, endpoint_id: EndpointId) -> None:
-        """Tell the index what this replica has outstanding at an endpoint."""
+    def publish_load(self, endpoint_id: EndpointId, place: str | None = None) -> None:
+        """Tell the index what this replica has outstanding at an endpoint, and at that place of it."""
         if endpoint_id not in self._registry:
             return  # what was sent to its address has ended after it was forgotten
         load = self._registry.load_of(endpoint_id)
         self._index.set_load(endpoint_id, Load(load.requests, load.uncached_tokens, load.decode_tokens))
+        if place not in (None, endpoint_id):
+            self._index.set_load(place, self._rank_loads.read(place))
         if self.load_changed is not None:
             self.load_changed(endpoint_id, load)
 
@@ -333,10 +332,10 @@ class Fleet:
 
     def _publish_capacity(self, standing: Standing) -> None:
         """Tell the index how many of its blocks an endpoint holds."""
-        facts = standing.facts
-        self._receipts.recent_work.set_capacity(standing.endpoint_id, facts.capacity_tokens)
-        if facts.capacity_tokens is not None:
-            blocks = max(facts.capacity_tokens // self.block_size_of(facts), 1)
+        for place in standing.places:
+            self._receipts.recent_work.set_capacity(place, standing.capacity_tokens)
+        if standing.capacity_tokens is not None:
+            blocks = max(standing.capacity_tokens // self.block_size_of(standing.facts), 1)
         elif self._options.capacity_blocks is not None:
             blocks = self._options.capacity_blocks
         else:
@@ -353,13 +352,15 @@ class Fleet:
         return standing is not None and standing.speaks(request)
 
     def _standing(self, endpoint_id: str, facts: EndpointFacts) -> Standing:
-        options = self._options
+        options, holder, speed = self._options, self.holder_of(endpoint_id), self._speeds[endpoint_id]
+        chosen = facts.ranks if facts.ranked_routes and endpoint_id not in options.ranks_left else 0
         return Standing(
             endpoint_id=endpoint_id,
-            holder=self.holder_of(endpoint_id),
-            ranks=max(self._ranks.get(endpoint_id, 1), len(facts.event_sources)),
+            holder=holder,
+            ranks=max(self._ranks.get(endpoint_id, 1), len(facts.event_sources), facts.ranks),
+            ranked=ranked(endpoint_id, holder, chosen, self._speeds, speed),
             facts=facts,
-            speed=self._speeds[endpoint_id],
+            speed=speed,
             keeps_apart=facts.supports_cache_salt or not options.needs_salt,
             routes=facts.salted_routes if options.needs_salt else facts.routes,
         )

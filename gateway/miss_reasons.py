@@ -161,7 +161,7 @@ class MissReasons:
         """The most that another endpoint would have been expected to report; 0 where none was to have more."""
         most = expected
         for candidate in candidates:
-            if candidate.known_tokens > most and candidate.endpoint_id != exchange.endpoint_id:
+            if candidate.known_tokens > most and candidate.place != exchange.place:
                 most = max(most, self._fleet.expected_at(candidate, exchange.plan, exchange.match))
         return most if most > expected else 0
 

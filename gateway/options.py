@@ -52,6 +52,7 @@ def fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions:
         needs_salt=needs_salt(config, authenticator),
         slow_start_s=config.discovery.slow_start_s,
         ranks={backend.name: backend.kv_events.ranks for backend in config.backends},
+        ranks_left={backend.name for backend in config.backends if not backend.choose_rank},
     )
 
 
@@ -64,6 +65,7 @@ def pipeline_options(config: Config) -> PipelineOptions:
         inject_salt=config.isolation == "salt",
         chain_tokens=config.ledger.chain_tokens,
         timing=TimingHeader(config.timing.header, coarse=config.keys_file is not None),
+        continuations=config.continuation.at_most if config.continuation.enabled else 0,
     )
 
 

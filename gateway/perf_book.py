@@ -27,179 +27,24 @@ request says whether that is true.
 """
 
 import math
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median_low
 from typing import Final
 
 from backends import EndpointId, PerfModel
-from backends.perf_fit import PerfFit, PrefillSample
+from backends.perf_fit import PerfFit
 from billing import Usage
 from gateway.perf_kinds import are_alike, is_known, kinds_of
-from gateway.scheduling import Decision
+from gateway.perf_lines import Line, Prefill, Unseen
+from gateway.scheduling import Decision, endpoint_at
 from gateway.telemetry import SpeedMetrics
 
 MOVED: Final = 0.01
 """A fit that moved by less is not told to the decisions."""
-SUMMED_PROMPTS: Final = 8
-_SUM_WEIGHT: Final = 4.0
-_LEAST_OUTPUT_TOKENS: Final = 4
-_MOST_UNSEEN: Final = 64
 DOUBTED_AFTER_S: Final = 120.0
 _LOOK_EVERY_S: Final = 10.0
 _USUAL_REQUESTS: Final = 256
-
-
-@dataclass(slots=True)
-class _Sum:
-    """Prompts of which only the sum is known."""
-
-    seconds: float = 0.0
-    tokens: float = 0.0
-    pairs: float = 0.0
-    prompts: int = 0
-
-
-class Prefill:
-    """A prompt on its way at an endpoint. Told of its first token, or of its end, it is in nobody's way any more."""
-
-    __slots__ = (
-        "_alone",
-        "_expected",
-        "_learned",
-        "_others",
-        "_sent_s",
-        "_tokens",
-        "_waits",
-        "line",
-        "seconds",
-        "unseen",
-    )
-
-    def __init__(self, line: "_Line", sent_s: float, decision: Decision, others_tokens: float) -> None:
-        self.line = line
-        self._sent_s = sent_s
-        self._tokens = decision.queue_tokens
-        self._expected = decision.work_tokens, decision.prompt_tokens
-        self._others = _Sum(tokens=others_tokens)
-        self._alone = line.waiting == 0 and not others_tokens
-        self._waits = True
-        self.unseen: _Unseen | None = None
-        """Where it is known that nobody will see its first token."""
-        self.seconds: float | None = None
-        """What its computing took, once it is known."""
-        self._learned = False
-        line.waiting += 1
-        line.waiting_tokens += self._tokens
-
-    def first_token(self, now_s: float) -> None:
-        """Its first token is here; what follows changes nothing. Of an endpoint that is hardly known it is learned at
-        once, from what was expected to be computed: an answer may take minutes more, and the slower it is, the longer
-        would the endpoint be taken for a usual one."""
-        if not self._waits:
-            return
-        self.end()
-        line = self.line
-        began_s = max(self._sent_s, line.computed_s)
-        line.computed_s = now_s
-        self.seconds = now_s - began_s
-        for unseen in line.unseen:
-            if unseen.until_s > began_s:
-                self._others.tokens += unseen.tokens
-                self._others.pairs += unseen.pairs
-                self._others.prompts += 1
-        line.unseen.clear()
-        self._alone = self._alone and not line.waiting and not self._others.prompts and began_s == self._sent_s
-        if not is_known(line.fit) and self._expected[0] > 0:
-            self._learned = True
-            if self._learn(*self._expected, now_s):
-                line.tell(line)
-
-    def answered_whole(self, now_s: float) -> None:
-        """Its answer is here, but was no stream: its first token came some time before."""
-        self.end()
-        if self.unseen is not None:
-            self.unseen.until_s = min(self.unseen.until_s, now_s)
-
-    def end(self) -> None:
-        """It makes nobody wait any more; harmless when repeated."""
-        if self._waits:
-            self._waits = False
-            self.line.waiting -= 1
-            self.line.waiting_tokens -= self._tokens
-
-    def settled(self, prompt_tokens: int, cached_tokens: int, now_s: float) -> bool:
-        """Learn from it, once its tokens are known as the engine reports them; whether the fit is another one now."""
-        learned, self._learned = self._learned, True
-        return not learned and self._learn(prompt_tokens - cached_tokens, prompt_tokens, now_s)
-
-    def _learn(self, tokens: int, prompt_tokens: int, now_s: float) -> bool:
-        seconds, others = self.seconds, self._others
-        if seconds is None or tokens <= 0:
-            return False
-        line, pairs = self.line, tokens * prompt_tokens
-        if self._alone:
-            return line.learn(PrefillSample(seconds, tokens, pairs), now_s, "alone")
-        summed = line.summed
-        summed.seconds += seconds
-        summed.tokens += tokens + others.tokens
-        summed.pairs += pairs + others.pairs
-        summed.prompts += 1 + others.prompts
-        if summed.prompts < SUMMED_PROMPTS:
-            return False
-        line.summed = _Sum()
-        sample = PrefillSample(summed.seconds, summed.tokens, summed.pairs, summed.prompts, _SUM_WEIGHT)
-        return line.learn(sample, now_s, "summed")
-
-
-@dataclass(slots=True)
-class _Unseen:
-    """A prompt whose first token nobody sees; it is expected to be computed by then."""
-
-    until_s: float
-    tokens: int
-    pairs: int
-
-
-class _Line:
-    """One endpoint in one generation: its fit, and what waits there, of ours."""
-
-    def __init__(self, endpoint_id: str, prior: PerfModel, now_s: float, book: "PerfBook") -> None:
-        self.endpoint_id = endpoint_id
-        self.prior = prior
-        self.tell = book.tell
-        self.fit = PerfFit(prior)
-        self.told = prior
-        self.taken_for = prior
-        """What decisions go by."""
-        self.kind: PerfModel | None = None
-        """What others like it are, once some are known."""
-        self.waiting = 0
-        self.waiting_tokens = 0
-        self.computed_s = -math.inf
-        self.learned_s = now_s
-        self.unseen: deque[_Unseen] = deque(maxlen=_MOST_UNSEEN)
-        self.summed = _Sum()
-        self._samples = book.metrics.samples
-
-    def learn(self, sample: PrefillSample, now_s: float, kind: str) -> bool:
-        """A sample of this kind; whether it could be one."""
-        clamped = self.fit.clamped
-        learned = self.fit.prefill(sample, now_s)
-        if learned:
-            self.learned_s = now_s
-        if not learned or self.fit.clamped > clamped:
-            kind = "clamped" if learned else "refused"
-        self._samples(self.endpoint_id, kind).inc()
-        return learned
-
-    def decode(self, output_tokens: int, decode_s: float) -> bool:
-        """An answer of so many tokens; whether it says anything."""
-        learned = output_tokens >= _LEAST_OUTPUT_TOKENS and self.fit.decode(decode_s / (output_tokens - 1))
-        if learned:
-            self._samples(self.endpoint_id, "decode").inc()
-        return learned
 
 
 class PerfBook:
@@ -237,18 +82,33 @@ class PerfBook:
 
     def removed(self, endpoint_id: str) -> None:
         """An endpoint is none of the fleet any more; what is still under way there teaches nothing."""
-        self._priors.pop(endpoint_id, None)
-        self._lines.pop(endpoint_id, None)
+        for place in [endpoint_id, *self._ranks_of(endpoint_id)]:
+            self._priors.pop(place, None)
+            self._lines.pop(place, None)
 
     def new_generation(self, endpoint_id: str, _generation: int) -> None:
         """The engine is another one now: what was learned of its predecessor is forgotten. It is hoped to be like the
-        others of its kind, where they are known. O(endpoints)."""
+        others of its kind, where they are known. So are its ranks. O(endpoints) for each."""
+        for place in self._ranks_of(endpoint_id):
+            self._priors[place] = self._priors[endpoint_id]
+            self.new_generation(place, _generation)
         self._lines[endpoint_id] = line = self._begin(endpoint_id)
         self._look_at_kinds()
         if line.kind is not None:
             line.fit, line.told, line.taken_for = PerfFit(line.kind), line.kind, line.kind
             self._show(line)
         self._changed(endpoint_id, line.taken_for)
+
+    def ranks_found(self, endpoint_id: str, places: Sequence[str]) -> None:
+        """An endpoint's ranks are sent to one by one: each is learned for itself, and believed to be as the endpoint is
+        until then."""
+        for place in places:
+            if place not in self._lines and endpoint_id in self._priors:
+                self._priors[place] = self._priors[endpoint_id]
+                self.new_generation(place, 0)
+
+    def _ranks_of(self, endpoint_id: str) -> list[str]:
+        return [place for place in self._lines if place != endpoint_id and endpoint_at(place) == endpoint_id]
 
     def speed_of(self, endpoint_id: str) -> PerfModel:
         """The speed as decisions see it. Raises `KeyError` for an endpoint without a prior. O(1)."""
@@ -261,7 +121,7 @@ class PerfBook:
         self._usual_tokens += (tokens - self._usual_tokens) / self._requests
         self._usual_prompt_tokens += (decision.prompt_tokens - self._usual_prompt_tokens) / self._requests
         self._look_at_idle_ones(decision, now_s)
-        line = self._lines[decision.endpoint_id]
+        line = self._lines[decision.place]
         others_tokens = max(decision.chosen.queued_tokens - line.waiting_tokens, 0)
         ahead_s = line.told.wait_s(line.waiting_tokens + others_tokens)
         if not line.waiting:
@@ -271,7 +131,7 @@ class PerfBook:
         if not streams:
             prefill.end()
             until_s = now_s + ahead_s + line.told.prefill_s(tokens, decision.prompt_tokens)
-            prefill.unseen = _Unseen(until_s, tokens, tokens * decision.prompt_tokens)
+            prefill.unseen = Unseen(until_s, tokens, tokens * decision.prompt_tokens)
             line.unseen.append(prefill.unseen)
         return prefill
 
@@ -296,8 +156,8 @@ class PerfBook:
             return None
         return line.fit.model.prefill_s(max(prompt_tokens - cached_tokens, 0), prompt_tokens)
 
-    def _begin(self, endpoint_id: str) -> _Line:
-        line = _Line(endpoint_id, self._priors[endpoint_id], self._clock(), self)
+    def _begin(self, endpoint_id: str) -> Line:
+        line = Line(endpoint_id, self._priors[endpoint_id], self._clock(), self.tell, self.metrics.samples)
         self._show(line)
         return line
 
@@ -306,10 +166,10 @@ class PerfBook:
         """Uncached tokens and tokens of a prompt, on average."""
         return self._usual_tokens, int(self._usual_prompt_tokens)
 
-    def tell(self, line: _Line) -> None:
+    def tell(self, line: Line) -> None:
         """Tell of a fit that has moved; now and then, of what all say. O(endpoints), once in that many calls."""
         model = line.fit.model
-        if self._lines.get(line.endpoint_id) is not line or not _moved(line.told, model):
+        if self._lines.get(line.place) is not line or not _moved(line.told, model):
             return
         line.told = model
         self._show(line)
@@ -320,7 +180,7 @@ class PerfBook:
 
     def _look_at_kinds(self) -> None:
         """What endpoints of each kind are like. O(endpoints log endpoints) for each kind."""
-        by_prior: dict[PerfModel, dict[int, _Line]] = {}
+        by_prior: dict[PerfModel, dict[int, Line]] = {}
         for line in self._lines.values():
             by_prior.setdefault(line.prior, {})[id(line.fit)] = line
         for lines in by_prior.values():
@@ -330,17 +190,17 @@ class PerfBook:
         for line in self._lines.values():
             self._take_for(line)
 
-    def _take_for(self, line: _Line) -> None:
+    def _take_for(self, line: Line) -> None:
         """Decide what decisions take an endpoint for, and tell them where that is another speed than before."""
         taken_for, kind = line.told, line.kind
         if kind is not None and (not is_known(line.fit) or are_alike(taken_for, kind, self._usual)):
             taken_for = kind
         if _moved(line.taken_for, taken_for):
             line.taken_for = taken_for
-            self._changed(line.endpoint_id, taken_for)
+            self._changed(line.place, taken_for)
 
-    def _show(self, line: _Line) -> None:
-        metrics, endpoint_id, speed = self.metrics, line.endpoint_id, line.told
+    def _show(self, line: Line) -> None:
+        metrics, endpoint_id, speed = self.metrics, line.place, line.told
         metrics.base_s(endpoint_id).set(speed.base_s)
         metrics.prefill_tokens_per_s(endpoint_id).set(speed.prefill_tokens_per_s)
         metrics.quad_s(endpoint_id).set(speed.quad_s_per_token2)
@@ -352,9 +212,9 @@ class PerfBook:
             return
         self._next_look_s = now_s + _LOOK_EVERY_S
         tokens = max(decision.prompt_tokens, 1)
-        known = [self._lines[candidate.endpoint_id] for candidate in decision.candidates]
+        known = [self._lines[candidate.place] for candidate in decision.candidates]
         busy = [line for line in known if is_known(line.fit) and not _is_idle(line, now_s)]
-        idle = [line for line in known if _is_idle(line, now_s) and line.endpoint_id != decision.endpoint_id]
+        idle = [line for line in known if _is_idle(line, now_s) and line.place != decision.place]
         if not busy or not idle:
             return
         line = min(idle, key=lambda line: line.learned_s)
@@ -377,7 +237,7 @@ class PerfBook:
             self._take_for(line)
 
 
-def _is_idle(line: _Line, now_s: float) -> bool:
+def _is_idle(line: Line, now_s: float) -> bool:
     return not line.waiting and now_s - line.learned_s > DOUBTED_AFTER_S
 
 

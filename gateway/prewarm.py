@@ -26,6 +26,7 @@ from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.ids import new_request_id
 from gateway.log_lines import LOGGER
+from gateway.ranks import rank_headers
 from gateway.receipts import Receipt, Receipts
 from gateway.relay import PlainTee
 from gateway.served_models import serves
@@ -131,6 +132,7 @@ class Prewarmer:
     def __init__(self, parts: PrewarmParts, prefixes: int) -> None:
         self._parts = parts
         self._prefixes = prefixes
+        self._turn = 0
         self._generations: dict[EndpointId, int] = {}
         self._back: asyncio.Queue[tuple[EndpointId, int, EndpointId | None]] = asyncio.Queue()
         self.book = PrewarmBook()
@@ -195,17 +197,19 @@ class Prewarmer:
         """Have one prompt computed: `held` where somebody was faster, else `computed` or `failed`, or `refused` where
         the engine has something against this prompt."""
         parts, chain = self._parts, kept.plan.chain
-        sent = parts.fleet.sent(endpoint_id, kept.plan, match, parts.clocks.monotonic())
-        held = max(sent.confirmed_blocks, sent.speculative_blocks)
         if self._holds(endpoint_id, kept, match):
             return "held"
+        self._turn += 1
+        rank = parts.fleet.rank_at(endpoint_id, self._turn)
+        sent = parts.fleet.sent(endpoint_id, kept.plan, match, parts.clocks.monotonic(), rank)
+        held = max(sent.confirmed_blocks, sent.speculative_blocks)
         tokens = max(chain.prompt_tokens - held * chain.block_size, 0)
-        seat = parts.fleet.reserve(endpoint_id, tokens, 1)
+        seat = parts.fleet.reserve(endpoint_id, tokens, 1, rank)
         outcome, computed_tokens = "failed", 0
         try:
             seat.take(sent.holder, chain)
             parts.receipts.dispatched(sent, tokens)
-            outcome, computed_tokens = await self._answer(kept, endpoint_id)
+            outcome, computed_tokens = await self._answer(kept, endpoint_id, rank)
         finally:
             seat.release()
             began = outcome == "computed"
@@ -215,15 +219,15 @@ class Prewarmer:
         parts.telemetry.prewarm.tokens(endpoint_id).inc(computed_tokens)
         return outcome
 
-    async def _answer(self, kept: Kept, endpoint_id: EndpointId) -> tuple[str, int]:
+    async def _answer(self, kept: Kept, endpoint_id: EndpointId, rank: int | None) -> tuple[str, int]:
         """What came of it, and the tokens that the engine says it computed of the prompt."""
         parts, deadlines = self._parts, self._parts.deadlines
-        headers = ((b"content-type", b"application/json"),)
+        headers, chosen = ((b"content-type", b"application/json"),), rank_headers(rank)
         request_id = new_request_id(int(parts.clocks.wall().timestamp() * _MS))
         tee = PlainTee()
         try:
             body = await asyncio.to_thread(_of_one_token, kept.body)
-            request = UpstreamRequest("POST", kept.path, engine_headers(headers, request_id), body)
+            request = UpstreamRequest("POST", kept.path, (*engine_headers(headers, request_id), *chosen), body)
             async with (
                 asyncio.timeout(deadlines.connect_s + deadlines.first_byte_s),  # one token is no stream to wait for
                 await parts.client.send(parts.fleet.config_of(endpoint_id), request, deadlines) as answer,

@@ -51,7 +51,7 @@ class Sent(msgspec.Struct, frozen=True):
 
     `age_s` and `turnovers` say how long ago the confirmed run was last used (None: unknown). `engine_block_tokens` is
     the engine's own block (1: it reuses single tokens; None: as ours). `followed`: the holder's coverage comes from KV
-    events, which are in step. `exact`: the tokens of the chain are the engine's own.
+    events, which are in step. `exact`: the tokens of the chain are the engine's own. `place`: the rank, where chosen.
     """
 
     endpoint_id: str
@@ -65,6 +65,7 @@ class Sent(msgspec.Struct, frozen=True):
     engine_block_tokens: int | None = None
     followed: bool = False
     exact: bool = True
+    place: str = ""
 
     @property
     def engine_block(self) -> int:
@@ -247,8 +248,8 @@ class Receipts:
 
         `queue_tokens` is what they are to those who wait for them; None: as many.
         """
-        self._fills.note(sent.endpoint_id, uncached_tokens, self._clock())
-        self.recent_work.note(sent.endpoint_id, uncached_tokens)
+        self._fills.note(sent.place or sent.endpoint_id, uncached_tokens, self._clock())
+        self.recent_work.note(sent.place or sent.endpoint_id, uncached_tokens)
         queued = uncached_tokens if queue_tokens is None else queue_tokens
         self.recent_work.asked(sent.chain.prompt_tokens, uncached_tokens, queued)
         prompt = sent.prompt
@@ -265,7 +266,7 @@ class Receipts:
         sent = receipt.sent
         if receipt.noted_tokens is not None and receipt.reported_tokens is not None:
             computed = sent.chain.prompt_tokens - receipt.reported_tokens
-            self.recent_work.correct(sent.endpoint_id, computed - receipt.noted_tokens)
+            self.recent_work.correct(sent.place or sent.endpoint_id, computed - receipt.noted_tokens)
         verdict = judge(receipt, habit_tokens=self.habit_tokens(sent.endpoint_id, sent.engine_block))
         if verdict.compared_tokens:
             verdict = self._compare(receipt, verdict)

@@ -73,8 +73,8 @@ class SettlerParts:
     worked: Callable[[str, int, float], None]
     """Told of an endpoint that has computed so many tokens of a prompt, for a request sent so many seconds ago."""
     tracer: Tracer | None = None
-    fixed: Callable[[Exchange], None] | None = None
-    """Told of each request that has ended; None where none is changed on its way."""
+    after: tuple[Callable[[Exchange], None], ...] = ()
+    """Told of each request that has ended, once."""
 
 
 class Settler:
@@ -93,7 +93,7 @@ class Settler:
         self._misses = parts.misses
         self._worked = parts.worked
         self._tracer = parts.tracer
-        self._fixed = parts.fixed
+        self._after = parts.after
         self._cut: asyncio.Queue[tuple[Exchange, asyncio.Future[None]] | None] = asyncio.Queue()
         self._threads = asyncio.Semaphore(MOST_THREADS)
         self._counted_until = math.inf
@@ -236,9 +236,10 @@ class Settler:
             lost_tokens=judgement.lost_tokens,
             layout_fixes=None if exchange.request.fixes is None else str(exchange.request.fixes),
         )
-        durable = exchange.durable = self._ledger.settle(
-            settlement
-        )  # first of all: nothing below may keep a bill from being written
+        if exchange.carried is not None:
+            settlement = exchange.carried.settled(settlement, exchange.tee)
+        # First of all: nothing below may keep a bill from being written.
+        durable = exchange.durable = self._ledger.settle(settlement)
         held, exchange.held = exchange.held, None
         if held is not None:
             held.settle(settlement, durable)
@@ -249,15 +250,11 @@ class Settler:
                 durable.add_done_callback(partial(self._trace, self._tracer, exchange.trace, exchange, settlement))
             self._misses.settled(exchange, judgement, settlement.endpoint_id, told)
             self._count(exchange, settlement)
-            if self._fixed is not None:
-                self._fixed(exchange)
+            for told_of in self._after:
+                told_of(exchange)
         return durable
 
-    def tell_index(
-        self,
-        exchange: Exchange,
-        report: UsageReport | None = None,
-    ) -> None:
+    def tell_index(self, exchange: Exchange, report: UsageReport | None = None) -> None:
         """An attempt has ended, by itself or without an answer: what its receipt says goes to the index, once."""
         sent, exchange.sent = exchange.sent, None
         if sent is None:
@@ -278,7 +275,7 @@ class Settler:
         usage = report.usage
         if usage is None or UsageFlag.ESTIMATED in report.flags or not exchange.computed:
             return None
-        return self._perf.prefill_s(exchange.endpoint_id, usage)
+        return self._perf.prefill_s(exchange.place, usage)
 
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
         outcome = self._outcomes.settled(exchange, settlement)
@@ -380,6 +377,7 @@ def _log_fields(exchange: Exchange, settlement: Settlement, regret_s: float | No
         "request_id": settlement.request_id,
         "tenant": exchange.request.tenant.id,
         "model": exchange.request.model,
+        "model_asked": exchange.request.asked_model,
         "route": exchange.request.route_path,
         "stream": exchange.request.stream,
         "state": settlement.state.value,

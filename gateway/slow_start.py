@@ -39,19 +39,21 @@ class SlowStart:
             return able
         now_s, left_out = self._clock(), set[str]()
         most_known = max((one.known_tokens for one in able), default=0)
+        known: dict[str, int] = {}  # of several ranks, the one that has most
         for one in able:
-            since_s = self._since_s.get(one.endpoint_id)
-            if since_s is None:
-                continue
-            share = (now_s - since_s) / self._for_s
+            if one.endpoint_id in self._since_s:
+                known[one.endpoint_id] = max(one.known_tokens, known.get(one.endpoint_id, 0))
+        for endpoint_id, tokens in known.items():
+            share = (now_s - self._since_s[endpoint_id]) / self._for_s
             if share >= 1:
-                self.removed(one.endpoint_id)
-            elif not (one.known_tokens and one.known_tokens == most_known) and not self._is_due(one.endpoint_id, share):
-                left_out.add(one.endpoint_id)
-        if len(left_out) == len(able):
+                self.removed(endpoint_id)
+            elif not (tokens and tokens == most_known) and not self._is_due(endpoint_id, share):
+                left_out.add(endpoint_id)
+        rest = [one for one in able if one.endpoint_id not in left_out]
+        if not rest:
             return able
         filtered.update(dict.fromkeys(left_out, Filtered.STARTING))
-        return [one for one in able if one.endpoint_id not in left_out]
+        return rest
 
     def _is_due(self, endpoint_id: str, share: float) -> bool:
         credit = self._credit[endpoint_id] + share

@@ -10,7 +10,19 @@ from gateway.scheduling.hindsight import Evidence, Hindsight, hindsight, with_co
 from gateway.scheduling.plain import at_random, in_turn, least_requests
 from gateway.scheduling.question import Chooser, Question
 from gateway.scheduling.recent_work import RecentWork
-from gateway.scheduling.types import Candidate, Decision, Demand, Filtered, Terms
+from gateway.scheduling.splitting import as_handed_over, carried_tokens, cheapest_decode, split_terms
+from gateway.scheduling.types import (
+    Candidate,
+    Decision,
+    Demand,
+    Filtered,
+    SplitPart,
+    SplitReason,
+    SplitTerms,
+    Terms,
+    endpoint_at,
+    place_name,
+)
 
 __all__ = [
     "Candidate",
@@ -24,13 +36,20 @@ __all__ = [
     "Question",
     "RecentWork",
     "Shortened",
+    "SplitPart",
+    "SplitReason",
+    "SplitTerms",
     "Terms",
+    "as_handed_over",
     "at_random",
     "behind",
+    "carried_tokens",
+    "cheapest_decode",
     "chooser_of",
     "costs_s",
     "decide_by_cost",
     "decision_as_json",
+    "endpoint_at",
     "expectation",
     "expected_cached_tokens",
     "hindsight",
@@ -38,7 +57,9 @@ __all__ = [
     "is_short",
     "least_requests",
     "observing",
+    "place_name",
     "shortened",
+    "split_terms",
     "terms_of",
     "with_costs",
 ]

@@ -44,7 +44,7 @@ LEAST_REQUESTS: Final = 4
 
 @dataclass(slots=True)
 class _Prefix:
-    """What is known of one prefix as of request number `at`; `copies` are the endpoints that it was copied to."""
+    """What is known of one prefix as of request number `at`; `copies` are the places that it was copied to."""
 
     at: int
     requests: float = 0.0
@@ -125,7 +125,7 @@ def _weighed(asked: Question, decision: Decision, prefix: _Prefix, held_tokens: 
     if not places.chosen_holds:  # a copy comes about by itself
         prefix.rent_s = 0.0
         return decision
-    if decision.endpoint_id in prefix.copies and places.old_holders_s < math.inf:
+    if decision.place in prefix.copies and places.old_holders_s < math.inf:
         decision = replace(decision, copy_saved_s=max(places.old_holders_s - places.chosen_s, 0.0))
     if places.empty is None or places.holders >= needed:
         return decision
@@ -136,7 +136,7 @@ def _weighed(asked: Question, decision: Decision, prefix: _Prefix, held_tokens: 
     if prefix.rent_s <= price_s:
         return decision
     prefix.rent_s = 0.0
-    prefix.copies = (*(name for name in prefix.copies if name != to.endpoint_id), to.endpoint_id)
+    prefix.copies = (*(name for name in prefix.copies if name != to.place), to.place)
     refined = asked.refine(to) if to.at_best else to
     return replace(decision, chosen=refined, reason=Reason.PREFIX_COPIED, copy_cost_s=price_s, copy_saved_s=0.0)
 
@@ -147,11 +147,11 @@ def _places(decision: Decision, prefix: _Prefix, held_tokens: int) -> _Places:
     old_holders_s = empty_s = math.inf
     for at, (candidate, cost_s) in enumerate(zip(decision.candidates, decision.costs_s, strict=True)):
         holds = candidate.known_tokens * 2 > held_tokens
-        if candidate.endpoint_id == decision.endpoint_id:
+        if candidate.endpoint_id == decision.endpoint_id and candidate.rank == decision.chosen.rank:
             chosen_s, chosen_holds = cost_s, holds
         if holds:
             holders += 1
-            if candidate.endpoint_id not in prefix.copies:
+            if candidate.place not in prefix.copies:
                 old_holders_s = min(old_holders_s, cost_s)
         elif cost_s < empty_s:
             empty, empty_s = at, cost_s

@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 
 from gateway.scheduling.cost import terms_of
 from gateway.scheduling.hindsight import with_costs
+from gateway.scheduling.splitting import as_json as split_as_json
 from gateway.scheduling.types import Candidate, Decision, Filtered
 from gateway.types import Reason
 
@@ -44,6 +45,7 @@ FILTERED_WORDS: Final[Mapping[Filtered, str]] = {
     Filtered.DRAINING: "it is being drained",
     Filtered.FAILED: "it was tried for this request and failed",
     Filtered.STARTING: "it is new, and had its share of requests for now",
+    Filtered.PREFILLS: "it computes prompts for others, and answers nobody",
     Filtered.NO_SALT: "its engine cannot keep share groups apart",
     Filtered.NOT_SPOKEN: "its engine does not take this kind of request, and it cannot be translated",
     Filtered.FULL: "it has as much in flight as it takes, or the request waited and it was another endpoint's turn",
@@ -75,10 +77,10 @@ def shortened(decision: Decision, most: int = MOST_SHOWN) -> Shortened:
     """
     costs, chosen, observed = with_costs(decision).costs_s, decision.chosen, decision.observed
     order = sorted(range(len(costs)), key=costs.__getitem__)
-    kept = {decision.candidates[at].endpoint_id: decision.candidates[at] for at in order[:most]}
+    kept = {decision.candidates[at].place: decision.candidates[at] for at in order[:most]}
     for candidate in (chosen,) if observed is None else (chosen, observed.chosen):
-        kept.setdefault(candidate.endpoint_id, candidate)
-    left_out = [at for at in order[most:] if decision.candidates[at].endpoint_id not in kept]
+        kept.setdefault(candidate.place, candidate)
+    left_out = [at for at in order[most:] if decision.candidates[at].place not in kept]
     short = replace(
         decision,
         candidates=tuple(kept.values()),
@@ -95,6 +97,7 @@ def as_json(short: Shortened) -> dict[str, object]:
     decision = short.decision
     return {
         "endpoint": decision.endpoint_id,
+        "rank": decision.chosen.rank,
         "reason": decision.reason.value,
         "why": in_words(short),
         "expected_cached_tokens": decision.expected_cached_tokens,
@@ -102,9 +105,10 @@ def as_json(short: Shortened) -> dict[str, object]:
         "expected_output_tokens": decision.demand.expected_output_tokens,
         "behind": decision.demand.behind,
         "wanted_again": decision.demand.wanted_again,
-        "terms": {candidate.endpoint_id: _terms(candidate, decision) for candidate in decision.candidates},
-        "candidates": {candidate.endpoint_id: _facts(candidate) for candidate in decision.candidates},
+        "terms": {candidate.place: _terms(candidate, decision) for candidate in decision.candidates},
+        "candidates": {candidate.place: _facts(candidate) for candidate in decision.candidates},
         **_observed(decision),
+        **({} if decision.split is None else {"split": split_as_json(decision.split)}),
         "others": {"count": short.left_out, "least_cost_s": short.least_left_out_s},
         "filtered": {name: why.value for name, why in decision.filtered.items()},
         "filtered_others": {why.value: count for why, count in short.filtered_left_out.items()},
@@ -121,8 +125,8 @@ def in_words(short: Shortened) -> str:
     if len(decision.candidates) == 1:
         return f"{why}; no other endpoint could take the request"
     ours_s = _cost_s(decision.chosen, decision)
-    others = (c for c in decision.candidates if c.endpoint_id != decision.endpoint_id)
-    least_s, name = min((_cost_s(candidate, decision), candidate.endpoint_id) for candidate in others)
+    others = (c for c in decision.candidates if c.place != decision.place)
+    least_s, name = min((_cost_s(candidate, decision), candidate.place) for candidate in others)
     if ours_s <= least_s:
         return f"{why}; it costs {ours_s:.3f} s, {least_s - ours_s:.3f} s less than the next, {name}"
     return f"{why}; it costs {ours_s:.3f} s, {ours_s - least_s:.3f} s more than the cheapest, {name}"
@@ -136,6 +140,7 @@ def _observed(decision: Decision) -> dict[str, object]:
     return {
         "observed": {
             "endpoint": observed.endpoint_id,
+            "rank": observed.chosen.rank,
             "reason": observed.reason.value,
             "expected_cached_tokens": observed.expected_cached_tokens,
             "uncached_tokens": observed.uncached_tokens,

@@ -84,9 +84,9 @@ def with_costs(decision: Decision) -> Decision:
 
 
 def _least_other_s(decision: Decision) -> float | None:
-    costs, chosen = list(with_costs(decision).costs_s), decision.endpoint_id
+    costs, chosen = list(with_costs(decision).costs_s), decision.chosen
     for at, candidate in enumerate(decision.candidates):
-        if candidate.endpoint_id == chosen:
+        if candidate.endpoint_id == chosen.endpoint_id and candidate.rank == chosen.rank:
             del costs[at]
             break
     return min(costs, default=None)

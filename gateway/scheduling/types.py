@@ -20,12 +20,24 @@ class Filtered(StrEnum):
     """Its engine cannot keep two share groups apart."""
     NOT_SPOKEN = "not_spoken"
     """Its engine does not speak the request's dialect, and it cannot be translated."""
+    PREFILLS = "prefills"
+    """It computes prompts for others, and answers nobody."""
     FULL = "full"
     """It has as much in flight as it takes, and another has room."""
     NOT_OWNER = "not_owner"
     """The request continues a response that another endpoint keeps."""
     STARTING = "starting"
     """It is new, and has had its share of the requests for now."""
+
+
+def place_name(endpoint_id: str, rank: int | None) -> str:
+    """What is one queue and one batch: an endpoint, or one data-parallel rank of it. No id has a slash."""
+    return endpoint_id if rank is None else f"{endpoint_id}/{rank}"
+
+
+def endpoint_at(place: str) -> str:
+    """The endpoint that a place belongs to."""
+    return place.partition("/")[0]
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -37,7 +49,8 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     `queued_requests` all requests that have not ended; `kv_use` a share from 0 to 1, None where unknown;
     `recent_tokens` the uncached tokens that it computed lately (`RecentWork`). `at_best`: both figures of cached tokens
     are what it reuses if all is there that is known of; nobody looked closer. Else `matched_tokens` is that figure, and
-    `survival` the probability that what was confirmed is still there.
+    `survival` the probability that what was confirmed is still there. `rank` is the data-parallel rank that the request
+    is sent to, None where there is one or the engine chooses; all figures are that rank's then.
     """
 
     endpoint_id: str
@@ -51,6 +64,12 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     matched_tokens: int | None = None
     survival: float | None = None
     queued_requests: int = 0
+    rank: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Its name, by endpoint and rank."""
+        return place_name(self.endpoint_id, self.rank)
 
     @property
     def known_tokens(self) -> int:
@@ -86,6 +105,66 @@ class Terms(msgspec.Struct, frozen=True):
         return waits_s + self.delays_s + self.displacement_s + self.decode_pressure_s + self.crowding_s
 
 
+class SplitReason(StrEnum):
+    """Why a request was split, or was not. Each one that could be asked about has exactly one."""
+
+    PAYS = "pays"
+    NEEDED = "needed"
+    """No endpoint that is free to take it can compute the prompt itself."""
+    DEARER = "dearer"
+    """One endpoint for both costs fewer seconds."""
+    SHORT_PROMPT = "short_prompt"
+    """It has no whole block to hand over."""
+    NOT_SPLITTABLE = "not_splittable"
+    """Several answers or prompts, tokens that are not known here, or another route than chat and completions."""
+    NO_PREFILL_ENDPOINT = "no_prefill_endpoint"
+    """None is up and free for it."""
+    NO_DECODE_ENDPOINT = "no_decode_endpoint"
+    """None is up, free for it, and of the engine and version of one that prefills."""
+    PREFILL_FAILED = "prefill_failed"
+    """It was to be, but those who could compute the prompt failed, or handed nothing over."""
+
+
+class SplitTerms(msgspec.Struct, frozen=True):
+    """Seconds on both sides. `unsplit_s` is None where nobody can take the request alone."""
+
+    prefill_s: float
+    """Wait, prefill and what others suffer, where the prompt is computed."""
+    transfer_s: float
+    decode_wait_s: float
+    """Of prompts that are computed where the answer is made, and of a cache that is nearly full."""
+    answers_s: float
+    unsplit_s: float | None = None
+    unsplit_stall_s: float = 0.0
+    unsplit_answers_s: float = 0.0
+
+    @property
+    def split_cost_s(self) -> float:
+        """What it costs at two endpoints."""
+        return self.prefill_s + self.transfer_s + self.decode_wait_s + self.answers_s
+
+    @property
+    def unsplit_cost_s(self) -> float | None:
+        """What it costs at one."""
+        return None if self.unsplit_s is None else self.unsplit_s + self.unsplit_stall_s + self.unsplit_answers_s
+
+    @property
+    def pays(self) -> bool:
+        """Whether two are cheaper than one."""
+        unsplit_s = self.unsplit_cost_s
+        return unsplit_s is None or self.split_cost_s < unsplit_s
+
+
+class SplitPart(msgspec.Struct, frozen=True):
+    """What of a decision is about the split: who computes the prompt, and the seconds. `carried_tokens` are those of
+    the prompt that are not in the cache of who answers."""
+
+    prefill: Candidate
+    terms: SplitTerms
+    carried_tokens: int
+    reason: SplitReason
+
+
 class Decision(msgspec.Struct, frozen=True):
     """The chosen endpoint with every reason: all that were considered, and why the others were not.
 
@@ -93,7 +172,8 @@ class Decision(msgspec.Struct, frozen=True):
     `costs_s` are their sums, in the order of the candidates, where the decision has computed them; else empty.
     `observed` is what another policy would have decided, where one is only watched; `candidates` and costs are as that
     one saw them, and not kept twice. `copy_cost_s` is what it pays for a copy of a hot prefix, made on purpose;
-    `copy_saved_s` what it saves at such a copy against the cheapest of the holders that there were without.
+    `copy_saved_s` what it saves at such a copy against the cheapest of the holders that there were without. `split` is
+    set where another endpoint computes the prompt: `chosen` is who answers, as it is once it was handed the prompt.
     """
 
     chosen: Candidate
@@ -105,6 +185,7 @@ class Decision(msgspec.Struct, frozen=True):
     observed: "Decision | None" = None
     copy_cost_s: float = 0.0
     copy_saved_s: float = 0.0
+    split: SplitPart | None = None
 
     @property
     def prompt_tokens(self) -> int:
@@ -117,9 +198,14 @@ class Decision(msgspec.Struct, frozen=True):
         return self.chosen.endpoint_id
 
     @property
+    def place(self) -> str:
+        """The chosen endpoint, or the rank of it."""
+        return self.chosen.place
+
+    @property
     def agrees(self) -> bool:
         """Whether the policy that is only watched would have chosen the same."""
-        return self.observed is None or self.observed.endpoint_id == self.endpoint_id
+        return self.observed is None or self.observed.place == self.place
 
     @property
     def expected_cached_tokens(self) -> int:

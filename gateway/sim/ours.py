@@ -22,7 +22,8 @@ from backends.reservations import InFlightCounter
 from backends.simulated import EngineSpec
 from billing import Usage
 from gateway.candidates import Candidates, Standing
-from gateway.perf_book import PerfBook, Prefill
+from gateway.perf_book import PerfBook
+from gateway.perf_lines import Prefill
 from gateway.receipts import Receipt, Receipts, Sent
 from gateway.scheduling import Candidate, Chooser, Decision, Demand, Question, behind
 from gateway.sim.shared_view import ReplicaIndex

@@ -12,8 +12,9 @@ import pytest
 from backends import EndpointId, PerfModel
 from backends.reference.embedded import RunningEngine
 from billing import Usage
-from gateway.perf_book import DOUBTED_AFTER_S, SUMMED_PROMPTS, PerfBook, Prefill
+from gateway.perf_book import DOUBTED_AFTER_S, PerfBook
 from gateway.perf_kinds import LEAST_SAMPLES
+from gateway.perf_lines import SUMMED_PROMPTS, Prefill
 from gateway.scheduling import Candidate, Decision, Demand
 from gateway.telemetry import Telemetry
 from gateway.types import Reason
