@@ -3,6 +3,7 @@
 HYPOTHESIS_PROFILE=thorough tries ten times as many examples, where a test does not say how many.
 """
 
+import asyncio
 import os
 import tempfile
 from collections.abc import Iterator
@@ -37,6 +38,26 @@ def _each_tokenizer_is_proved_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens, "byte_pairs", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_loop_that_ends_drops_its_connections() -> Iterator[None]:
+    """One that was accepted, or not flushed yet, in the moment in which a test's loop ended would be complained of in
+    whichever test the collector comes by."""
+    close = asyncio.SelectorEventLoop.close
+
+    def drop_and_close(loop: asyncio.SelectorEventLoop) -> None:
+        if not loop.is_closed():
+            left = [one for one in loop._transports.values() if one._sock is not None]  # type: ignore[attr-defined]
+            for transport in left:
+                transport.abort()
+            if left:
+                loop.run_until_complete(asyncio.sleep(0))  # each is told that its connection is lost
+        close(loop)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio.SelectorEventLoop, "close", drop_and_close)
         yield
 
 
