@@ -1,5 +1,6 @@
 """Model servers: where they are, whether they live, what they hold, and one call to one of them."""
 
+from backends.breaker import BreakerRules, BreakerState
 from backends.client import Sink, UpstreamClient, UpstreamResponse
 from backends.errors import (
     BackendError,
@@ -16,15 +17,18 @@ from backends.errors import (
     UpstreamReset,
 )
 from backends.features import Feature, FeatureFact, Standing
+from backends.member import Member
 from backends.perf import PerfModel
 from backends.registry import PollSettings, Registry
 from backends.reservations import Reservation
 from backends.types import (
+    Condition,
     Deadlines,
     EndpointConfig,
     EndpointFacts,
     EndpointId,
     EndpointSnapshot,
+    EndpointState,
     EventSourceFacts,
     EventSourceKind,
     Headers,
@@ -39,6 +43,9 @@ from backends.types import (
 
 __all__ = [
     "BackendError",
+    "BreakerRules",
+    "BreakerState",
+    "Condition",
     "Deadlines",
     "DialFailed",
     "DialReason",
@@ -46,6 +53,7 @@ __all__ = [
     "EndpointFacts",
     "EndpointId",
     "EndpointSnapshot",
+    "EndpointState",
     "EventSourceFacts",
     "EventSourceKind",
     "Feature",
@@ -56,6 +64,7 @@ __all__ = [
     "InFlight",
     "InvalidEndpoint",
     "LoadSample",
+    "Member",
     "Metering",
     "NoEndpoint",
     "PerfModel",

@@ -134,3 +134,17 @@ class UpstreamProtocolError(UpstreamError):
         super().__init__(endpoint_id, f"not valid HTTP {where}")
         self.received_bytes = received_bytes
         self.before_first_byte = received_bytes is None
+
+
+def fault_kind(error: UpstreamError) -> str:
+    """What went wrong, in a word or three: for people, and bounded, for labels."""
+    match error:
+        case DialFailed():
+            return error.reason.value
+        case FirstByteTimeout():
+            return "no_first_byte"
+        case IdleTimeout():
+            return "silent"
+        case UpstreamReset():
+            return "broken_off"
+    return "garbled"

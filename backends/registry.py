@@ -1,10 +1,13 @@
 """The endpoints of the fleet: who lives, in which generation, how loaded.
 
-            poll fails, or N calls in a row fail
+                        a poll fails
       ┌────┐ ──────────────────────────────────> ┌──────┐
       │ up │                                      │ down │ <── at start, until first seen
       └────┘ <────────────────────────────────── └──────┘
             a poll succeeds (facts detected anew)
+
+      what calls find wrong (`breaker.py`), what its metrics page does (`stalls.py`), and what others than we find
+      (`set_aside`) stands beside that: no poll makes it good, and no flap makes it forgotten
 
 Invariants:
 - `snapshot` does no I/O and no waiting: each endpoint's snapshot is kept and rebuilt only after a change.
@@ -14,25 +17,23 @@ Invariants:
 - Work in flight survives flaps and restarts: it belongs to the requests, not to the health.
 - An endpoint that leaves takes no new requests and is asked nothing, but stays known, with its generation, until it is
   purged: one that comes back in time, and is the process that it was, is the holder that it was.
-- A client's error is not an endpoint's: only failures that blame the endpoint count, and any answer ends the count.
+- A client's error is not an endpoint's: only failures that blame the endpoint count, and a whole answer ends the count.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
 import httpx
 
-from backends.dialects import Dialect
-from backends.errors import ProbeFailed, UnknownEndpoint, UpstreamError
-from backends.health import Probe, http_client, restarted
-from backends.reservations import InFlightCounter, Reservation
-from backends.types import EndpointConfig, EndpointFacts, EndpointId, EndpointSnapshot, InFlight, LoadSample
-
-log = logging.getLogger("backends")
+from backends.breaker import BreakerRules
+from backends.errors import ProbeFailed, UnknownEndpoint, UpstreamError, fault_kind
+from backends.health import http_client, restarted
+from backends.member import LEFT, NOT_SEEN, NOT_SEEN_AGAIN, Member
+from backends.reservations import Reservation
+from backends.types import EndpointConfig, EndpointId, EndpointSnapshot, EndpointState, InFlight, LoadSample
 
 Clock = Callable[[], float]
 HttpFactory = Callable[[EndpointConfig], httpx.AsyncClient]
@@ -41,14 +42,13 @@ GenerationListener = Callable[[EndpointId, int], None]
 
 @dataclass(frozen=True, slots=True)
 class PollSettings:
-    """`interval_s` between polls of one endpoint; `deadline_s` for one poll as a whole; after `failures_to_down`
-    calls in a row that blame it an endpoint is down until a poll succeeds; every `polls_to_detect` polls the facts
-    are read anew, since adapters come and go."""
+    """`interval_s` between polls of one endpoint; `deadline_s` for one poll as a whole; every `polls_to_detect` polls
+    the facts are read anew, since adapters come and go; `breaker`: what becomes of calls that fail."""
 
     interval_s: float = 2.0
     deadline_s: float = 5.0
-    failures_to_down: int = 3
     polls_to_detect: int = 30
+    breaker: BreakerRules = field(default_factory=BreakerRules)
 
 
 class Registry:
@@ -71,7 +71,9 @@ class Registry:
         self._settings = settings
         self._http = http
         self._group: asyncio.TaskGroup | None = None
-        self._endpoints = {config.id: _Endpoint(config, http(config), self._changed) for config in configs}
+        self._endpoints: dict[EndpointId, Member] = {config.id: self._member(config) for config in configs}
+        self.restrained: dict[str, Member] = {}
+        """Endpoints that are up, but may be sent less than all that could go there."""
         self._listeners: list[GenerationListener] = []
         self._snapshot: tuple[EndpointSnapshot, ...] | None = None
 
@@ -98,14 +100,14 @@ class Registry:
         """A new endpoint; it is down until it was asked. A ValueError where its id is taken."""
         if config.id in self._endpoints:
             raise ValueError(f"there is an endpoint {config.id} already")
-        self._endpoints[config.id] = endpoint = _Endpoint(config, self._http(config), self._changed)
-        self._changed()
+        self._endpoints[config.id] = endpoint = self._member(config)
+        self._changed(endpoint)
         self._begin_polls(endpoint)
 
     def leave(self, endpoint_id: EndpointId) -> None:
         """An endpoint takes no new requests and is not asked any more, so it counts as down; those under way go on."""
         endpoint = self._endpoint(endpoint_id)
-        endpoint.leaving, endpoint.reason = True, _LEFT
+        endpoint.leaving, endpoint.reason = True, LEFT
         endpoint.end_polls()
         endpoint.touch()
 
@@ -113,7 +115,7 @@ class Registry:
         """One that was leaving stays; it is down until it was asked, which also says whether it was restarted."""
         endpoint = self._endpoint(endpoint_id)
         endpoint.leaving = False
-        endpoint.reason = _NOT_SEEN_AGAIN if endpoint.facts is not None else _NOT_SEEN
+        endpoint.reason = NOT_SEEN_AGAIN if endpoint.facts is not None else NOT_SEEN
         endpoint.touch()
         self._begin_polls(endpoint)
 
@@ -125,14 +127,14 @@ class Registry:
         """
         before = self._endpoint(config.id)
         before.end_polls()
-        after = _Endpoint(config, self._http(config), self._changed)
+        after = self._member(config)
         after.draining, after.held_back = before.draining, before.held_back
         self._endpoints[config.id] = after
         if before.config.url == config.url:
             after.resemble(before)
         else:
             self._raise_generation(after, 0)
-        self._changed()
+        self._changed(after)
         self._begin_polls(after)
         await before.http.aclose()
         return before.config
@@ -149,7 +151,7 @@ class Registry:
         endpoint = self._endpoint(endpoint_id)
         del self._endpoints[endpoint_id]
         endpoint.end_polls()
-        self._changed()
+        self._changed(endpoint)
         await endpoint.http.aclose()
         return endpoint.config
 
@@ -187,20 +189,50 @@ class Registry:
         endpoint = self._endpoints.get(endpoint_id)
         if endpoint is None:
             return
-        endpoint.failures = 0
+        endpoint.answered()
         facts = endpoint.facts
         if reports_cached_tokens and facts is not None and facts.reports_cached_tokens is None:
             endpoint.facts = replace(facts, reports_cached_tokens=True)
             endpoint.touch()
 
-    def report_failure(self, endpoint_id: EndpointId, error: UpstreamError) -> None:
-        """A call failed; enough in a row that blame the endpoint take it down until a poll succeeds."""
+    def report_failure(self, endpoint_id: EndpointId, error: UpstreamError, began_s: float | None = None) -> None:
+        """A call, sent at `began_s` by the registry's clock, failed; what does not blame the endpoint is none of it."""
+        if error.blames_endpoint:
+            self.report_fault(endpoint_id, fault_kind(error), began_s)
+
+    def report_fault(self, endpoint_id: EndpointId, kind: str, began_s: float | None = None) -> None:
+        """The endpoint failed a request by a fault of its own; enough in a row, and it is sent none for a while."""
         endpoint = self._endpoints.get(endpoint_id)
-        if endpoint is None or not error.blames_endpoint:
-            return
-        endpoint.failures += 1
-        if endpoint.healthy and endpoint.failures >= self._settings.failures_to_down:
-            endpoint.goes_down(f"{endpoint.failures} calls failed in a row ({type(error).__name__})")
+        if endpoint is not None:
+            endpoint.fault(kind, began_s)
+
+    def report_first_byte(self, endpoint_id: EndpointId) -> None:
+        """The first bytes of an answer are here that is no failure."""
+        endpoint = self._endpoints.get(endpoint_id)
+        if endpoint is not None:
+            endpoint.begins_to_answer()
+
+    def probe(self, endpoint_id: EndpointId) -> Callable[[], None] | None:
+        """A request is being sent. Where that is a probe: what gives its place back, to be called once."""
+        breaker = self._endpoint(endpoint_id).breaker
+        return breaker.probed if breaker.probe() else None
+
+    def set_aside(self, endpoint_id: EndpointId, state: EndpointState, why: str) -> None:
+        """An endpoint answers, and is to be left out all the same: `STALLED` or `EJECTED`."""
+        self._endpoint(endpoint_id).set_aside(state, why)
+
+    def take_back(self, endpoint_id: EndpointId, state: EndpointState, suspicion: str | None = None) -> bool:
+        """It is not left out for that any more; whether it was. With a `suspicion` it first gets probes only."""
+        endpoint = self._endpoint(endpoint_id)
+        if not endpoint.take_back(state):
+            return False
+        if suspicion is not None:
+            endpoint.suspect(suspicion)
+        return True
+
+    def member(self, endpoint_id: EndpointId) -> Member | None:
+        """What is known of an endpoint beyond its snapshot, to be read; None where there is none of that id."""
+        return self._endpoints.get(endpoint_id)
 
     async def detect_all(self, deadline_s: float) -> None:
         """Poll every endpoint once, at the same time, for at most `deadline_s`; who is away stays down, no error."""
@@ -210,7 +242,7 @@ class Registry:
                     group.create_task(self.poll(endpoint_id))
         except TimeoutError:
             for endpoint in self._endpoints.values():
-                if endpoint.reason == _NOT_SEEN:
+                if endpoint.reason == NOT_SEEN:
                     endpoint.goes_down(f"no answer within {deadline_s:g} s")
 
     async def run(self) -> None:
@@ -229,7 +261,7 @@ class Registry:
         """Ask one endpoint once, within the settings' deadline, and keep the outcome. Never raises for the endpoint."""
         await self._poll(self._endpoint(endpoint_id))
 
-    async def _poll(self, endpoint: "_Endpoint") -> None:
+    async def _poll(self, endpoint: Member) -> None:
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 await self._ask(endpoint)
@@ -239,19 +271,20 @@ class Registry:
             endpoint.goes_down(failure.reason)
         except Exception as error:  # noqa: BLE001 - whatever it answers may take it down, never the poll of all
             endpoint.goes_down(f"what it says of itself cannot be read ({type(error).__name__})")
+        endpoint.look()
 
-    def _begin_polls(self, endpoint: "_Endpoint") -> None:
+    def _begin_polls(self, endpoint: Member) -> None:
         if self._group is not None:
             endpoint.end_polls()
             endpoint.polling = self._group.create_task(self._poll_forever(endpoint))
 
-    async def _poll_forever(self, endpoint: "_Endpoint") -> None:
+    async def _poll_forever(self, endpoint: Member) -> None:
         while True:
             await self._poll(endpoint)
             await asyncio.sleep(self._settings.interval_s)
 
-    async def _ask(self, endpoint: "_Endpoint") -> None:
-        was_down = not endpoint.healthy
+    async def _ask(self, endpoint: Member) -> None:
+        was_down = not endpoint.answers or endpoint.seems_gone
         due = endpoint.polls % self._settings.polls_to_detect == 0
         dialect, facts = endpoint.dialect, endpoint.facts
         if dialect is None or facts is None or was_down or due:
@@ -265,13 +298,14 @@ class Registry:
             dialect, facts = await endpoint.probe.detect()
             endpoint.facts = None
             endpoint.comes_up(dialect, facts, load)
+            endpoint.is_another()
             self._raise_generation(endpoint, _generation(endpoint.generation + 1, load))
         else:
             endpoint.comes_up(dialect, facts, load)
             if not seen_before and _generation(0, load) > endpoint.generation:
                 self._raise_generation(endpoint, _generation(0, load))
 
-    def _raise_generation(self, endpoint: "_Endpoint", generation: int) -> None:
+    def _raise_generation(self, endpoint: Member, generation: int) -> None:
         if self._endpoints.get(endpoint.config.id) is not endpoint:
             return  # it was purged while it was asked, or is at another address
         endpoint.generation = generation
@@ -279,94 +313,23 @@ class Registry:
         for listener in self._listeners:
             listener(endpoint.config.id, generation)
 
-    def _endpoint(self, endpoint_id: EndpointId) -> "_Endpoint":
+    def _endpoint(self, endpoint_id: EndpointId) -> Member:
         try:
             return self._endpoints[endpoint_id]
         except KeyError:
             raise UnknownEndpoint(endpoint_id) from None
 
-    def _changed(self) -> None:
+    def _member(self, config: EndpointConfig) -> Member:
+        return Member(config, self._http(config), self._settings.breaker, self._clock, self._changed)
+
+    def _changed(self, endpoint: Member) -> None:
         self._snapshot = None
-
-
-_LEFT = "no source lists it any more"
-_NOT_SEEN = "not seen yet"
-_NOT_SEEN_AGAIN = "not seen since it came back"
-
-
-class _Endpoint:
-    """All that is known of one endpoint; whoever changes it calls `touch`."""
-
-    def __init__(self, config: EndpointConfig, http: httpx.AsyncClient, changed: Callable[[], None]) -> None:
-        self.config = config
-        self.http = http
-        self.probe = Probe(config, http)
-        self.dialect: Dialect | None = None
-        self.facts: EndpointFacts | None = None
-        self.load: LoadSample | None = None
-        self.reason: str | None = _NOT_SEEN
-        self.generation = 0
-        self.draining = False
-        self.held_back = False
-        self.leaving = False
-        self.polling: asyncio.Task[None] | None = None
-        self.failures = 0
-        self.polls = 0
-        self._changed = changed
-        self._snapshot: EndpointSnapshot | None = None
-        self.in_flight = InFlightCounter()
-
-    @property
-    def healthy(self) -> bool:
-        return self.reason is None
-
-    def resemble(self, before: "_Endpoint") -> None:
-        """The same engine, asked in another way from now on."""
-        self.dialect, self.facts, self.load, self.reason = before.dialect, before.facts, before.load, before.reason
-        self.generation, self.in_flight = before.generation, before.in_flight
-        self.leaving = before.leaving
-
-    def end_polls(self) -> None:
-        if self.polling is not None:
-            self.polling.cancel()
-            self.polling = None
-
-    def touch(self) -> None:
-        self._snapshot = None
-        self._changed()
-
-    def goes_down(self, reason: str) -> None:
-        if self.healthy or self.reason == _NOT_SEEN:
-            log.warning("endpoint down", extra={"fields": {"endpoint": self.config.id, "why": reason}})
-        if reason != self.reason:
-            self.reason = reason
-            self.touch()
-
-    def comes_up(self, dialect: Dialect, facts: EndpointFacts, load: LoadSample | None) -> None:
-        if facts.reports_cached_tokens is None and self.facts is not None and self.healthy:
-            facts = replace(facts, reports_cached_tokens=self.facts.reports_cached_tokens)
-        self.dialect, self.facts = dialect, facts
-        self.load = load or self.load
-        if not self.healthy:
-            log.info("endpoint up", extra={"fields": {"endpoint": self.config.id, "engine": facts.engine}})
-        self.reason = None
-        self.failures = 0
-        self.polls += 1
-        self.touch()
-
-    def snapshot(self) -> EndpointSnapshot:
-        if self._snapshot is None:
-            self._snapshot = EndpointSnapshot(
-                id=self.config.id,
-                healthy=self.healthy,
-                generation=self.generation,
-                unhealthy_reason=self.reason,
-                draining=self.draining or self.held_back or self.leaving,
-                leaving=self.leaving,
-                facts=self.facts,
-                load=self.load,
-            )
-        return self._snapshot
+        endpoint_id = endpoint.config.id
+        there = self._endpoints.get(endpoint_id)  # not the one that has moved away
+        if there is not None and there.is_restrained:
+            self.restrained[endpoint_id] = there
+        else:
+            self.restrained.pop(endpoint_id, None)
 
 
 def _generation(at_least: int, load: LoadSample | None) -> int:

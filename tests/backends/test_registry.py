@@ -4,13 +4,22 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
-from backends.errors import DialFailed, DialReason, FirstByteTimeout, UnknownEndpoint
+from backends.errors import DialFailed, DialReason, UnknownEndpoint
 from backends.health import restarted
 from backends.registry import PollSettings, Registry
-from backends.types import EndpointConfig, EndpointId, EndpointSnapshot, InFlight, LoadSample
+from backends.types import (
+    Condition,
+    EndpointConfig,
+    EndpointId,
+    EndpointSnapshot,
+    EndpointState,
+    InFlight,
+    LoadSample,
+)
 from tests.backends.engine_page import VLLM_STARTED_AT_S, EnginePage
 
 A, B = EndpointId("a"), EndpointId("b")
@@ -41,7 +50,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_an_endpoint_is_down_until_it_was_seen(engine: EnginePage) -> None:
     async with registry_of(engine) as registry:
-        assert of(registry) == EndpointSnapshot(A, healthy=False, generation=0, unhealthy_reason="not seen yet")
+        seen = of(registry)
+        assert replace(seen, condition=Condition()) == EndpointSnapshot(
+            A, healthy=False, generation=0, unhealthy_reason="not seen yet"
+        )
+        assert (seen.condition.state, seen.condition.why) == (EndpointState.DOWN, "not seen yet")
 
 
 async def test_detection_finds_engine_models_cache_and_load(engine: EnginePage) -> None:
@@ -292,20 +305,6 @@ async def test_new_adapters_are_seen_while_the_endpoint_stays_up(engine: EngineP
         facts = of(registry).facts
         assert facts is not None
         assert [model.id for model in facts.models] == ["smollm2", "lora"]
-
-
-async def test_failed_calls_in_a_row_take_an_endpoint_down_until_a_poll_succeeds(engine: EnginePage) -> None:
-    async with registry_of(engine) as registry:
-        await registry.poll(A)
-        for _ in range(2):
-            registry.report_failure(A, DialFailed(A, DialReason.REFUSED))
-        assert of(registry).healthy
-        registry.report_failure(A, FirstByteTimeout(A, 5.0))
-        assert of(registry).unhealthy_reason == "3 calls failed in a row (FirstByteTimeout)"
-        await registry.poll(A)
-        assert of(registry).healthy
-        registry.report_failure(A, DialFailed(A, DialReason.REFUSED))
-        assert of(registry).healthy
 
 
 async def test_any_answer_ends_the_count_of_failures_and_a_full_pool_is_none(engine: EnginePage) -> None:
