@@ -35,8 +35,10 @@ from gateway.config_sections import (
     Timing,
     Tracing,
 )
+from gateway.continuation_config import Continuation
 from gateway.discovery_sections import Discovery
 from gateway.queue_config import Queue
+from gateway.routes_config import ModelRoute, refuse_unclear
 from gateway.strict_yaml import complaint_of, load_yaml
 from prefix_index import RedisAccess
 
@@ -46,6 +48,7 @@ __all__ = [
     "Billing",
     "Config",
     "ConfigInvalid",
+    "Continuation",
     "Discovery",
     "FixRule",
     "Index",
@@ -54,6 +57,7 @@ __all__ = [
     "Limits",
     "Listen",
     "Model",
+    "ModelRoute",
     "Queue",
     "Quota",
     "Scheduling",
@@ -90,6 +94,7 @@ class Config(Section):
     backends: tuple[Backend, ...] = Field((), description="The model servers.")
     discovery: Discovery = Field(Discovery(), description="Where further model servers are found.")
     models: dict[str, Model] = Field(default_factory=dict, description="Tokenizers by served model name.")
+    model_routes: tuple[ModelRoute, ...] = Field((), description="Names that clients use for models.")
     keys_file: Path | None = Field(None, description="Tenants and their API keys; without it everyone may call.")
     keys_poll_s: PositiveFloat = Field(1.0, description="How often the keys file is looked at for changes, seconds.")
     salt_secret_file: Path | None = Field(
@@ -108,6 +113,7 @@ class Config(Section):
     plans_file: Path | None = Field(None, description="Plans and who has them, YAML; without it nobody has one.")
     invoicing_file: Path | None = Field(None, description="Seller, buyers and taxes of invoices, YAML.")
     scheduling: Scheduling = Field(Scheduling(), description="How an endpoint is chosen.")
+    continuation: Continuation = Field(Continuation(), description="What becomes of a stream whose endpoint dies.")
     queue: Queue = Field(Queue(), description="How requests wait while all endpoints are full.")
     quota: Quota = Field(Quota(), description="How limits and budgets are counted.")
     limits: Limits = Field(Limits(), description="Sizes and patience.")
@@ -127,6 +133,7 @@ class Config(Section):
         doubles = sorted({name for name in names if names.count(name) > 1})
         if doubles:
             raise ValueError(f"two backends are called {', '.join(doubles)}: give them ids")
+        refuse_unclear(self.model_routes)
         return self
 
     @model_validator(mode="after")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from backends import EndpointSnapshot
 from billing import Attempt, KeptChain, OpenedRequest, SettlementState
 from gateway.continuing import Carried, ContinuedStream, FailuresHeld
@@ -19,6 +21,7 @@ from gateway.receipts import Sent
 from gateway.relay import PlainTee, StreamTee
 from gateway.scheduling import Decision
 from gateway.seats import Seat
+from gateway.split_state import Split
 from gateway.stream_format import format_of
 from gateway.tracing import Trace
 from gateway.translated import TranslatedPlain, TranslatedStream, must_be_uncoded
@@ -71,6 +74,12 @@ class Exchange:
     """The attempt under way, until the index has been told how it ended."""
     holder: str = ""
     seat: Seat | None = None
+    split: Split | None = None
+    """Another endpoint computes the prompt; None where one does both."""
+    stays_whole: bool = False
+    """Whether it is not to be split any more: who answers could not go on with what it was handed."""
+    legs_s: float = 0.0
+    """How long prompts were computed elsewhere before the request was sent to who answers."""
     outgoing: Outgoing | None = None
     """The request as the chosen endpoint gets it."""
     outlet: Outlet | None = None
@@ -112,6 +121,23 @@ class Exchange:
         """The same, or the rank of it that was chosen."""
         assert self.decision is not None, "nothing was sent yet"
         return self.decision.place
+
+    @property
+    def prompt_endpoint_id(self) -> str | None:
+        """Who computes the prompt; None before anybody was chosen."""
+        if self.split is not None:
+            return self.split.endpoint_id
+        return None if self.decision is None else self.decision.endpoint_id
+
+    @property
+    def prompt_sent(self) -> Sent | None:
+        """The prompt at that endpoint, until the index has been told how it ended."""
+        return self.sent if self.split is None else self.split.sent
+
+    @property
+    def prompt_holder(self) -> str:
+        """That endpoint's name in the index."""
+        return self.holder if self.split is None else self.split.sent.holder
 
     @property
     def is_translated(self) -> bool:
@@ -213,6 +239,13 @@ class Exchange:
         )
         self._attempt_began_at = None
 
+    def mark_attempt(self, endpoint_id: str, was: str, now: str) -> None:
+        """The last attempt at an endpoint turned out to be another thing than it was recorded as."""
+        for at, attempt in reversed([*enumerate(self.attempts)]):
+            if attempt.endpoint_id == endpoint_id and attempt.outcome == was:
+                self.attempts[at] = msgspec.structs.replace(attempt, outcome=now)
+                return
+
     def answer_begins(self, status: int, headers: Headers, *, streaming: bool) -> Outlet:
         """The head of the answer is here: what its bytes go through from now on.
 
@@ -269,6 +302,8 @@ class Exchange:
         self.end_turn()
         if self.prefill is not None:
             self.prefill.end()
+        if self.split is not None:
+            self.split.release()
         if self.seat is not None:
             self.seat.release()
             self.seat = None

@@ -17,9 +17,10 @@ from typing import Final
 
 from backends import EndpointSnapshot, UpstreamError, UpstreamResponse
 from billing import LedgerUnavailable, SettlementState
-from gateway.access import allowed
+from gateway.access import allowed, must_fit
 from gateway.answer_head import answer_headers, is_event_stream
 from gateway.chunk_sink import chunk_sink
+from gateway.continuer import Answer, Continuer
 from gateway.dispatching import Dispatcher, Parts, PipelineOptions
 from gateway.edge.error_shapes import stream_error
 from gateway.errors import GatewayError, Internal, NotFound, UpstreamFailed, as_gateway_error
@@ -41,6 +42,9 @@ class Pipeline:
         self._parts = parts
         self._options = options
         self._dispatcher = Dispatcher(parts, options)
+        self._continuer: Continuer | None = None
+        if options.continuations:
+            self._continuer = Continuer(parts, self._dispatcher.dispatch, options.continuations)
 
     async def serve(self, request: InferenceRequest, client: ClientStream) -> None:
         """Answer one request. Raises `GatewayError` only while the client has not been sent anything yet."""
@@ -53,6 +57,7 @@ class Pipeline:
         endpoints = allowed(request, parts.fleet.serving(request.model))
         owner = await self._owner_of(request, endpoints)
         plan = await parts.planner.plan(request, endpoints, parts.fleet.block_size(endpoints))
+        must_fit(request, plan, endpoints)
         match = await parts.index.match(plan.chain)
         request.marks.matched_s = matched_s = parts.clocks.monotonic()
         held = await parts.limits.admit(request, plan, match)
@@ -60,13 +65,14 @@ class Pipeline:
             request.marks.admitted_s = parts.clocks.monotonic()
         trace = None if parts.tracer is None else parts.tracer.trace_of(request.headers)
         exchange = Exchange(request, plan, match, endpoints, matched_s=matched_s, owner=owner, held=held, trace=trace)
+        exchange.may_go_on = self._continuer is not None
         if parts.turns is not None and parts.turns.are_crowded():
             await parts.turns.come(exchange)
         self._open(exchange)
         try:
             await self._answer(exchange, client)
         except asyncio.CancelledError:
-            if exchange.waits:  # once more, after an attempt that failed: nobody is at work on it
+            if exchange.waits and exchange.carried is None:  # after an attempt that failed: nobody is at work on it
                 parts.settler.settle(exchange, SettlementState.FAILED).add_done_callback(asyncio.Future.exception)
             else:
                 parts.settler.settle_cut(exchange)
@@ -98,13 +104,17 @@ class Pipeline:
         return owner
 
     async def _answer(self, exchange: Exchange, client: ClientStream) -> None:
-        response, first_chunk = await self._dispatcher.dispatch(exchange)
-        async with response:
-            await in_time(exchange.opened)
-            await self._relay(exchange, response, first_chunk, client)
+        answer: Answer | None = await self._dispatcher.dispatch(exchange)
+        while answer is not None:
+            response, first_chunk = answer
+            async with response:
+                await in_time(exchange.opened)
+                answer = await self._relay(exchange, response, first_chunk, client)
 
-    async def _relay(self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream) -> None:
-        """Steps 9 and 10 from the first `chunk` on."""
+    async def _relay(
+        self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream
+    ) -> Answer | None:
+        """Steps 9 and 10 from the first `chunk` on; what goes on with the answer, where its endpoint died in it."""
         parts, monotonic = self._parts, self._parts.clocks.monotonic
         streaming = is_event_stream(response.headers)
         outlet = exchange.answer_begins(response.status, response.headers, streaming=streaming)
@@ -112,7 +122,11 @@ class Pipeline:
         head = answer_headers(exchange, response.headers, streaming, self._options.timing)
         tee = exchange.tee
         assert tee is not None
-        await self._pass_on(exchange, response, chunk, client, head)
+        passing = self._pass_on(exchange, response, chunk, client, head)
+        if self._continuer is None:
+            await passing
+        elif (answer := await self._continuer.passed(exchange, passing, client)) is not None:
+            return answer
         held = await asyncio.to_thread(outlet.held) if outlet.is_long else outlet.held()
         self._look_for_token(exchange, monotonic())
         await self._keep_response(exchange)
@@ -127,9 +141,10 @@ class Pipeline:
         try:
             await client.end(held)
         finally:
-            if state is SettlementState.COMPLETE:
+            if state is SettlementState.COMPLETE and exchange.carried is None:
                 parts.next_turns.offer(exchange)
                 parts.prewarmer.keep(exchange)
+        return None
 
     async def _pass_on(
         self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream, head: Headers
@@ -171,9 +186,11 @@ class Pipeline:
 
     def _first_byte(self, exchange: Exchange) -> None:
         parts = self._parts
-        exchange.first_byte_s = exchange.request.marks.opened_s = parts.clocks.monotonic()
         assert exchange.seat is not None
         exchange.seat.first_token()
+        if exchange.first_byte_s is not None:  # another endpoint goes on
+            return
+        exchange.first_byte_s = exchange.request.marks.opened_s = parts.clocks.monotonic()
         parts.telemetry.ttft_s(exchange.endpoint_id).observe(exchange.first_byte_s - exchange.request.started_s)
 
     def _look_for_token(self, exchange: Exchange, now_s: float) -> None:

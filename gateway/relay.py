@@ -132,6 +132,13 @@ class StreamTee:
         self._begun = bytearray()
         return rest
 
+    def end_here(self, events: bytes) -> None:
+        """The engine is gone, and the end was all that was missing: what has begun is dropped, `events` end the stream.
+        It has `failed` where it did not even say its usage."""
+        self._begun = bytearray()
+        self._held.append(events)
+        self.complete, self.failed = True, not self.usage.seen
+
     def texts(self) -> list[str] | None:
         """The text of each choice so far; None where the stream was too long to keep. Linear, once it was cut."""
         kept = self.kept()

@@ -7,6 +7,7 @@ cheaper; what a scrape fills in is the library's.
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from gateway.continuation_metrics import ContinuationMetrics
 from gateway.discovery_metrics import DiscoveryMetrics
 from gateway.fix_metrics import FixMetrics
 from gateway.limit_metrics import LimitMetrics
@@ -14,6 +15,7 @@ from gateway.log_lines import dropped_lines
 from gateway.metrics import SeriesRegistry, counter_read, counters, gauges, histograms
 from gateway.pressure_metrics import PressureMetrics
 from gateway.queue_metrics import QueueMetrics
+from gateway.route_metrics import RouteMetrics
 from gateway.template_metrics import TemplateMetrics
 from gateway.timing import StepTimes
 from gateway.verification_metrics import VerificationMetrics
@@ -157,10 +159,10 @@ class Telemetry:
         )
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
         self.pressure, self.fixes = PressureMetrics(registry), FixMetrics(registry)
-        self.queue = QueueMetrics(registry)
+        self.queue, self.routes = QueueMetrics(registry), RouteMetrics(registry)
         self.templates = TemplateMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
-        self.discovery = DiscoveryMetrics(registry)
+        self.discovery, self.continuation = DiscoveryMetrics(registry), ContinuationMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry
         )
