@@ -176,10 +176,12 @@ class _Family(Collector, Generic[SeriesT]):
         return self._series.setdefault(tuple(map(str, values)), self._make())
 
     def forget(self, label: str, value: str) -> None:
-        """Drop the series with this value of a label. Who still has one of them counts on what nobody sees."""
+        """Drop the series with this value of a label, or of a part of it (`e/1` of `e`). Who still has one of them
+        counts on what nobody sees."""
         if label in self._labels:
             at = self._labels.index(label)
-            self._series = {values: one for values, one in self._series.items() if values[at] != value}
+            kept = {values: one for values, one in self._series.items() if values[at].partition("/")[0] != value}
+            self._series = kept
             self.cached.cache_clear()
 
     def describe(self) -> list[Metric]:

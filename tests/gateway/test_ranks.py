@@ -1,19 +1,24 @@
 """Data-parallel ranks behind one address: each is decided for, reserved, matched and settled by itself."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 
 import httpx
 import pytest
 
-from backends import PerfModel
+from backends import EndpointId, PerfModel
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.types import EngineConfig
+from gateway.perf_book import PerfBook
 from gateway.ranks import RankLoads, loads_of, ranked
-from prefix_index import Load
+from gateway.telemetry import Telemetry
+from prefix_index import EmbeddedServer, Load
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway, settled, start
+from tests.gateway.limited import Gate
 from tests.gateway.ranked_engine import ranked_engine
+from tests.gateway.scripted_engine import scripted_engine
 
 LOADS_SETTLE_S = 10.0
 
@@ -136,6 +141,32 @@ async def test_a_restart_of_the_server_empties_all_its_ranks(
         assert {rank for rank, _, _ in server.usages[before:]} == {0, 1}
 
 
+async def test_four_gateways_do_not_herd_onto_a_rank_in_a_burst(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    """Sixteen requests at each of four replicas in the same instant, over two servers of two ranks."""
+    held, burst = Gate(), 64
+    async with AsyncExitStack() as stack:
+        redis = await stack.enter_async_context(EmbeddedServer())
+        ranks = [await stack.enter_async_context(scripted_engine(held.script, model=MODEL)) for _ in range(4)]
+        servers = [
+            await stack.enter_async_context(ranked_engine(*(rank.url for rank in pair)))
+            for pair in (ranks[:2], ranks[2:])
+        ]
+        addresses = [server.url for server in servers]
+        gateways = [await start(start_gateway, *addresses, index__redis_url=redis.url) for _ in range(4)]
+        async with asyncio.TaskGroup() as group:
+            for number in range(burst):
+                group.create_task(ask(gateways[number % 4], client, f"{number} {number} {STORY}"))
+            async with asyncio.timeout(60):
+                while held.waiting < burst:
+                    await asyncio.sleep(0.01)
+            held.open()
+        counts = Counter((server.url, rank) for server in servers for rank in server.asked)
+    assert len(counts) == 4
+    assert max(counts.values()) <= 1.3 * burst / 4, counts
+
+
 async def _generation(gateway: RunningGateway) -> int:
     health = (await asyncio.to_thread(gateway.http.get, "/health")).json()
     return int(health["endpoints"]["e0"]["generation"])
@@ -150,6 +181,34 @@ def test_what_went_where_the_engine_chose_counts_for_all_its_ranks_alike() -> No
     loads = {"e": Load(5, 1000, 0), "e/0": Load(2, 600, 0), "e/1": Load(0, 0, 0)}
     assert list(loads_of("e", places, loads)) == [Load(4, 800, 0), Load(2, 200, 0)]
     assert list(loads_of("e", places, {"e": Load(2, 600, 9), "e/0": Load(2, 600, 9)})) == [Load(2, 600, 9), Load()]
+
+
+def test_the_series_of_an_endpoints_ranks_go_with_it() -> None:
+    telemetry = Telemetry()
+    for place in ("e", "e/0", "e/1", "e2/0"):
+        telemetry.speed.itl_s(place).set(0.01)
+    telemetry.forget_endpoint("e")
+    page = telemetry.exposition().decode()
+    assert [line for line in page.splitlines() if line.startswith("prefixgate_perf_itl")] == [
+        'prefixgate_perf_itl_seconds{endpoint="e2/0"} 0.01'
+    ]
+
+
+def test_each_rank_is_as_fast_as_it_shows_itself_and_until_then_as_its_endpoint() -> None:
+    speeds: dict[str, PerfModel] = {}
+    book = PerfBook({EndpointId("e"): SPEED}, Telemetry().speed, lambda: 0.0, speeds.__setitem__)
+    book.ranks_found("e", ["e/0", "e/1"])
+    assert {place: round(speed.prefill_tokens_per_s) for place, speed in speeds.items()} == {
+        "e/0": 10_000,
+        "e/1": 10_000,
+    }
+    faster = PerfModel(prefill_tokens_per_s=2 * SPEED.prefill_tokens_per_s)
+    book.join("e", faster)
+    rates = {place: round(speed.prefill_tokens_per_s) for place, speed in speeds.items()}
+    assert rates == dict.fromkeys(("e", "e/0", "e/1"), 20_000)
+    book.removed("e")
+    with pytest.raises(KeyError):
+        book.speed_of("e/1")
 
 
 def test_a_ranks_load_is_given_back_once_even_where_it_has_left_meanwhile() -> None:
