@@ -10,11 +10,7 @@ the chunks of a prompt add up to `PerfModel.prefill_s`, its base being due once,
 when there is room for all its prompt; what of it is cached is reused, save for its last token. If a step finds no block
 for an answer, the youngest request is preempted, and nobody is admitted in that step.
 
-What is simplified: blocks are found by others once the step that computed them has ended, so requests admitted in the
-same step share nothing that is not cached yet; answers are anonymous, so a next turn computes them again (vLLM caches
-whole blocks of answers too); blocks come back from the host tier within the step (not beside it), transfers from a
-prefill engine beside the steps, each at full speed, and again after a preemption. A decode engine computes the last
-token of a prompt itself, in the step that gives its first token, and reports what it had without the transfer.
+What is simplified stands in the package's docstring.
 
 Steps run when the clock is moved past them, and are not looked at one by one: as long as nobody comes, ends or lacks a
 block, a `Stride` of them is one step here. A step that has begun goes on: who comes meanwhile waits for its end.
@@ -24,8 +20,8 @@ from collections import deque
 from math import inf
 
 from backends.simulated.decoding import Decoding
-from backends.simulated.kv_cache import BLOCK_NAME_BYTES, CacheListener, KvCache
-from backends.simulated.requests import Active, LoadSample, Work
+from backends.simulated.kv_cache import CacheListener, KvCache
+from backends.simulated.requests import Active, LoadSample, Work, check_job
 from backends.simulated.stride import Chunk, Stride
 from backends.simulated.types import Dropped, EngineEvent, EngineSpec, Finished, FirstToken, Job, Role
 
@@ -45,6 +41,7 @@ class SimulatedEngine:
         "_doomed",
         "_events",
         "_firsts",
+        "_held",
         "_listener",
         "_max_running",
         "_prefilling",
@@ -65,9 +62,7 @@ class SimulatedEngine:
         self.name = name
         self.work = Work()
         self._listener = listener
-        self._max_running = min(spec.max_running, spec.chunk_tokens)  # each answer has a token of every step
-        if self._max_running < 1:
-            raise ValueError("an engine runs at least one request, of at least one token a step")
+        self._max_running = spec.batch()
         self._up_at_s = 0.0
         self._events: list[EngineEvent] = []
         self._admissions = 0
@@ -78,6 +73,7 @@ class SimulatedEngine:
         self._cache = KvCache(self.spec.capacity_blocks, self.spec.host_blocks, self._listener)
         self._decoding = Decoding(self.spec.block_size)
         self._actives: dict[int, Active] = {}
+        self._held: dict[int, Active] = {}
         self._waiting: deque[Active] = deque()
         self._running: list[Active] = []
         self._prefilling: Active | None = None
@@ -99,14 +95,14 @@ class SimulatedEngine:
 
         Raises `ValueError` for a job without a token, with more blocks than whole ones, or whose number is in use.
         """
-        self._check(job)
+        check_job(job, self.spec.block_size, job.number in self._actives or job.number in self._held)
         self._catch_up(now_s)
         output_tokens = 1 if self.spec.role is Role.PREFILL else job.output_tokens
-        too_long = self._blocks_for(job.prompt_tokens + output_tokens - 1) > self.spec.capacity_blocks
+        too_long = self.spec.blocks_for(job.prompt_tokens + output_tokens - 1) > self.spec.capacity_blocks
         if too_long or not self.available(now_s):
             self._events.append(Dropped(job.number, now_s, too_long))
             return
-        one = Active(job, output_tokens)
+        one = Active(job, output_tokens, job.transferred or self.spec.role is Role.DECODE)
         self._actives[job.number] = one
         self._waiting.append(one)
         if len(self._waiting) == 1:
@@ -125,6 +121,32 @@ class SimulatedEngine:
         else:
             self._doomed.append(one)
         self._interrupt(now_s)
+
+    def let_go(self, number: int, now_s: float) -> bool:
+        """Free the prompt's blocks that a job with `hold` still has after its end. False: it holds none."""
+        self._catch_up(now_s)
+        one = self._held.pop(number, None)
+        if one is not None:
+            self._cache.release(one.job.blocks, one.names, one.published, 0)
+            self._interrupt(now_s)
+        return one is not None
+
+    def written_tokens(self, number: int, now_s: float) -> int:
+        """Tokens of a job's answer that are out now, 0 before its first. Raises `KeyError` if it is not here."""
+        self._catch_up(now_s)
+        one, stride = self._actives[number], self._stride
+        written = one.written
+        if one.joined_step is not None:
+            written += self._decoding.step - one.joined_step
+            if stride is not None and stride.steps > 1:
+                written += stride.steps_after(now_s) - 1
+        return written
+
+    def step_end_s(self, now_s: float) -> float:
+        """When the step in progress ends, `inf` if none runs."""
+        self._catch_up(now_s)
+        stride = self._stride
+        return inf if stride is None else stride.end_of(stride.steps_after(now_s) if stride.steps else 0)
 
     def next_s(self) -> float:
         """When `advance` may have something to say, `inf` if never without a further job. It may turn out to be nothing
@@ -166,8 +188,7 @@ class SimulatedEngine:
         )
 
     def cached_blocks(self, blocks: bytes) -> int:
-        """The leading run of a chain that a prompt would find, host tier included, as of the last stride's end. Reads
-        only; O(log blocks)."""
+        """The leading run of a chain that a prompt would find, as of the last stride's end. O(log blocks)."""
         return self._cache.cached_blocks(blocks)
 
     # ---- time
@@ -197,9 +218,12 @@ class SimulatedEngine:
                 self._cache.grow(decoding.new_blocks(stride.steps) - decoding.new_blocks(1))
             decoding.step += stride.steps
             self.work.output_tokens += answers * stride.steps
-            self._first_tokens_of_transferred(end_s)
-            while (one := decoding.pop_complete()) is not None:
-                self._end(one, end_s)
+            for one in self._firsts:
+                if not one.gone:
+                    self._say_first(one, end_s)
+            self._firsts.clear()
+            while (complete := decoding.pop_complete()) is not None:
+                self._end(complete, end_s)
         for chunk in stride.chunks:
             self._computed(chunk.one, chunk.tokens, end_s)
 
@@ -226,7 +250,7 @@ class SimulatedEngine:
         answers = decoding.answers
         step_s = perf.decode_step_s(answers, decoding.context_tokens) if answers else 0.0
         if chunks:
-            return Stride(now_s, step_s + sum(self._chunk_s(chunk) for chunk in chunks), chunks=chunks)
+            return Stride(now_s, step_s + sum(chunk.seconds(perf) for chunk in chunks), chunks=chunks)
         if answers:
             stride = Stride(now_s, step_s, perf.itl_s_per_context_token * answers)
             stride.steps = self._steps_ahead(stride)
@@ -250,28 +274,21 @@ class SimulatedEngine:
             most = stride.steps_until(ready_s)
         return most
 
-    def _chunk_s(self, chunk: Chunk) -> float:
-        perf, one = self.spec.perf, chunk.one
-        delay_s, one.delay_s = one.delay_s, 0.0
-        tokens = chunk.tokens
-        return delay_s + tokens / perf.prefill_tokens_per_s + perf.quad_s_per_token2 * tokens * one.known
-
     # ---- requests
 
     def _admit(self, chunks: list[Chunk], budget: int, now_s: float) -> None:
         """First come, first served, while there is room. Who needs further chunks has used up the budget."""
         cache = self._cache
-        decode_only = self.spec.role is Role.DECODE
         while self._waiting and budget > 0 and len(self._running) < self._max_running:
             one = self._waiting[0]
             tokens = one.job.prompt_tokens + one.written
-            known = tokens - decode_only
+            known = tokens - one.transferred
             held = cache.find(one.names, min(len(one.names), (tokens - 1) // self.spec.block_size))
             free = cache.free_blocks - cache.free_among(one.names, held.device)
-            if self._blocks_for(tokens) - held.device > free:
+            if self.spec.blocks_for(tokens) - held.device > free:
                 return
             self._waiting.popleft()
-            cache.take(one.names, held, self._blocks_for(known))
+            cache.take(one.names, held, self.spec.blocks_for(known))
             self._admissions += 1
             one.order = self._admissions
             one.known = known
@@ -279,7 +296,7 @@ class SimulatedEngine:
             one.computed = one.published * self.spec.block_size
             self._running.append(one)
             self._note_found(one, held.host * self.spec.block_size)
-            if decode_only:
+            if one.transferred:
                 self.work.transferred_tokens += known - one.computed
                 one.ready_s = now_s + one.delay_s + (known - one.computed) / self.spec.transfer_tokens_per_s
                 self._transfers.append(one)
@@ -294,7 +311,7 @@ class SimulatedEngine:
             one.cached_tokens, one.host_tokens = one.computed, host_tokens
             self._prefix_queries += one.job.prompt_tokens
             self._prefix_hits += one.computed
-            if self.spec.role is not Role.DECODE:
+            if not one.transferred:
                 one.delay_s += self.spec.perf.base_s
 
     def _add_chunk(self, chunks: list[Chunk], one: Active, budget: int) -> int:
@@ -338,19 +355,13 @@ class SimulatedEngine:
                 self._firsts.append(one)
         self._transfers = still
 
-    def _first_tokens_of_transferred(self, end_s: float) -> None:
-        for one in self._firsts:
-            if not one.gone:
-                self._say_first(one, end_s)
-        self._firsts.clear()
-
     def _say_first(self, one: Active, end_s: float) -> None:
         self._events.append(FirstToken(one.job.number, end_s, one.cached_tokens or 0, one.host_tokens))
 
     def _end(self, one: Active, end_s: float) -> None:
         if one.gone:
             return  # it leaves before the next step is planned
-        self._leave(one)
+        self._leave(one, keep=one.job.hold)
         del self._actives[one.job.number]
         self._events.append(Finished(one.job.number, end_s))
 
@@ -359,21 +370,19 @@ class SimulatedEngine:
         decoding, cache = self._decoding, self._cache
         preempted = False
         while decoding.answers and (needed := decoding.new_blocks(1)) > cache.free_blocks:
-            self._preempt(self._running[-1])
+            youngest = self._running[-1]
+            self._leave(youngest)
+            self._waiting.appendleft(youngest)
+            self.work.preemptions += 1
             preempted = True
         if decoding.answers:
             cache.grow(needed)
         return preempted
 
-    def _preempt(self, one: Active) -> None:
-        self._leave(one)
-        self._waiting.appendleft(one)
-        self.work.preemptions += 1
-
-    def _leave(self, one: Active) -> None:
-        """It is no longer among the running ones, and its blocks are free."""
+    def _leave(self, one: Active, keep: bool = False) -> None:
+        """It is no longer among the running ones, and its blocks are free; `keep`: all but those of its prompt."""
         self._running.remove(one)
-        blocks = self._blocks_for(self._decoding.stored_tokens(one))
+        blocks = self.spec.blocks_for(self._decoding.stored_tokens(one))
         if one.joined_step is not None:
             self._decoding.leave(one)
         elif one is self._prefilling:
@@ -382,17 +391,9 @@ class SimulatedEngine:
             self._transfers.remove(one)
         if one in self._firsts:
             self._firsts.remove(one)
-        self._cache.release(one.job.blocks, one.names, one.published, blocks - one.published)
-        one.published = 0
+        self._cache.release(one.job.blocks, one.names, 0 if keep else one.published, blocks - one.published)
+        if keep:
+            self._held[one.job.number] = one
+        else:
+            one.published = 0
         one.delay_s = 0.0
-
-    def _blocks_for(self, tokens: int) -> int:
-        return -(-tokens // self.spec.block_size)
-
-    def _check(self, job: Job) -> None:
-        if job.prompt_tokens < 1 or job.output_tokens < 1:
-            raise ValueError(f"job {job.number} has no prompt or no answer: each has at least one token")
-        if len(job.blocks) > job.prompt_tokens // self.spec.block_size * BLOCK_NAME_BYTES:
-            raise ValueError(f"job {job.number} names more blocks than its {job.prompt_tokens} tokens fill")
-        if job.number in self._actives:
-            raise ValueError(f"job {job.number} is here already")

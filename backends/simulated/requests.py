@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from backends.simulated.kv_cache import names_of
+from backends.simulated.kv_cache import BLOCK_NAME_BYTES, names_of
 from backends.simulated.types import Job
 
 
@@ -23,11 +23,14 @@ class Active:
         "output_tokens",
         "published",
         "ready_s",
+        "transferred",
         "written",
     )
 
-    def __init__(self, job: Job, output_tokens: int) -> None:
+    def __init__(self, job: Job, output_tokens: int, transferred: bool = False) -> None:
         self.job = job
+        self.transferred = transferred
+        """Its prompt comes computed, from another engine."""
         self.names = names_of(job.blocks)
         self.output_tokens = output_tokens
         self.order = 0
@@ -79,3 +82,13 @@ class Work:
     output_tokens: int = 0
     busy_s: float = 0.0
     preemptions: int = 0
+
+
+def check_job(job: Job, block_size: int, is_known: bool) -> None:
+    """Raises `ValueError` for a job without a token, with more blocks than whole ones, or whose number is in use."""
+    if job.prompt_tokens < 1 or job.output_tokens < 1:
+        raise ValueError(f"job {job.number} has no prompt or no answer: each has at least one token")
+    if len(job.blocks) > job.prompt_tokens // block_size * BLOCK_NAME_BYTES:
+        raise ValueError(f"job {job.number} names more blocks than its {job.prompt_tokens} tokens fill")
+    if is_known:
+        raise ValueError(f"job {job.number} is here already")

@@ -8,6 +8,7 @@ take k * first_s + growth_s * k * (k - 1) / 2. A stretch may be cut short at the
 from dataclasses import dataclass, field
 from math import ceil, sqrt
 
+from backends.perf import PerfModel
 from backends.simulated.requests import Active
 
 
@@ -17,6 +18,11 @@ class Chunk:
 
     one: Active
     tokens: int
+
+    def seconds(self, perf: PerfModel) -> float:
+        """How long it takes, with what its request waits for beside the computing: counted once, then forgotten."""
+        delay_s, self.one.delay_s = self.one.delay_s, 0.0
+        return delay_s + self.tokens / perf.prefill_tokens_per_s + perf.quad_s_per_token2 * self.tokens * self.one.known
 
 
 @dataclass(slots=True)

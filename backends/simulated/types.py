@@ -43,16 +43,30 @@ class EngineSpec:
     start_s: float = 0.0
     transfer_tokens_per_s: float = 200_000.0
 
+    def batch(self) -> int:
+        """Most requests of a step, each of which has a token of it. Raises `ValueError` if that is none."""
+        most = min(self.max_running, self.chunk_tokens)
+        if most < 1:
+            raise ValueError("an engine runs at least one request, of at least one token a step")
+        return most
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that so many tokens take."""
+        return -(-tokens // self.block_size)
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """One request as the engine gets it. `blocks`: 8 bytes a whole block of the prompt; `prompt_tokens` counts the
-    partial last block too; at least one output token."""
+    partial last block too; at least one output token. `hold`: its prompt's blocks stay after its end, until `let_go`.
+    `transferred`: its prompt comes computed, from another engine, as all do at a decode engine."""
 
     number: int
     blocks: bytes
     prompt_tokens: int
     output_tokens: int
+    hold: bool = False
+    transferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

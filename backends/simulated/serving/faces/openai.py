@@ -1,0 +1,49 @@
+"""Any other server of the OpenAI protocol: chats, completions, a list of models, and nothing told of itself."""
+
+from collections.abc import Sequence
+
+from backends.simulated.serving.face import Face, Reply, Shape, Site, nested_error, plain_usage
+from backends.simulated.serving.types import Json, Refused, Tally
+
+
+def _models(site: Site) -> Reply:
+    names = (site.spec.model, *site.spec.aliases)
+    items = [
+        {"id": name, "object": "model", "created": site.created, "owned_by": "organization-owner"} for name in names
+    ]
+    return Reply({"object": "list", "data": items})
+
+
+def _usage(site: Site, tallies: Sequence[Tally], is_last: bool) -> Json:
+    usage = plain_usage(site, tallies, is_last)
+    if site.spec.reports_cached_tokens:
+        usage["prompt_tokens_details"] = {"cached_tokens": sum(one.cached_tokens for one in tallies)}
+    return usage
+
+
+OPENAI = Face(
+    name="openai",
+    version="",
+    owner="organization-owner",
+    error=nested_error,
+    headers=(),
+    pages={"/v1/models": _models},
+    usage=_usage,
+    unauthorized={
+        "error": {
+            "message": "Incorrect API key provided.",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": None,
+        }
+    },
+    overload=Refused(429, "Rate limit reached, please try again later.", kind="rate_limit_error"),
+    shape=Shape(
+        role={"role": "assistant", "content": "", "refusal": None},
+        ends_alone=True,
+        choice={"logprobs": None},
+        top={"system_fingerprint": None},
+        message={"refusal": None},
+        usage_null=True,
+    ),
+)

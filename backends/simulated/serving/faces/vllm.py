@@ -1,0 +1,246 @@
+"""vLLM, as of 0.32 and as of 0.23: what differs is told by the version.
+
+Written after recorded answers of 0.32; 0.23 leaves `prompt_tokens_details` out where nothing was cached, and its
+`usage` has no `created_cache_tokens`.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from backends.simulated.serving.exposition import counter, gauge, histogram
+from backends.simulated.serving.face import Face, Reply, Shape, Site, nested_error, plain_usage
+from backends.simulated.serving.reading import Fields, messages_of
+from backends.simulated.serving.types import Json, Refused, Tally
+
+SALT_FORBIDDEN: Final = frozenset("@/\\\0")
+SALT_LENGTH: Final = 128
+STRICT_SALTS: Final = (0, 30)
+DETAILS_ALWAYS: Final = (0, 24)
+CREATED_TOKENS: Final = (0, 27)
+EVENT_SOURCES: Final = (0, 31)
+
+
+def version_of(site: Site) -> tuple[int, ...]:
+    """Major and minor."""
+    return tuple(int(part) for part in site.version.split(".")[:2])
+
+
+def _usage(site: Site, tallies: Sequence[Tally], is_last: bool) -> Json:
+    usage = plain_usage(site, tallies, is_last)
+    version = version_of(site)
+    if not is_last:
+        return {**usage, "completion_tokens_details": None} if version >= DETAILS_ALWAYS else usage
+    if not site.spec.reports_cached_tokens:
+        return {**usage, "prompt_tokens_details": None}
+    cached = sum(one.cached_tokens for one in tallies)
+    if not cached and version < DETAILS_ALWAYS:
+        return {**usage, "prompt_tokens_details": None}
+    details: Json = {"cached_tokens": cached}
+    if version >= CREATED_TOKENS:
+        details["created_cache_tokens"] = sum(one.created_tokens for one in tallies)
+    return {**usage, "prompt_tokens_details": details}
+
+
+def _check(site: Site, fields: Fields, headers: Mapping[str, str]) -> None:
+    _check_salt(site, fields)
+    if fields.flag("continue_final_message") and fields.all.get("add_generation_prompt") is True:
+        raise fields.refuse(
+            "Cannot set both `continue_final_message` and `add_generation_prompt` to True.", "continue_final_message"
+        )
+    if fields.all.get("priority"):
+        raise Refused(
+            400,
+            f"Got priority {fields.all['priority']} but priority scheduling is not enabled.",
+            param="priority",
+        )
+    options = fields.mapping("stream_options")
+    if options is not None and not fields.flag("stream"):
+        raise fields.refuse("Stream options can only be defined when `stream=True`.", "stream_options")
+
+
+def _check_salt(site: Site, fields: Fields) -> None:
+    salt = fields.text("cache_salt")
+    if salt is None:
+        return
+    refused = not salt
+    if version_of(site) >= STRICT_SALTS:
+        refused = refused or len(salt) > SALT_LENGTH or not SALT_FORBIDDEN.isdisjoint(salt)
+    if refused:
+        raise fields.refuse(
+            f"Parameter 'cache_salt' must be 1 to {SALT_LENGTH} characters without '@', '/', '\\' and NUL.",
+            "cache_salt",
+        )
+
+
+def is_open(fields: Fields) -> bool:
+    """`continue_final_message`, and a last message to go on with."""
+    return fields.flag("continue_final_message") and bool(messages_of(fields))
+
+
+def _models(site: Site) -> Reply:
+    spec = site.spec
+    names = (spec.model, *spec.aliases)
+    items = [_model(site, name, None) for name in names] + [
+        _model(site, name, spec.model) for name in site.adapters.known
+    ]
+    return Reply({"object": "list", "data": items})
+
+
+def _model(site: Site, name: str, parent: str | None) -> Json:
+    return {
+        "id": name,
+        "object": "model",
+        "created": site.created,
+        "owned_by": "vllm",
+        "root": site.adapters.known.get(name, site.spec.model),
+        "parent": parent,
+        "max_model_len": site.spec.max_model_len if parent is None else None,
+        "permission": [],
+    }
+
+
+def _health(site: Site) -> Reply:
+    return Reply(status=503 if site.faults.not_ready else 200)
+
+
+def _version(site: Site) -> Reply:
+    return Reply({"version": site.version})
+
+
+def _load(site: Site) -> Reply:
+    samples = [site.runner.sample(rank) for rank in range(site.spec.ranks)]
+    return Reply({"server_load": sum(one.running + one.waiting for one in samples)})
+
+
+def _event_sources(site: Site) -> Reply:
+    if version_of(site) < EVENT_SOURCES:
+        raise Refused(404, "Not Found", kind="NotFoundError")
+    return Reply({})
+
+
+def _metrics(site: Site) -> Reply:
+    runner, spec = site.runner, site.spec
+    model = spec.model
+    ranks = [(rank, {"engine": str(rank), "model_name": model}) for rank in range(spec.ranks)]
+    samples = [runner.sample(rank) for rank, _ in ranks]
+    totals = runner.totals
+    labels = [one for _, one in ranks]
+    page = [
+        gauge("process_start_time_seconds", [({}, site.started_at_s)]),
+        gauge("vllm:num_requests_running", zip(labels, (one.running for one in samples), strict=True)),
+        gauge("vllm:num_requests_waiting", zip(labels, (one.waiting for one in samples), strict=True)),
+        gauge("vllm:kv_cache_usage_perc", zip(labels, (one.kv_use for one in samples), strict=True)),
+        counter("vllm:prefix_cache_queries", zip(labels, (one.prefix_queries for one in samples), strict=True)),
+        counter("vllm:prefix_cache_hits", zip(labels, (one.prefix_hits for one in samples), strict=True)),
+        counter(
+            "vllm:external_prefix_cache_queries", zip(labels, (one.external_queries for one in totals), strict=True)
+        ),
+        counter("vllm:external_prefix_cache_hits", zip(labels, (one.external_tokens for one in totals), strict=True)),
+        counter("vllm:prompt_tokens", zip(labels, (one.prompt_tokens for one in totals), strict=True)),
+        counter("vllm:generation_tokens", zip(labels, (one.output_tokens for one in totals), strict=True)),
+        counter(
+            "vllm:num_preemptions",
+            zip(labels, (engine.work.preemptions for engine in runner.engines), strict=True),
+        ),
+        counter(
+            "vllm:request_success",
+            [
+                ({**label, "finished_reason": reason}, one.outcomes[reason])
+                for label, one in zip(labels, totals, strict=True)
+                for reason in ("stop", "length", "abort")
+            ],
+        ),
+        histogram(
+            "vllm:time_to_first_token_seconds",
+            [(label, one.first_token_s, one.first_tokens) for label, one in zip(labels, totals, strict=True)],
+        ),
+        gauge("vllm:cache_config_info", [(_cache_config(site, str(rank)), 1) for rank, _ in ranks]),
+    ]
+    if spec.adapters or site.adapters.known:
+        page.append(gauge("vllm:lora_requests_info", [(_adapter_labels(site), time.time())]))
+    return Reply("".join(page))
+
+
+def _cache_config(site: Site, rank: str) -> dict[str, str]:
+    engine = site.runner.spec
+    return {
+        "block_size": str(engine.block_size),
+        "cache_dtype": "auto",
+        "enable_prefix_caching": "True",
+        "num_gpu_blocks": str(engine.capacity_blocks),
+        "prefix_caching_hash_algo": "sha256",
+        "engine": rank,
+    }
+
+
+def _adapter_labels(site: Site) -> dict[str, str]:
+    adapters = site.adapters
+    return {
+        "max_lora": str(adapters.most),
+        "waiting_lora_adapters": ",".join(adapters.waiting),
+        "running_lora_adapters": ",".join(adapters.running),
+    }
+
+
+async def _tokenize(site: Site, raw: bytes) -> Reply:
+    fields = Fields(raw)
+    if fields.all.get("messages") is not None:
+        text = site.vocabulary.render(messages_of(fields), fields.all, is_open=is_open(fields))
+    else:
+        fields.required("prompt")
+        text = fields.text("prompt") or ""
+    tokens = site.vocabulary.encode(text)
+    body: Json = {"count": len(tokens), "max_model_len": site.spec.max_model_len, "tokens": tokens, "token_strs": None}
+    return Reply(body)
+
+
+async def _load_adapter(site: Site, raw: bytes) -> Reply:
+    fields = Fields(raw)
+    name, path = str(fields.required("lora_name")), str(fields.required("lora_path"))
+    if name in site.adapters.known and not fields.flag("load_inplace"):
+        raise Refused(400, f"The lora adapter '{name}' has already been loaded.", kind="InvalidUserInput")
+    site.adapters.add(name, path)
+    return Reply(f"Success: LoRA adapter '{name}' added successfully.")
+
+
+async def _unload_adapter(site: Site, raw: bytes) -> Reply:
+    name = str(Fields(raw).required("lora_name"))
+    if not site.adapters.remove(name):
+        raise Refused(404, f"The lora adapter '{name}' cannot be found.", kind="NotFoundError")
+    return Reply(f"Success: LoRA adapter '{name}' removed successfully.")
+
+
+VLLM = Face(
+    name="vllm",
+    version="0.32.0",
+    owner="vllm",
+    error=nested_error,
+    invalid_kind="Bad Request",
+    pages={
+        "/health": _health,
+        "/ping": _health,
+        "/version": _version,
+        "/load": _load,
+        "/v1/models": _models,
+        "/metrics": _metrics,
+        "/kv_event_sources": _event_sources,
+    },
+    posts={
+        "/tokenize": _tokenize,
+        "/v1/load_lora_adapter": _load_adapter,
+        "/v1/unload_lora_adapter": _unload_adapter,
+    },
+    check=_check,
+    usage=_usage,
+    is_open=is_open,
+    salted=True,
+    rank_header="x-data-parallel-rank",
+    request_id_header=True,
+    overload=Refused(503, "The server is overloaded: too many queued requests.", kind="ServiceUnavailableError"),
+    shape=Shape(
+        choice={"logprobs": None},
+        message={"refusal": None, "annotations": None, "audio": None, "function_call": None, "reasoning": None},
+        whole={"service_tier": None, "prompt_logprobs": None, "kv_transfer_params": None},
+    ),
+)

@@ -1,0 +1,117 @@
+"""Answers in the making: from what is wanted to tokens, one after the other, for all choices of a request."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from backends.simulated.serving.runner import Answering, Note
+from backends.simulated.serving.site import Site
+from backends.simulated.serving.text import Continued, answer_of
+from backends.simulated.serving.types import Prompt, Refused, Tally, Wanted
+from backends.simulated.types import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A token of a choice. `ends`: why the choice ends with it, None where it does not."""
+
+    choice: int
+    text: str
+    token_ids: tuple[int, ...]
+    tally: Tally
+    ends: str | None
+
+
+@asynccontextmanager
+async def tokens(site: Site, wanted: Wanted) -> AsyncIterator[AsyncIterator[Said]]:
+    """The tokens of all choices as they come; what runs is aborted when the block is left. Raises `Refused`."""
+    face, limit = site.face, site.spec.max_queued
+    if face.overload is not None and limit is not None and site.runner.waiting() >= limit:
+        raise face.overload
+    queue: asyncio.Queue[Said | Exception] = asyncio.Queue()
+    choices = [prompt for prompt in wanted.prompts for _ in range(wanted.n)]
+    async with asyncio.TaskGroup() as group:
+        works = [
+            group.create_task(_follow(site, wanted, prompt, choice, queue)) for choice, prompt in enumerate(choices)
+        ]
+        try:
+            yield _merged(queue, len(choices))
+        finally:
+            for work in works:
+                work.cancel()
+
+
+async def _merged(queue: asyncio.Queue[Said | Exception], choices: int) -> AsyncIterator[Said]:
+    while choices:
+        said = await queue.get()
+        if isinstance(said, Exception):
+            raise said
+        if said.ends is not None:
+            choices -= 1
+        yield said
+
+
+async def _follow(
+    site: Site, wanted: Wanted, prompt: Prompt, choice: int, queue: asyncio.Queue[Said | Exception]
+) -> None:
+    runner = site.runner
+    rank = runner.lightest() if wanted.rank is None else wanted.rank
+    answer = answer_of(prompt, site.vocabulary)
+    length, ends = _length(site, wanted, prompt, answer)
+    async with _adapter(site, wanted.adapter):
+        slot_asked = wanted.fields.get("id_slot")
+        pinned = slot_asked if isinstance(slot_asked, int) and slot_asked >= 0 else None
+        slot, names = await runner.named(prompt, f"{wanted.adapter}\0{wanted.salt}", pinned)
+        try:
+            job = Job(runner.new_number(), names, len(prompt.ids), length)
+            with runner.generating(job, rank, Note(wanted.request_id, wanted.adapter, ends)) as one:
+                await _say(site, one, answer, (choice, ends), queue)
+        finally:
+            await runner.slot_done(slot)
+
+
+async def _say(
+    site: Site, one: Answering, answer: Continued, kind: tuple[int, str], queue: asyncio.Queue[Said | Exception]
+) -> None:
+    choice, ends = kind
+    length, sent = one.job.output_tokens, 0
+    while sent < length:
+        written = await one.more(sent)
+        if one.lost:
+            queue.put_nowait(_lost(site, one))
+            return
+        for number in range(sent, written):
+            text = answer.piece(number) if answer.natural_tokens > 0 or ends == "length" else ""
+            ids = tuple(site.vocabulary.encode(text))
+            last = ends if number + 1 == length else None
+            queue.put_nowait(Said(choice, text, ids, replace(one.tally, output_tokens=number + 1), last))
+        sent = written
+
+
+def _lost(site: Site, one: Answering) -> Exception:
+    if one.written == 0 and site.face.too_long is not None:
+        return site.face.too_long(site, one.job.prompt_tokens, one.job.output_tokens)
+    return Refused(500, "the engine dropped the request", kind="InternalServerError")
+
+
+def _length(site: Site, wanted: Wanted, prompt: Prompt, answer: Continued) -> tuple[int, str]:
+    """Tokens of an answer, and why it ends: by itself, or at a limit."""
+    room = max(1, site.spec.max_model_len - len(prompt.ids))
+    most = room if wanted.max_tokens is None else min(room, wanted.max_tokens)
+    if wanted.ignore_eos:
+        return most, "length"
+    natural = max(1, wanted.min_tokens, answer.natural_tokens)
+    return (natural, "stop") if natural <= most else (most, "length")
+
+
+@asynccontextmanager
+async def _adapter(site: Site, name: str | None) -> AsyncIterator[None]:
+    if name is None:
+        yield
+        return
+    await site.adapters.use(name)
+    try:
+        yield
+    finally:
+        await site.adapters.done(name)
