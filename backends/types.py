@@ -212,6 +212,16 @@ class EndpointFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterSample:
+    """LoRA adapters as an engine reports them: how many it keeps ready for its batch (`slots`), how many of these are
+    taken (`used`), and the names of those that are at work or about to be; None is unknown."""
+
+    slots: int | None = None
+    used: int | None = None
+    in_use: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSample:
     """Load as the engine reported it, at `fetched_at_s` of the registry's clock.
 
@@ -220,7 +230,7 @@ class LoadSample:
     engine, whatever it computes. `started_at_s` is the engine's own wall clock at its start (Unix seconds). `awake`
     names what holds a cache there now, such as the models in memory: what is missing later has lost it. What is not
     reported is None. `took_s`: the figures may be younger by as much. `rank_kv_use` is `kv_use` of each data-parallel
-    rank, where there are several and all of them are known.
+    rank, where there are several and all of them are known. `adapters` is None where the engine says nothing of any.
     """
 
     fetched_at_s: float
@@ -235,6 +245,7 @@ class LoadSample:
     steps: float | None = None
     took_s: float = 0.0
     rank_kv_use: tuple[float, ...] = ()
+    adapters: AdapterSample | None = None
 
 
 @dataclass(frozen=True, slots=True)

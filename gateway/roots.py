@@ -66,8 +66,14 @@ def _first_name(model: str, endpoints: Sequence[EndpointSnapshot]) -> str:
     for endpoint in endpoints:
         facts = endpoint.facts
         names = _names(facts) if facts is not None and facts.engine in _ONE_MODEL else []
-        firsts.add(names[0] if model in names else model)
+        firsts.add(names[0] if model in names else _full_name(model, facts))
     return firsts.pop() if len(firsts) == 1 else model
+
+
+def _full_name(model: str, facts: EndpointFacts | None) -> str:
+    """The name that a short one stands for, where its engine has such."""
+    served = () if facts is None else facts.models
+    return next((one.alias_of for one in served if one.id == model and one.alias_of is not None), model)
 
 
 def _names(facts: EndpointFacts) -> list[str]:

@@ -39,7 +39,7 @@ def only_model(endpoints: Iterable[EndpointSnapshot]) -> str:
     Raises `BadRequest` where there are several, `NoEndpoint` where none is known yet.
     """
     known = [e.facts.models for e in endpoints if e.facts is not None and not e.leaving]
-    names = {model.id for models in known for model in models if model.parent is None}
+    names = {model.id for models in known for model in models if model.parent is None and model.alias_of is None}
     if not known:
         raise NoEndpoint("")
     if len(names) != 1:

@@ -64,6 +64,7 @@ def load(dialect: Dialect, samples: Samples, fetched_at_s: float) -> LoadSample:
         steps=_sum_of_all(prepared, names.steps),
         finished=total(prepared, names.finished),
         awake=dialect.awake(samples),
+        adapters=dialect.adapters(prepared),
         started_at_s=max(_values(prepared, names.started), default=None),
         rank_kv_use=_by_rank(prepared, names.kv_use, dialect.rank_label),
     )
@@ -79,7 +80,8 @@ def rank_count(dialect: Dialect, samples: Samples) -> int:
         return 1
     series = dialect.prepare(samples).get(next((n for n in dialect.metrics.running if samples.get(n)), ""), ())
     named = {labelled.get(dialect.rank_label) for labelled, _ in series}
-    return len(named) if len(named) <= MAX_RANKS and named == {str(rank) for rank in range(len(named))} else 1
+    told = len(named) <= MAX_RANKS and named == {str(rank) for rank in range(len(named))}
+    return max(1, len(named)) if told else 1
 
 
 def total(samples: Samples, names: tuple[str, ...]) -> float | None:

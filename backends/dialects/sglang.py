@@ -4,13 +4,14 @@ Sources: SGLang 0.4.6 to 0.5.23. Metrics exist only with `--enable-metrics`. Ser
 (`dp_rank`), which is summed, and by ranks of other parallelism, of which only rank 0 counts. Cached tokens in `usage`
 need `--enable-cache-report`; the server's information page repeats its arguments, so the flag can be seen there.
 `/health` runs a token through the GPU and takes a second; `/ready`, where known, is cheap. `/v1/messages` came with
-0.5.9, `kv_events` on the information page with 0.5.16. The header that chooses a
-rank came after 0.5.9. `/generate` and `/encode` stay shut: they take adapters and sessions, and name no model.
+0.5.9, `kv_events` on the information page with 0.5.16. The header that chooses a rank came after 0.5.9. `/generate` and
+`/encode` stay shut: they take adapters and sessions, and name no model.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 
+from backends.dialects.adapters import SGLANG_SLOTS, SGLANG_USED, of_sglang
 from backends.dialects.event_sources import from_base_ports
 from backends.dialects.metrics import labels, total, whole_number
 from backends.dialects.types import (
@@ -33,7 +34,6 @@ _PROMPTS = "sglang:prompt_tokens"
 _RUNNING = "sglang:num_running_reqs"
 _WAITING = "sglang:num_queue_reqs"
 _USE = "sglang:token_usage"
-_ADAPTER_SLOTS = "sglang:lora_pool_slots_total"
 _PAGE_SIZE = "sglang:page_size"
 _MAX_TOKENS = "sglang:max_total_num_tokens"
 _CONFIG = "sglang:cache_config_info"
@@ -84,7 +84,7 @@ def _told(samples: Samples, info: Info) -> Standings:
     if "disable_radix_cache" in info:
         off = standing_of(info["disable_radix_cache"])
         found[Feature.PREFIX_CACHING] = {Standing.ON: Standing.OFF, Standing.OFF: Standing.ON}.get(off, off)
-    if samples.get(_ADAPTER_SLOTS):
+    if samples.get(SGLANG_SLOTS):
         found[Feature.LORA] = Standing.ON
     if "kv_events" in info and info["kv_events"] is None:
         found[Feature.KV_EVENTS] = Standing.OFF
@@ -122,7 +122,7 @@ SGLANG = Dialect(
         prefix_hits=counter(_CACHED),
         prefix_queries=counter(_PROMPTS),
         finished=counter("sglang:num_requests"),
-        also=(_PAGE_SIZE, _MAX_TOKENS, _CONFIG, _ADAPTER_SLOTS),
+        also=(_PAGE_SIZE, _MAX_TOKENS, _CONFIG, SGLANG_SLOTS, SGLANG_USED),
     ),
     health_paths=("/ready", "/health"),
     info_paths=("/server_info", "/get_server_info"),
@@ -143,6 +143,7 @@ SGLANG = Dialect(
     tokenizes_chats_since=(0, 5, 12),
     priority=PriorityForm.HIGHER_FIRST,
     signature=("/model_info", "model_path"),
+    adapters=of_sglang,
     rank_label="dp_rank",
     ranked_since=(0, 5, 10),
     told_ranks=lambda info: whole_number(info.get("dp_size")),

@@ -29,7 +29,8 @@ def features_of(
     dialect: Dialect, samples: Samples, info: Info, asked: Asked, models: tuple[ServedModel, ...]
 ) -> Features:
     """Every feature, how it stands, and the flag that turns it on."""
-    told = {**_inferred(dialect, asked, models), **dialect.told(samples, info)}
+    told = _inferred(dialect, asked, models)
+    told |= {feature: said for feature, said in dialect.told(samples, info).items() if said is not Standing.UNKNOWN}
     return {feature: _fact(dialect, feature, told) for feature in Feature}
 
 

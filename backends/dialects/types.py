@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from backends.features import Feature, Standing
-from backends.types import EventSourceFacts, Metering, PriorityForm, TokenizeForm
+from backends.types import AdapterSample, EventSourceFacts, Metering, PriorityForm, TokenizeForm
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
@@ -130,6 +130,11 @@ def no_event_sources(page: object, info: Info, host: str) -> tuple[EventSourceFa
     return ()
 
 
+def no_adapters(samples: Samples) -> AdapterSample | None:
+    """For engines that say nothing of LoRA adapters."""
+    return None
+
+
 def as_they_are(samples: Samples) -> Samples:
     """For engines whose series need no preparation."""
     return samples
@@ -153,6 +158,8 @@ class Dialect:
 
     `salt`: chat completions and completions heed `cache_salt` of that form; `salted_everywhere_since` is the first
     version known to heed it on every route it speaks, None where none is. A version that is not told counts as old.
+
+    `adapters` reads what is said of LoRA adapters off a load's series.
 
     `rank_label` is the label by which series tell data-parallel ranks apart. From version `ranked_since` on the engine
     lets `RANK_HEADER` choose a rank, on `RANKED_ROUTES`; a version that is not told counts as old. `told_ranks` reads
@@ -192,6 +199,7 @@ class Dialect:
     tokenizes_chats_since: tuple[int, ...] | None = None
     priority: PriorityForm | None = None
     refuses: frozenset[str] = frozenset()
+    adapters: Callable[[Samples], AdapterSample | None] = no_adapters
     rank_label: str | None = None
     ranked_since: tuple[int, ...] | None = None
     told_ranks: Callable[[Info], int | None] = lambda info: None

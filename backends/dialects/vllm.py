@@ -10,6 +10,7 @@ may set; audio, whose forms do not name the model in JSON.
 
 from dataclasses import replace
 
+from backends.dialects.adapters import VLLM_ADAPTERS, of_vllm
 from backends.dialects.event_sources import by_rank
 from backends.dialects.metrics import labels, whole_number
 from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, SaltForm, Samples, Standings, counter
@@ -17,7 +18,6 @@ from backends.features import Feature, Standing, standing_of
 from backends.types import Metering, PriorityForm, TokenizeForm
 
 _CONFIG = "vllm:cache_config_info"
-_ADAPTERS = "vllm:lora_requests_info"
 _SLEEP = "vllm:engine_sleep_state"
 
 
@@ -41,7 +41,7 @@ def _told(samples: Samples, info: Info) -> Standings:
     found = {}
     for config in labels(samples, _CONFIG):
         found[Feature.PREFIX_CACHING] = standing_of(config.get("enable_prefix_caching"))
-    if samples.get(_ADAPTERS):
+    if samples.get(VLLM_ADAPTERS):
         found[Feature.LORA] = Standing.ON
     return found
 
@@ -74,8 +74,12 @@ VLLM = Dialect(
         prefix_hits=(*counter("vllm:prefix_cache_hits"), *counter("vllm:gpu_prefix_cache_hits")),
         prefix_queries=(*counter("vllm:prefix_cache_queries"), *counter("vllm:gpu_prefix_cache_queries")),
         finished=counter("vllm:request_success"),
-        started=("process_start_time_seconds", "vllm:prefix_cache_queries_created"),
-        also=(_CONFIG, _ADAPTERS, _SLEEP),
+        started=(
+            "process_start_time_seconds",
+            "vllm:prefix_cache_queries_created",
+            "vllm:gpu_prefix_cache_queries_created",
+        ),
+        also=(_CONFIG, VLLM_ADAPTERS, _SLEEP),
     ),
     health_paths=("/health",),
     info_paths=("/version",),
@@ -94,6 +98,7 @@ VLLM = Dialect(
     salted_everywhere_since=(0, 32),
     tokenize=TokenizeForm.MESSAGES,
     priority=PriorityForm.LOWER_FIRST,
+    adapters=of_vllm,
     rank_label="engine",
     ranked_since=(0, 12),
     event_sources_path="/kv_event_sources",

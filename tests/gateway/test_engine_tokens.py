@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from backends import EndpointConfig, EndpointFacts, EndpointId, EndpointSnapshot, TokenizeForm, UpstreamClient
-from gateway.engine_tokens import BYTES_PER_TOKEN, LOOP_SAFE_ANSWER_BYTES, TEMPLATE_TOKENS, RemoteTokenizer
+from gateway.engine_tokens import LOOP_SAFE_ANSWER_BYTES, RemoteTokenizer
 from gateway.surrogates import Decoder, decode
+from gateway.tokenize_forms import BYTES_PER_TOKEN, TEMPLATE_TOKENS
 from prefix_index.prompt import PromptView
 from tests.hostile import HostileServer, Peer
 

@@ -1,0 +1,327 @@
+"""What every dialect makes of its engine's pages, over a real port: all that they say, and nothing that they do not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import pytest
+
+from backends.dialects import DIALECTS
+from backends.features import Feature, FeatureFact, Standing
+from backends.health import Probe, http_client
+from backends.registry import PollSettings, Registry
+from backends.types import EndpointConfig, EndpointFacts, EndpointId, LoadSample, ServedModel, TokenizeForm
+from tests.backends.dialects.engine_pages import SERVERS, page_server, pages_of
+
+A = EndpointId("a")
+ON, OFF, UNKNOWN, NEVER = Standing.ON, Standing.OFF, Standing.UNKNOWN, Standing.NEVER
+HEALTH = frozenset({"/health", "/ready", "/health/ready", "/api/version", "/"})
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is to be known of a server; `shape` is block size, capacity in tokens and slots; `load` running, waiting,
+    use, hits and queries; `standings` in the order of `Feature`."""
+
+    engine: str
+    version: str | None
+    models: tuple[ServedModel, ...]
+    shape: tuple[int | None, int | None, int | None]
+    load: tuple[float | None, ...] | None
+    standings: tuple[Standing, ...]
+    ranks: int = 1
+    sources: int = 0
+
+
+EXPECTED = {
+    "vllm-0.32": Expected(
+        "vllm",
+        "0.32.0",
+        (ServedModel("smollm2", 8192),),
+        (128, 364 * 128, None),
+        (0, 0, 0.0, 3584, 6681),
+        (UNKNOWN, ON, ON, ON, UNKNOWN, UNKNOWN),
+        sources=1,
+    ),
+    "vllm-0.8.5": Expected(
+        "vllm",
+        "0.8.5",
+        (ServedModel("base", 4096), ServedModel("sql", None, "base")),
+        (16, 16 * 2048, None),
+        (2, 3, 0.25, 1024, 4096),
+        (UNKNOWN, ON, UNKNOWN, ON, UNKNOWN, ON),
+    ),
+    "vllm-0.11-no-total": Expected(
+        "vllm",
+        "0.11.0",
+        (ServedModel("base", 8192),),
+        (16, None, None),
+        (1, 0, 0.5, 0, 100),
+        (UNKNOWN, ON, UNKNOWN, OFF, UNKNOWN, UNKNOWN),
+    ),
+    "sglang-0.5.23": Expected(
+        "sglang",
+        "0.5.23",
+        (ServedModel("Qwen/Qwen3-8B", 40960), ServedModel("sql", None, "Qwen/Qwen3-8B")),
+        (64, 2 * 65536, None),
+        (7, 1, 0.5, 400, 1000),
+        (ON, ON, ON, ON, OFF, ON),
+        ranks=2,
+        sources=2,
+    ),
+    "sglang-0.5.23-no-metrics": Expected(
+        "sglang",
+        "0.5.23",
+        (ServedModel("Qwen/Qwen3-8B", 40960), ServedModel("sql", None, "Qwen/Qwen3-8B")),
+        (64, 2 * 65536, None),
+        (7, 1, 0.5, None, None),
+        (OFF, OFF, OFF, OFF, ON, ON),
+        ranks=2,
+    ),
+    "sglang-0.4.6": Expected(
+        "sglang",
+        "0.4.6.post5",
+        (ServedModel("default", 8192),),
+        (1, 50000, None),
+        (1, 2, 0.1, 80, 200),
+        (OFF, ON, UNKNOWN, ON, UNKNOWN, UNKNOWN),
+    ),
+    "trtllm-1.4": Expected(
+        "trtllm",
+        "1.4.0rc1",
+        (ServedModel("llama"),),
+        (32, 3200, None),
+        (2, 5, 0.5, 320, 900),
+        (ON, ON, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN),
+    ),
+    "trtllm-1.2-json": Expected(
+        "trtllm",
+        "1.2.1",
+        (ServedModel("llama"),),
+        (32, 3200, None),
+        (2, 5, 0.25, None, None),
+        (ON, OFF, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN),
+    ),
+    "triton-25": Expected(
+        "triton",
+        None,
+        (ServedModel("ensemble"),),
+        (64, 5120, None),
+        (3, 1, 0.4875, None, None),
+        (UNKNOWN, ON, NEVER, UNKNOWN, NEVER, NEVER),
+    ),
+    "llamacpp": Expected(
+        "llamacpp",
+        "b0-unknown",
+        (ServedModel("smollm2", 8192),),
+        (1, 16384, 2),
+        (0, 0, None, 16261, 27993),
+        (ON, ON, NEVER, UNKNOWN, NEVER, UNKNOWN),
+    ),
+    "llamacpp-no-metrics": Expected(
+        "llamacpp",
+        "b0-unknown",
+        (ServedModel("smollm2", 8192),),
+        (1, 16384, 2),
+        None,
+        (ON, OFF, NEVER, UNKNOWN, NEVER, UNKNOWN),
+    ),
+    "tgi-3.3.7": Expected(
+        "tgi",
+        "3.3.7",
+        (ServedModel("org/model", 2048),),
+        (None, 4096, None),
+        (2, 7, None, None, None),
+        (NEVER, ON, NEVER, UNKNOWN, NEVER, UNKNOWN),
+    ),
+    "ollama-0.14": Expected(
+        "ollama",
+        "0.14.2",
+        (
+            ServedModel("llama3.2:latest", 4096),
+            ServedModel("llama3.2", 4096, alias_of="llama3.2:latest"),
+            ServedModel("mattw/pygmalion:7b"),
+            ServedModel("qwen3:0.6b"),
+        ),
+        (None, None, None),
+        (None,) * 5,
+        (NEVER, NEVER, NEVER, UNKNOWN, NEVER, NEVER),
+    ),
+    "ollama-0.5": Expected(
+        "ollama",
+        "0.5.7",
+        (
+            ServedModel("llama3.2:latest"),
+            ServedModel("llama3.2", alias_of="llama3.2:latest"),
+            ServedModel("mattw/pygmalion:7b"),
+            ServedModel("qwen3:0.6b"),
+        ),
+        (None, None, None),
+        (None,) * 5,
+        (NEVER, NEVER, NEVER, UNKNOWN, NEVER, NEVER),
+    ),
+}
+
+
+async def seen(pages: dict[str, tuple[int, bytes]]) -> tuple[EndpointFacts, LoadSample | None]:
+    """What a probe finds at a server of these pages."""
+    async with page_server(pages) as (_, server):
+        config = EndpointConfig(A, server.url)
+        async with http_client(config) as http:
+            probe = Probe(config, http)
+            dialect, facts = await probe.detect()
+            return facts, await probe.poll(dialect, 1.0)
+
+
+def test_the_pages_of_every_dialect_are_here() -> None:
+    assert set(EXPECTED) == set(SERVERS)
+    named = {one.engine for one in EXPECTED.values()}
+    assert named == {dialect.name for dialect in DIALECTS} - {"reference", "openai"}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_server_is_detected_as_what_it_is_and_its_pages_are_read_in_full(server: str) -> None:
+    expected = EXPECTED[server]
+    facts, load = await seen(pages_of(server))
+    assert (facts.engine, facts.version, facts.models) == (expected.engine, expected.version, expected.models)
+    assert (facts.block_size, facts.capacity_tokens, facts.slots) == expected.shape
+    assert tuple(facts.features[feature].standing for feature in Feature) == expected.standings
+    assert (facts.ranks, len(facts.event_sources)) == (expected.ranks, expected.sources)
+    found = None if load is None else (load.running, load.waiting, load.kv_use, load.prefix_hits, load.prefix_queries)
+    assert found == expected.load
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_what_a_page_does_not_say_is_unknown_and_never_made_up(server: str) -> None:
+    whole, load = await seen(pages_of(server))
+    for gone in pages_of(server).keys() - HEALTH - {"/v1/models"}:
+        pages = pages_of(server)
+        del pages[gone]
+        facts, less = await seen(pages)
+        for field in fields(EndpointFacts):
+            assert_less(field.name, getattr(facts, field.name), getattr(whole, field.name), facts.engine)
+        if less is not None and load is not None:
+            for field in fields(LoadSample):
+                if field.name != "took_s":
+                    assert getattr(less, field.name) in (getattr(load, field.name), None, ()), (gone, field.name)
+
+
+def assert_less(name: str, found: object, whole: object, engine: str) -> None:
+    """Equal, or unknown. A server whose own page is gone may be the generic one, of which less is known."""
+    if name == "features":
+        assert isinstance(found, Mapping)
+        assert isinstance(whole, Mapping)
+        for feature, fact in found.items():
+            assert isinstance(fact, FeatureFact)
+            told = {whole[feature].standing, UNKNOWN} | ({OFF} if feature is Feature.METRICS else set())
+            assert engine == "openai" or fact.standing in told, (feature, fact)
+    elif engine == "openai" or name == "models":
+        assert name != "models" or {one.id for one in found} <= {one.id for one in whole}  # type: ignore[attr-defined]
+    else:
+        assert found in (whole, None, (), 1, frozenset(), TokenizeForm.TEXT_ONLY), name
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_pages_full_of_nonsense_tell_nothing_and_break_nothing(server: str) -> None:
+    keeps = {"/v1/models", *HEALTH}
+    for nonsense in (
+        b"",
+        b"<html>",
+        b"null",
+        b"[]",
+        b'{"models":1,"loads":{},"kv_events":[],"version":{}}',
+        b"[[1],2]",
+    ):
+        pages = {
+            path: page if path in keeps else (200, nonsense)
+            for path, page in pages_of(server).items()
+            if path != "/api/version"
+        }
+        facts, load = await seen(pages)
+        assert facts.engine in (EXPECTED[server].engine, "openai")
+        assert (facts.capacity_tokens, facts.slots, facts.event_sources) == (None, None, ())
+        assert load is None or (load.running, load.waiting, load.kv_use) == (None, None, None)
+
+
+RESTARTED: Mapping[str, tuple[str, bytes, bytes]] = {
+    "vllm-0.32": ("/metrics", b"process_start_time_seconds 1.79596121854e+09", b"process_start_time_seconds 1.8e+09"),
+    "vllm-0.8.5": ("/metrics", b"1.746e+09", b"1.747e+09"),
+    "vllm-0.11-no-total": ("/metrics", b'"base"} 100', b'"base"} 3'),
+    "sglang-0.5.23": ("/metrics", b"1000.0", b"10.0"),
+    "sglang-0.4.6": ("/metrics", b"200.0", b"20.0"),
+    "trtllm-1.4": ("/prometheus/metrics", b"70.0", b"1.0"),
+    "trtllm-1.2-json": ("/metrics", b'"iter": 42', b'"iter": 1'),
+    "triton-25": ("/metrics", b'version="1"} 12', b'version="1"} 1'),
+    "llamacpp": ("/metrics", b"prompt_tokens_total 11732", b"prompt_tokens_total 5"),
+    "tgi-3.3.7": ("/metrics", b"} 21", b"} 1"),
+    "ollama-0.14": ("/api/ps", b'"llama3.2:latest"', b'"other:1b"'),
+    "ollama-0.5": ("/api/ps", b'"llama3.2:latest"', b'"other:1b"'),
+}
+"""Page, and what it says before and after. Of those that are missing here nothing shows one but that they were away."""
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_restart_is_noticed(server: str) -> None:
+    pages = pages_of(server)
+    async with page_server(pages) as (engine, at):
+        config = EndpointConfig(A, at.url)
+        async with Registry([config], lambda: 0.0, settings=PollSettings(deadline_s=30)) as registry:
+            await registry.poll(A)
+            first = registry.snapshot()[0]
+            assert first.healthy, first.unhealthy_reason
+            await registry.poll(A)
+            assert registry.snapshot()[0].generation == first.generation
+            if server in RESTARTED:
+                path, before, after = RESTARTED[server]
+                status, body = pages[path]
+                assert before in body
+                pages[path] = (status, body.replace(before, after))
+            else:
+                engine.pages = {}
+                await registry.poll(A)
+                assert not registry.snapshot()[0].healthy
+                engine.pages = pages
+            await registry.poll(A)
+            assert registry.snapshot()[0].generation > first.generation
+
+
+@pytest.mark.parametrize(
+    ("server", "owner"), [("llamacpp", b'"llamacpp"'), ("sglang-0.5.23-no-metrics", b'"sglang"'), ("tgi-3.3.7", b"-")]
+)
+async def test_an_engine_behind_a_proxy_that_hides_the_owner_of_its_models_is_told_by_its_own_page(
+    server: str, owner: bytes
+) -> None:
+    pages = pages_of(server)
+    pages["/v1/models"] = (200, pages["/v1/models"][1].replace(owner, b'"proxy"'))
+    pages.pop("/metrics", None)
+    facts, _ = await seen(pages)
+    assert facts.engine == EXPECTED[server].engine
+
+
+async def test_a_server_that_answers_every_path_alike_is_the_generic_one() -> None:
+    everything = {path: (200, b'{"status":"ok"}') for server in SERVERS for path in pages_of(server)}
+    facts, load = await seen({**everything, "/v1/models": (200, b'{"data":[{"id":"m","owned_by":"me"}]}')})
+    assert (facts.engine, facts.models, facts.version, load) == ("openai", (ServedModel("m"),), None, LoadSample(1.0))
+
+
+async def test_metrics_without_a_single_known_name_still_say_that_there_are_metrics() -> None:
+    """As of a TensorRT-LLM 1.1, which has five, none of them of load."""
+    pages = pages_of("trtllm-1.4")
+    pages["/prometheus/metrics"] = (200, b'trtllm_request_success_total{finished_reason="stop"} 1\n')
+    facts, load = await seen(pages)
+    assert facts.features[Feature.METRICS].standing is ON
+    assert load is not None
+    assert (load.running, load.waiting, load.kv_use, load.finished) == (None, None, None, 1)
+
+
+async def test_an_iteration_that_another_reader_took_leaves_the_load_unknown_but_not_the_cache() -> None:
+    async with page_server(pages_of("trtllm-1.2-json")) as (engine, server):
+        config = EndpointConfig(A, server.url)
+        async with http_client(config) as http:
+            probe = Probe(config, http)
+            await probe.detect()
+            engine.pages["/metrics"] = (200, b"[]")
+            dialect, facts = await probe.detect()
+            load = await probe.poll(dialect, 1.0)
+    assert facts.capacity_tokens == 3200
+    assert load is not None
+    assert (load.running, load.steps) == (None, None)
