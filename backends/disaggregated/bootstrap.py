@@ -35,7 +35,10 @@ def _read(body: bytes) -> Handed:
 
 
 def _decode(meeting: Meeting, _: Handed, _is_chat: bool) -> Edit:
-    return Edit(_MEETING_FIELDS, _meeting(meeting))
+    put = _meeting(meeting)
+    if meeting.prefill_rank is not None:  # else it is the room modulo the ranks
+        put["disagg_prefill_dp_rank"] = msgspec.json.encode(meeting.prefill_rank)
+    return Edit(_MEETING_FIELDS, put)
 
 
 def _reports(seen: DecodeReport) -> tuple[int, int] | None:

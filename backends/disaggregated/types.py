@@ -33,11 +33,13 @@ class Edit:
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """How two legs find each other. `number` is theirs alone, 0 <= number < 2^63; `host` and `port` are where the
-    prefill engine is met by decode engines (None: its own default)."""
+    prefill engine is met by decode engines (None: its own default). `prefill_rank` is the data-parallel rank that
+    computes the prompt, where the gateway chose one."""
 
     number: int
     host: str
     port: int | None = None
+    prefill_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """What it costs to send a prompt to an endpoint, in seconds. Pure.
 
-    cost = wait + prefill + delays + displacement + decode pressure + crowding
+    cost = wait + adapter load + prefill + delays + displacement + decode pressure + crowding + adapter eviction
 
     wait             = queued uncached tokens / prefill rate            what must be computed before ours
     prefill          = base + work; work = u / rate + quad * u * n      u = n - cached, n = prompt tokens
-    delays           = work * behind                                    what those who come behind wait for ours
+    adapter load     = seconds, where the LoRA adapter is not there     learned from first uses
+    delays           = (work + adapter load) * behind                   what those who come behind wait for ours
     displacement     = work * wanted again                              what it pushes out, computed once more
     decode pressure  = itl * k / (1 - k) * expected output / 500        k = share of the KV cache in use
+    adapter eviction = load of the one that is pushed out * how likely it is wanted within a minute
     crowding         = recent uncached tokens / 16 * (1 / rate + quad * n)    what evicts the prefixes of others
 
 One unit, so that nothing is weighed by a taste: a thousand cached tokens are worth exactly the seconds their
@@ -28,7 +30,7 @@ from collections.abc import Sequence
 
 from gateway.scheduling.types import Candidate, Demand, Terms
 
-_FULLEST = 0.98
+FULLEST = 0.98
 """KV use is taken as at most this: the barrier stays finite and comparable when every endpoint is full."""
 PRESSURE = 1 / 500
 """How much slower an answer is written where k / (1 - k) is 1, half of the cache in use; at 0.98 a tenth. A wall for
@@ -46,14 +48,16 @@ def terms_of(candidate: Candidate, demand: Demand) -> Terms:
     speed = candidate.speed
     prefill_s = speed.prefill_s(max(demand.prompt_tokens - candidate.cached_tokens, 0), demand.prompt_tokens)
     work_s = prefill_s - speed.base_s
-    full = min(candidate.kv_use or 0.0, _FULLEST)
+    full = min(candidate.kv_use or 0.0, FULLEST)
     return Terms(
         wait_s=speed.wait_s(candidate.queued_tokens),
         prefill_s=prefill_s,
-        delays_s=work_s * demand.behind,
+        delays_s=(work_s + candidate.adapter_load_s) * demand.behind,
         displacement_s=work_s * demand.wanted_again,
         decode_pressure_s=PRESSURE * speed.itl_s * full / (1 - full) * demand.expected_output_tokens,
         crowding_s=CROWDING * candidate.recent_tokens * speed.token_s(demand.prompt_tokens),
+        adapter_load_s=candidate.adapter_load_s,
+        adapter_evicts_s=candidate.adapter_evicts_s,
     )
 
 
@@ -72,8 +76,10 @@ def costs_s(candidates: Sequence[Candidate], demand: Demand) -> list[float]:
         cost_s = speed.base_s + candidate.queued_tokens / rate + work_tokens * token_s
         full = candidate.kv_use
         if full:
-            full = _FULLEST if full > _FULLEST else full
+            full = FULLEST if full > FULLEST else full
             cost_s += speed.itl_s * full / (1 - full) * answer
+        if candidate.adapter_load_s:
+            cost_s += candidate.adapter_load_s * (1 + demand.behind) + candidate.adapter_evicts_s
         costs.append(cost_s)
     return costs
 

@@ -45,6 +45,9 @@ FILTERED_WORDS: Final[Mapping[Filtered, str]] = {
     Filtered.DRAINING: "it is being drained",
     Filtered.FAILED: "it was tried for this request and failed",
     Filtered.STARTING: "it is new, and had its share of requests for now",
+    Filtered.PROBING: "it failed lately, and others are trying it",
+    Filtered.STALLED: "requests wait there and nothing moves",
+    Filtered.EJECTED: "it does far worse than its peers",
     Filtered.PREFILLS: "it computes prompts for others, and answers nobody",
     Filtered.NO_SALT: "its engine cannot keep share groups apart",
     Filtered.NOT_SPOKEN: "its engine does not take this kind of request, and it cannot be translated",
@@ -168,5 +171,7 @@ def _facts(candidate: Candidate) -> dict[str, object]:
         "queued_requests": candidate.queued_requests,
         "recent_tokens": candidate.recent_tokens,
         "kv_use": candidate.kv_use,
+        "adapter_load_s": candidate.adapter_load_s,
+        "adapter_evicts_s": candidate.adapter_evicts_s,
         "speed": dataclasses.asdict(candidate.speed),
     }

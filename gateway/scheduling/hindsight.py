@@ -51,7 +51,7 @@ class Hindsight(msgspec.Struct, frozen=True):
     @property
     def predicted_ttft_s(self) -> float:
         """When the first token was thought to come."""
-        return self.predicted.wait_s + self.predicted.prefill_s
+        return self.predicted.wait_s + self.predicted.adapter_load_s + self.predicted.prefill_s
 
     @property
     def regret_s(self) -> float:
@@ -68,9 +68,10 @@ def hindsight(decision: Decision, evidence: Evidence) -> Hindsight:
         cached_tokens = chosen.cached_tokens
     prefill_s = chosen.speed.prefill_s(max(prompt_tokens - cached_tokens, 0), prompt_tokens)
     wait_s = predicted.wait_s if evidence.ttft_s is None else max(evidence.ttft_s - prefill_s, 0.0)
+    load_s = predicted.adapter_load_s if evidence.ttft_s is None else 0.0  # what it took is in the wait
     return Hindsight(
         predicted=predicted,
-        actual=replace(predicted, wait_s=wait_s, prefill_s=prefill_s),
+        actual=replace(predicted, wait_s=wait_s, prefill_s=prefill_s, adapter_load_s=load_s),
         least_other_s=_least_other_s(decision),
     )
 

@@ -28,6 +28,12 @@ class Filtered(StrEnum):
     """The request continues a response that another endpoint keeps."""
     STARTING = "starting"
     """It is new, and has had its share of the requests for now."""
+    PROBING = "probing"
+    """It failed lately, and as many requests as may try it are there."""
+    STALLED = "stalled"
+    """Requests wait there and nothing moves, and others can take this one."""
+    EJECTED = "ejected"
+    """It does worse than its peers by far, and others can take this one."""
 
 
 def place_name(endpoint_id: str, rank: int | None) -> str:
@@ -50,7 +56,9 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     `recent_tokens` the uncached tokens that it computed lately (`RecentWork`). `at_best`: both figures of cached tokens
     are what it reuses if all is there that is known of; nobody looked closer. Else `matched_tokens` is that figure, and
     `survival` the probability that what was confirmed is still there. `rank` is the data-parallel rank that the request
-    is sent to, None where there is one or the engine chooses; all figures are that rank's then.
+    is sent to, None where there is one or the engine chooses; all figures are that rank's then. `adapter_load_s` is how
+    long it loads the request's LoRA adapter first, `adapter_evicts_s` what it will take to load the one again that is
+    pushed out by that.
     """
 
     endpoint_id: str
@@ -65,6 +73,8 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     survival: float | None = None
     queued_requests: int = 0
     rank: int | None = None
+    adapter_load_s: float = 0.0
+    adapter_evicts_s: float = 0.0
 
     @property
     def place(self) -> str:
@@ -97,11 +107,13 @@ class Terms(msgspec.Struct, frozen=True):
     displacement_s: float
     decode_pressure_s: float
     crowding_s: float
+    adapter_load_s: float = 0.0
+    adapter_evicts_s: float = 0.0
 
     @property
     def cost_s(self) -> float:
         """Seconds until this endpoint would have computed the prompt, and what others then suffer."""
-        waits_s = self.wait_s + self.prefill_s
+        waits_s = self.wait_s + self.adapter_load_s + self.prefill_s + self.adapter_evicts_s
         return waits_s + self.delays_s + self.displacement_s + self.decode_pressure_s + self.crowding_s
 
 
@@ -123,6 +135,8 @@ class SplitReason(StrEnum):
     """None is up, free for it, and of the engine and version of one that prefills."""
     PREFILL_FAILED = "prefill_failed"
     """It was to be, but those who could compute the prompt failed, or handed nothing over."""
+    DECODE_FAILED = "decode_failed"
+    """It was, and who answers could not go on with what it was handed, so it does all by itself now."""
 
 
 class SplitTerms(msgspec.Struct, frozen=True):

@@ -116,6 +116,8 @@ def test_both_legs_of_sglang_meet_in_one_room() -> None:
     assert first == {"messages": [], "max_tokens": 9, "stream": False, **meeting}
     assert second == {**body, **meeting}
     assert applied(BOOTSTRAP.decode(Meeting(5, "h"), Handed(), True), {})["bootstrap_port"] is None
+    ranked = applied(BOOTSTRAP.decode(Meeting(5, "h", prefill_rank=3), Handed(), True), {})
+    assert ranked["disagg_prefill_dp_rank"] == 3
 
 
 def test_trtllm_goes_on_behind_the_first_token_of_the_context_call() -> None:
