@@ -18,6 +18,7 @@ from billing.prices.plans_file import load_plans
 from gateway.config import Config, ConfigInvalid, admin_token, ledger_place, redis_access
 from gateway.currency_advice import Money, currency_advice
 from gateway.discovery_setup import looked_once
+from gateway.engine_advice import FeatureFinding, advice, feature_findings
 from gateway.index_report import sizes_of, sum_of
 from gateway.keys_file import read_keys_file
 from gateway.model_texts import load_model_texts
@@ -38,7 +39,8 @@ READ_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one backend said. `sources` list it; `advice` is what would help, empty where nothing is missing."""
+    """What one backend said. `sources` list it; `advice` is what would help, empty where nothing is missing;
+    `features` are those that are not known to be on."""
 
     endpoint_id: str
     sources: str
@@ -48,6 +50,7 @@ class Finding:
     block_size: str
     capacity_tokens: str
     advice: str
+    features: tuple[FeatureFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,22 +181,6 @@ def _finding(endpoint: EndpointSnapshot, config: Config, sources: Sequence[str])
         models=", ".join(model.id for model in facts.models) or "none",
         block_size=str(facts.block_size or "unknown"),
         capacity_tokens=str(facts.capacity_tokens or "unknown"),
-        advice="; ".join(_advice(endpoint, config)),
+        advice="; ".join(advice(endpoint, config)),
+        features=feature_findings(facts),
     )
-
-
-def _advice(endpoint: EndpointSnapshot, config: Config) -> list[str]:
-    facts = endpoint.facts
-    assert facts is not None
-    found = [] if endpoint.healthy else [endpoint.unhealthy_reason or "down"]
-    if facts.reports_cached_tokens is not True and facts.cached_tokens_flag:
-        found.append(f"start it with {facts.cached_tokens_flag}, if it is not: cached tokens are unknown without")
-    if facts.reports_cached_tokens is False and not facts.cached_tokens_flag:
-        found.append("this engine never says what was cached: it is billed at the full price")
-    if config.isolation == "salt" and not facts.supports_cache_salt:
-        found.append("it has no cache salt: it cannot serve more than one share group, unless isolation is none")
-    if facts.capacity_tokens is None and config.index.capacity_blocks is None:
-        found.append("its capacity is unknown: set index.capacity_blocks")
-    if not facts.has_tokenize and not {model.id for model in facts.models} <= set(config.models):
-        found.append("it has no /tokenize: set models.<name>.tokenizer")
-    return found

@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from billing.counting import counted
 from gateway.app import STARTUP_ERRORS
-from gateway.checking import ask_backends, check_currencies, check_files, check_index, effective_yaml
+from gateway.checking import Finding, ask_backends, check_currencies, check_files, check_index, effective_yaml
 from gateway.commands.cost import cost, jobs
 from gateway.commands.explain import explain
 from gateway.commands.fixes import fixes
@@ -185,9 +185,11 @@ def check(
         cache = (one.block_size, one.capacity_tokens)
         row = (one.endpoint_id, one.sources, up, one.engine, one.models, *cache, one.advice)
         table.add_row(*map(escape, row))
-    proven = _proof_table(proofs)
-    console = wide_console(table, proven)
+    proven, lacking = _proof_table(proofs), _feature_table(findings)
+    console = wide_console(table, lacking, proven)
     console.print(table)
+    if lacking.row_count:
+        console.print(lacking)
     if proof:
         console.print(proven)
         console.print(summary(proofs), highlight=False)
@@ -208,6 +210,16 @@ def _walk_index(settings: Config) -> None:
     typer.echo(counted(len(found.broken), "broken invariant") if found.broken else "sound: no broken invariant")
     if found.broken:
         raise typer.Exit(1)
+
+
+def _feature_table(findings: Sequence[Finding]) -> Table:
+    """What each engine could do for the gateway and is not known to."""
+    table = Table("endpoint", "feature", "stands", Column("turned on by", overflow="fold"), "without it")
+    for one in findings:
+        for lacking in one.features:
+            row = (one.endpoint_id, lacking.feature, lacking.standing, lacking.flag or "-", lacking.without)
+            table.add_row(*map(escape, row))
+    return table
 
 
 def _proof_table(proofs: Sequence[Proof]) -> Table:
