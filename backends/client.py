@@ -310,8 +310,16 @@ class UpstreamClient:
         for pool in self._pools.values():
             await pool.close()
 
-    async def send(self, endpoint: EndpointConfig, request: UpstreamRequest, deadlines: Deadlines) -> UpstreamResponse:
+    async def send(
+        self,
+        endpoint: EndpointConfig,
+        request: UpstreamRequest,
+        deadlines: Deadlines,
+        begins: Callable[[], None] | None = None,
+    ) -> UpstreamResponse:
         """Send one request and return once the head of its answer is there; any status is an answer.
+
+        `begins` is called before the first byte of the request leaves: until then the endpoint knows nothing of it.
 
         Raises `DialFailed`, `FirstByteTimeout` or `UpstreamProtocolError`, and `ValueError` for a request that is none.
         Cancelling it closes the connection.
@@ -323,6 +331,8 @@ class UpstreamClient:
         connection, connected_s = pool.take(), 0.0
         if connection is None:
             connection, connected_s = await pool.obtain(deadlines.connect_s)
+        if begins is not None:
+            begins()
         while True:
             response = UpstreamResponse(endpoint.id, connection, deadlines, connected_s)
             connection.begin(response, head, request.body, deadlines.first_byte_s, bodiless=request.method == "HEAD")

@@ -27,6 +27,8 @@ def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool, timin
         *_rank(decision),
         *_model(request),
     ]
+    if exchange.split is not None:
+        ours.append((b"x-prefixgate-prefill-endpoint", exchange.split.endpoint_id.encode()))
     if exchange.held is not None:
         ours += exchange.held.headers
     if request.fixes is not None and request.fixes.arm is Arm.FIXED:
@@ -77,5 +79,11 @@ def _prediction(decision: Decision) -> bytes:
     Of the fleet no more than that, and to a hundredth of a second: the time to the first token tells a tenant as much.
     Who else could have been chosen, and how full the caches are, is for the operator (`/admin/requests`).
     """
+    if decision.split is not None:
+        seen = terms_of(decision.split.prefill, decision.demand)
+        return b"wait=%.2f prefill=%.2f transfer=%.2f" % (
+            *(seen.wait_s, seen.prefill_s),
+            decision.split.terms.transfer_s,
+        )
     terms = terms_of(decision.chosen, decision.demand)
     return b"wait=%.2f prefill=%.2f" % (terms.wait_s, terms.prefill_s)

@@ -77,6 +77,16 @@ class Backend(Section):
         True, description="Send each request to one data-parallel rank, where the engine takes a header for it."
     )
     kv_events: KvEvents = Field(KvEvents(), description="Where the server publishes the events of its KV cache.")
+    role: Literal["both", "prefill", "decode"] = Field(
+        "both",
+        description="What it is there for: `prefill` computes prompts for others and answers nobody, `decode` answers.",
+    )
+    bootstrap_host: str | None = Field(
+        None, pattern=SERVER_NAME, description="Where decode servers meet this prefill server; default: the URL's host."
+    )
+    bootstrap_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        None, description="Port of that (SGLang); default: the engine's own."
+    )
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from billing.postgres_address import postgres_url
+from gateway.adapter_config import Adapters
 from gateway.backend_sections import Backend, KvEvents, Model
 from gateway.config_sections import (
     NAME_PATTERN,
@@ -36,7 +37,9 @@ from gateway.config_sections import (
     Tracing,
 )
 from gateway.continuation_config import Continuation
+from gateway.disaggregation_config import Disaggregation
 from gateway.discovery_sections import Discovery
+from gateway.health_config import Health, Outliers
 from gateway.queue_config import Queue
 from gateway.routes_config import ModelRoute, refuse_unclear
 from gateway.strict_yaml import complaint_of, load_yaml
@@ -44,11 +47,13 @@ from prefix_index import RedisAccess
 
 __all__ = [
     "ENV_PREFIX",
+    "Adapters",
     "Backend",
     "Billing",
     "Config",
     "ConfigInvalid",
     "Continuation",
+    "Disaggregation",
     "Discovery",
     "FixRule",
     "Index",
@@ -94,6 +99,7 @@ class Config(Section):
     backends: tuple[Backend, ...] = Field((), description="The model servers.")
     discovery: Discovery = Field(Discovery(), description="Where further model servers are found.")
     models: dict[str, Model] = Field(default_factory=dict, description="Tokenizers by served model name.")
+    adapters: Adapters = Field(Adapters(), description="LoRA adapters.")
     model_routes: tuple[ModelRoute, ...] = Field((), description="Names that clients use for models.")
     keys_file: Path | None = Field(None, description="Tenants and their API keys; without it everyone may call.")
     keys_poll_s: PositiveFloat = Field(1.0, description="How often the keys file is looked at for changes, seconds.")
@@ -114,6 +120,11 @@ class Config(Section):
     invoicing_file: Path | None = Field(None, description="Seller, buyers and taxes of invoices, YAML.")
     scheduling: Scheduling = Field(Scheduling(), description="How an endpoint is chosen.")
     continuation: Continuation = Field(Continuation(), description="What becomes of a stream whose endpoint dies.")
+    disaggregation: Disaggregation = Field(
+        Disaggregation(), description="How requests are split between prefill and decode endpoints."
+    )
+    health: Health = Field(Health(), description="What becomes of endpoints that fail, are silent, or do not move.")
+    outliers: Outliers = Field(Outliers(), description="Endpoints that do worse than their peers by far.")
     queue: Queue = Field(Queue(), description="How requests wait while all endpoints are full.")
     quota: Quota = Field(Quota(), description="How limits and budgets are counted.")
     limits: Limits = Field(Limits(), description="Sizes and patience.")

@@ -30,6 +30,8 @@ class FoundEndpoints(Section):
     prefill_tokens_per_s: PrefillRate | None = Field(
         None, description="Prior for the prefill speed of these servers, tokens a second."
     )
+    role: Literal["both", "prefill", "decode"] = Field("both", description="What they are there for.")
+    bootstrap_port: Port | None = Field(None, description="Where decode servers meet these prefill servers (SGLang).")
 
     @property
     def common(self) -> dict[str, object]:
@@ -41,7 +43,6 @@ class ListedEndpoint(Backend):
     """One endpoint of a file."""
 
     draining: bool = Field(False, description="It is to get no new requests.")
-    role: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,64}$", description="What it does; shown.")
     model: str | None = Field(None, max_length=256, description="What it serves, as its owner says; shown.")
     gpu_cost_per_hour: str | None = Field(
         None, pattern=r"^\d{1,9}(\.\d{1,9})?$", description="What it costs an hour; shown."

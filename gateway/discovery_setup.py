@@ -17,6 +17,7 @@ from gateway.discovery.files import AdminFile, read_listing
 from gateway.discovery.members import ADMIN, Discovering, Knowing
 from gateway.discovery_sections import SERVICE_ACCOUNT, DnsSource, KubernetesSource
 from gateway.event_feeds import EventFeeds
+from gateway.adapters import AdapterBook, Adapters, forms_of
 from gateway.fleet import Fleet
 from gateway.options import endpoint_of, prior_of
 from gateway.perf_book import PerfBook
@@ -55,11 +56,12 @@ def discovering_of(
     Raises `ConfigInvalid` or `InvalidEndpoint`.
     """
     discovering = Discovering(config, parts.registry, parts.telemetry.discovery, clock, sources_of(config, environment))
-    remember: Sequence[Remembers] = (parts.fleet, parts.perf, parts.feeds, *parts.others)
+    parts.fleet.adapters = adapters = _adapters_of(config, clock, parts)
+    remember: Sequence[Remembers] = (parts.fleet, parts.perf, parts.feeds, adapters.book, *parts.others)
     remember = remember if parts.turns is None else (*remember, parts.turns)
     discovering.seed(
         Knowing(
-            endpoint_of=partial(endpoint_of, environment=environment),
+            endpoint_of=partial(endpoint_of, environment=environment, adapters=config.adapters.known),
             joins=partial(_joins, config, parts),
             starts=parts.fleet.slow_start.begin,
             removed=[*(one.removed for one in remember), parts.telemetry.forget_endpoint],
@@ -74,7 +76,7 @@ async def looked_once(
 ) -> Discovering:
     """Fill a registry with what is configured and what the sources say once. Raises as `discovering_of` does."""
     discovering = Discovering(config, registry, Telemetry().discovery, clock, sources_of(config, environment))
-    made = partial(endpoint_of, environment=environment)
+    made = partial(endpoint_of, environment=environment, adapters=config.adapters.known)
     discovering.seed(
         Knowing(endpoint_of=made, joins=lambda _: None, starts=lambda _: None, removed=(), retire=lambda _: None)
     )
@@ -83,6 +85,13 @@ async def looked_once(
         await discovering.looked(within_s)
         looking.cancel()
     return discovering
+
+
+def _adapters_of(config: Config, clock: Callable[[], float], parts: DiscoveryParts) -> Adapters:
+    believed = config.adapters
+    book = AdapterBook(parts.telemetry.adapters, clock, load_s=believed.load_s, slots=believed.slots)
+    parts.registry.subscribe(book.new_generation)
+    return Adapters(book, forms_of(believed.known), parts.fleet.snapshot)
 
 
 def _nothing(_: object) -> None:
@@ -140,6 +149,8 @@ def admin_file_of(config: Config) -> AdminFile | None:
 
 def _joins(config: Config, parts: DiscoveryParts, backend: Backend) -> None:
     speed = prior_of(backend, config.scheduling)
+    bootstrap = (backend.bootstrap_host, backend.bootstrap_port)
+    parts.fleet.roles.join(backend.name, backend.role, backend.url, bootstrap)
     parts.fleet.join(backend.name, speed, backend.kv_events.ranks, choose_rank=backend.choose_rank)
     parts.perf.join(backend.name, speed)
     parts.feeds.configure(backend.name, backend.kv_events)

@@ -18,6 +18,7 @@ from backends.discovery.names import name_of_url, normal_url
 from gateway.discovery.files import AdminFile, entry_of
 from gateway.discovery.members import ADMIN, Discovering
 from gateway.fleet import Fleet
+from gateway.health_report import standing_of
 from gateway.prewarm import Prewarmer
 
 _NO_FILE = "endpoints given here would be forgotten: set discovery.admin_file"
@@ -126,7 +127,7 @@ def _row(parts: EndpointParts, endpoint: EndpointSnapshot) -> dict[str, object]:
         member = {
             "sources": report.sources,
             "state": report.state,
-            "role": traits.role,
+            "role": traits.role or parts.fleet.roles.of(endpoint.id).value,
             "model": traits.model,
             "gpu_cost_per_hour": traits.gpu_cost_per_hour,
         }
@@ -134,6 +135,7 @@ def _row(parts: EndpointParts, endpoint: EndpointSnapshot) -> dict[str, object]:
         "id": endpoint.id,
         "healthy": endpoint.healthy,
         "why": endpoint.unhealthy_reason,
+        "standing": standing_of(endpoint),
         "draining": endpoint.draining,
         **member,
         "url": parts.fleet.config_of(endpoint.id).url,

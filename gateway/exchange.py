@@ -11,6 +11,7 @@ import msgspec
 
 from backends import EndpointSnapshot
 from billing import Attempt, KeptChain, OpenedRequest, SettlementState
+from gateway.attempts import Attempt
 from gateway.continuing import Carried, ContinuedStream, FailuresHeld
 from gateway.edge.translation import AnswerTranslator
 from gateway.edge.upstream import Outgoing, asks_for_usage
@@ -94,6 +95,10 @@ class Exchange:
     """When a part of the answer was last seen; what a stream says after its end is none."""
     client_waited_s: float = 0.0
     """How long the answer waited for its client to read."""
+    attempt: Attempt | None = None
+    """The attempt under way, as its endpoint's silence is seen by it."""
+    doubted: list[tuple[str, float]] = field(default_factory=list)
+    """Endpoints that failed under a status of their own, and when they were asked: theirs, if another one does better."""
     prefill: Prefill | None = None
     """The prompt on its way at the endpoint, as the speed of that is learned from it."""
     computed: bool = False
@@ -123,11 +128,9 @@ class Exchange:
         return self.decision.place
 
     @property
-    def prompt_endpoint_id(self) -> str | None:
-        """Who computes the prompt; None before anybody was chosen."""
-        if self.split is not None:
-            return self.split.endpoint_id
-        return None if self.decision is None else self.decision.endpoint_id
+    def prompt_place(self) -> str:
+        """Who computes the prompt."""
+        return self.place if self.split is None else self.split.part.prefill.place
 
     @property
     def prompt_sent(self) -> Sent | None:
@@ -222,8 +225,9 @@ class Exchange:
         """An upstream call starts."""
         self._attempt_began_at = at
 
-    def attempt_ends(self, at: datetime, outcome: str) -> None:
-        """The upstream call that is under way has ended; nothing where none is."""
+    def attempt_ends(self, at: datetime, outcome: str, output_tokens: int | None = None) -> None:
+        """The upstream call that is under way has ended; nothing where none is. `output_tokens`: what it wrote before
+        it died, so far as its client got it."""
         if self._attempt_began_at is None or self.decision is None:
             return
         self.attempts.append(
@@ -235,6 +239,8 @@ class Exchange:
                 ended_at=at,
                 outcome=outcome,
                 status=self.http_status,
+                prompt_tokens=None if output_tokens is None else self.plan.prompt_tokens,
+                output_tokens=output_tokens,
             )
         )
         self._attempt_began_at = None
@@ -300,6 +306,9 @@ class Exchange:
     def release(self) -> None:
         """Give back the load at the endpoint; idempotent."""
         self.end_turn()
+        if self.attempt is not None:
+            self.attempt.end()
+            self.attempt = None
         if self.prefill is not None:
             self.prefill.end()
         if self.split is not None:

@@ -19,10 +19,13 @@ from backends import (
     ServedModel,
     UpstreamError,
 )
+from gateway.adapters import Adapters
 from gateway.candidates import Candidates, Standing
 from gateway.log_lines import LOGGER
 from gateway.ranks import RankLoads, ranked
 from gateway.receipts import Receipts, Sent
+from gateway.restraint import thinned
+from gateway.roles import Roles
 from gateway.scheduling import Candidate, Filtered, endpoint_at, place_name
 from gateway.seats import Seat
 from gateway.served_models import common_block_size, models_of, only_model, serving, sharing_models
@@ -62,6 +65,8 @@ class Fleet:
         self._serving: dict[str, list[EndpointSnapshot]] = {}
         """By model, of those last seen."""
         self._slots = SlotBooks()
+        self.roles = Roles()
+        """What each endpoint is there for."""
         self._registry = registry
         self._index = index
         self._receipts = receipts
@@ -71,6 +76,8 @@ class Fleet:
         self._candidates = Candidates(receipts, self.is_followed)
         self.load_changed: Callable[[str, InFlight], None] | None = None
         """Told of what this process has in flight at an endpoint, each time that changes; None: nobody is."""
+        self.adapters: Adapters | None = None
+        """Who knows of LoRA adapters, once it is there."""
         self._rank_loads = RankLoads()
         self.ranks_found: Callable[[str, Sequence[str]], None] = lambda endpoint_id, places: None
         """Told of the places of an endpoint whose ranks are chosen by the gateway, whenever they may be new."""
@@ -112,6 +119,7 @@ class Fleet:
         self._slots.forget(endpoint_id)
         self.slow_start.removed(endpoint_id)
         self._ranks.pop(endpoint_id, None)
+        self.roles.removed(endpoint_id)
         self._options.ranks_left.discard(endpoint_id)
         self._speeds.pop(endpoint_id, None)
         self._holders.pop(endpoint_id, None)
@@ -218,9 +226,9 @@ class Fleet:
             for chain in chains:
                 self._index.observe(holder, chain, Claim.CONFIRMED)
 
-    def failed(self, endpoint_id: str, error: UpstreamError) -> None:
-        """A call to an endpoint failed."""
-        self._registry.report_failure(EndpointId(endpoint_id), error)
+    def failed(self, endpoint_id: str, error: UpstreamError, began_s: float | None = None) -> None:
+        """A call to an endpoint failed, which was sent then."""
+        self._registry.report_failure(EndpointId(endpoint_id), error, began_s)
 
     def succeeded(self, endpoint_id: str, *, reports_cached_tokens: bool) -> None:
         """An endpoint answered."""
@@ -271,14 +279,44 @@ class Fleet:
 
         `owner` is the one endpoint that may, where it matters. Raises as `serving` does.
         """
-        asked, standings, scopes = self.serving(request.model), self._standings, request.tenant.scopes
+        asked, prefill = self._allowed(request), {}
+        if self.roles.are_split:
+            asked, prefill = self.roles.answering(asked)
+        pairs = ((endpoint, self._standings[endpoint.id]) for endpoint in asked)
+        able, filtered = self._candidates.of(pairs, request, plan, match, failed, owner)
+        if self.adapters is not None:
+            able = self.adapters.weighed(request, able, asked)
+        filtered.update(prefill)
+        able = thinned(self._registry.restrained, able, filtered)
+        return self.slow_start.thinned(able, filtered), filtered
+
+    def prefill_candidates(
+        self, request: InferenceRequest, plan: Plan, match: Match[str], without: frozenset[str]
+    ) -> list[Candidate]:
+        """Who may compute a prompt for another endpoint, at their best. O(endpoints). Raises as `serving` does."""
+        pairs = ((one, self._standings[one.id]) for one in self.roles.prefilling(self._allowed(request)))
+        return self._candidates.of(pairs, request, plan, match, without)[0]
+
+    def _allowed(self, request: InferenceRequest) -> Sequence[EndpointSnapshot]:
+        asked, scopes = self.serving(request.model), request.tenant.scopes
         if request.routed is not None and request.routed.endpoints is not None:
             asked = [endpoint for endpoint in asked if request.routed.allow_endpoint(endpoint.id)]
-        if scopes is not None:
-            asked = [endpoint for endpoint in asked if scopes.allow_endpoint(endpoint.id)]
-        pairs = ((endpoint, standings[endpoint.id]) for endpoint in asked)
-        able, filtered = self._candidates.of(pairs, request, plan, match, failed, owner)
-        return self.slow_start.thinned(able, filtered), filtered
+        return asked if scopes is None else [endpoint for endpoint in asked if scopes.allow_endpoint(endpoint.id)]
+
+    def facts_of(self, endpoint_id: str) -> EndpointFacts | None:
+        """What an endpoint has said of itself; None where it has not. O(1)."""
+        standing = self._standings.get(endpoint_id)
+        return None if standing is None else standing.facts
+
+    def is_up(self, endpoint_id: str) -> bool:
+        """Whether an endpoint is one of the fleet, and answers."""
+        return endpoint_id in self._registry and self._registry.is_healthy(EndpointId(endpoint_id))
+
+    def received(self, endpoint_id: str, chain: Chain, tokens: int, now_s: float) -> None:
+        """An endpoint has got a prompt from another one, so many tokens of it over the wire, and keeps it."""
+        self._receipts.fills.note(endpoint_id, tokens, now_s)
+        if not self.is_followed(endpoint_id):
+            self._index.observe(self.holder_of(endpoint_id), chain, Claim.CONFIRMED)
 
     def refined(self, candidate: Candidate, plan: Plan, match: Match[str]) -> Candidate:
         """A candidate by how likely what it holds is still there."""
@@ -334,13 +372,8 @@ class Fleet:
         """Tell the index how many of its blocks an endpoint holds."""
         for place in standing.places:
             self._receipts.recent_work.set_capacity(place, standing.capacity_tokens)
-        if standing.capacity_tokens is not None:
-            blocks = max(standing.capacity_tokens // self.block_size_of(standing.facts), 1)
-        elif self._options.capacity_blocks is not None:
-            blocks = self._options.capacity_blocks
-        else:
-            return
-        for cache in standing.caches:
+        blocks = standing.capacity_blocks(self.block_size_of(standing.facts)) or self._options.capacity_blocks
+        for cache in standing.caches if blocks is not None else ():
             self._index.set_capacity(cache, blocks)
 
     def _same_models(self, facts: EndpointFacts) -> list[EndpointSnapshot]:

@@ -79,7 +79,7 @@ class MissReasons:
 
         To be called before the index is told of the end. Changes nothing.
         """
-        sent, decision = exchange.sent, exchange.decision
+        sent, decision = exchange.prompt_sent, exchange.decision
         if sent is None or decision is None or not exchange.computed or exchange.plan.no_affinity is Reason.NO_KV:
             return _NO_JUDGEMENT
         looked = self._look(exchange)
@@ -108,7 +108,7 @@ class MissReasons:
 
     def _note(self, exchange: Exchange, looked: Looked, cached_tokens: int | None) -> None:
         try:
-            self._watch.note(exchange.request, exchange.plan, looked, exchange.holder, cached_tokens)
+            self._watch.note(exchange.request, exchange.plan, looked, exchange.prompt_holder, cached_tokens)
         except Exception as error:  # noqa: BLE001 - the same
             _say(exchange, error)
 
@@ -141,10 +141,10 @@ class MissReasons:
         self, exchange: Exchange, sent: Sent, decision: Decision, expected: int, looked: Looked | None
     ) -> Prefixes:
         chain, match = exchange.plan.chain, exchange.match
-        able = {candidate.endpoint_id for candidate in decision.candidates}
+        able = {sent.endpoint_id, *(candidate.endpoint_id for candidate in decision.candidates)}
         earlier = None if looked is None else looked.earlier
         parting = None if looked is None else looked.parting
-        holders = [exchange.holder] if earlier is None else [exchange.holder, earlier.holder]
+        holders = [exchange.prompt_holder] if earlier is None else [exchange.prompt_holder, earlier.holder]
         return Prefixes(
             reusable=_reusable(sent, len(chain)),
             expected=expected,

@@ -24,7 +24,7 @@ class Outcomes:
             return None
         decision = with_costs(exchange.decision)
         evidence = Evidence(_reported_tokens(exchange, settlement), exchange.ttft_s)
-        found = hindsight(decision, evidence) if exchange.computed else None
+        found = hindsight(decision, evidence) if exchange.computed and decision.split is None else None
         missed = Missed(settlement.miss_reason, settlement.changed_segment, settlement.lost_tokens)
         outcome = Outcome(settlement.state.value, evidence, found, missed)
         self._decisions.settle(exchange.request.id, decision, outcome)

@@ -21,6 +21,7 @@ from gateway.access import allowed, must_fit
 from gateway.answer_head import answer_headers, is_event_stream
 from gateway.chunk_sink import chunk_sink
 from gateway.continuer import Answer, Continuer
+from gateway.disaggregation.truth import received
 from gateway.dispatching import Dispatcher, Parts, PipelineOptions
 from gateway.edge.error_shapes import stream_error
 from gateway.errors import GatewayError, Internal, NotFound, UpstreamFailed, as_gateway_error
@@ -51,6 +52,8 @@ class Pipeline:
         parts = self._parts
         if not request.model:
             request = replace(request, model=parts.fleet.only_model())
+        if parts.fleet.adapters is not None:
+            request = parts.fleet.adapters.named(request)
         if not parts.ledger.healthy:  # no engine is to compute what could not be billed
             raise LedgerUnavailable("the last write failed, or too many rows wait")
         parts.limits.refuse_early(request)
@@ -72,6 +75,7 @@ class Pipeline:
         try:
             await self._answer(exchange, client)
         except asyncio.CancelledError:
+            parts.attempts.left(exchange.attempt)
             if exchange.waits and exchange.carried is None:  # after an attempt that failed: nobody is at work on it
                 parts.settler.settle(exchange, SettlementState.FAILED).add_done_callback(asyncio.Future.exception)
             else:
@@ -81,6 +85,8 @@ class Pipeline:
             await self._fail(exchange, client, as_gateway_error(error))
         finally:
             exchange.release()
+            if exchange.split is not None:
+                exchange.split.end()
             parts.telemetry.steps.note(request.started_s, request.marks)
 
     def _open(self, exchange: Exchange) -> None:
@@ -122,7 +128,7 @@ class Pipeline:
         head = answer_headers(exchange, response.headers, streaming, self._options.timing)
         tee = exchange.tee
         assert tee is not None
-        passing = self._pass_on(exchange, response, chunk, client, head)
+        passing = self._passed(exchange, response, chunk, client, head)
         if self._continuer is None:
             await passing
         elif (answer := await self._continuer.passed(exchange, passing, client)) is not None:
@@ -135,7 +141,8 @@ class Pipeline:
         if exchange.is_translated and isinstance(tee, StreamTee) and not (tee.complete or tee.failed):
             raise UpstreamFailed("the answer ended before it was whole")
         await self._settle(exchange, state)
-        parts.fleet.succeeded(exchange.endpoint_id, reports_cached_tokens=exchange.reports_cached_tokens)
+        if response.status < 500:
+            parts.fleet.succeeded(exchange.endpoint_id, reports_cached_tokens=exchange.reports_cached_tokens)
         if not client.started:
             await client.start(response.status, head)
         try:
@@ -145,6 +152,16 @@ class Pipeline:
                 parts.next_turns.offer(exchange)
                 parts.prewarmer.keep(exchange)
         return None
+
+    async def _passed(
+        self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream, head: Headers
+    ) -> None:
+        """As `_pass_on`; an answer that breaks off is told of its endpoint."""
+        try:
+            await self._pass_on(exchange, response, chunk, client, head)
+        except UpstreamError as death:
+            self._parts.fleet.failed(exchange.endpoint_id, death, exchange.dispatched_s)
+            raise
 
     async def _pass_on(
         self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream, head: Headers
@@ -201,6 +218,8 @@ class Pipeline:
             exchange.computed = True
             if sent is not None:
                 self._parts.receipts.first_token(sent)
+            elif exchange.split is not None:
+                received(exchange, exchange.split, self._parts.fleet, now_s)
         if exchange.computed:
             exchange.answer_goes_on(now_s)
 

@@ -219,7 +219,7 @@ class Receipts:
         self._telemetry = telemetry
         self._clock = clock
         self._survival: SurvivalBook[str] = SurvivalBook()
-        self._fills: FillRates[str] = FillRates()
+        self.fills: FillRates[str] = FillRates()
         self.recent_work = RecentWork()
         """What each endpoint computed lately, as this replica sent it there."""
         self._contradictions: Contradictions[str] = Contradictions()
@@ -233,7 +233,7 @@ class Receipts:
 
     def turnovers(self, endpoint_id: str, age_s: float | None, capacity_tokens: int | None) -> float | None:
         """How often the endpoint's cache was filled in the last `age_s`; None where that cannot be known."""
-        return self._fills.turnovers(endpoint_id, age_s, capacity_tokens, self._clock())
+        return self.fills.turnovers(endpoint_id, age_s, capacity_tokens, self._clock())
 
     def probability(self, endpoint_id: str, age_s: float | None, turnovers: float | None) -> float:
         """How likely a confirmed run is still there. Where events tell of evictions, give None for both."""
@@ -248,7 +248,7 @@ class Receipts:
 
         `queue_tokens` is what they are to those who wait for them; None: as many.
         """
-        self._fills.note(sent.place or sent.endpoint_id, uncached_tokens, self._clock())
+        self.fills.note(sent.place or sent.endpoint_id, uncached_tokens, self._clock())
         self.recent_work.note(sent.place or sent.endpoint_id, uncached_tokens)
         queued = uncached_tokens if queue_tokens is None else queue_tokens
         self.recent_work.asked(sent.chain.prompt_tokens, uncached_tokens, queued)
@@ -287,7 +287,7 @@ class Receipts:
 
     def removed(self, endpoint_id: str, holder: str) -> None:
         """The endpoint is none of the fleet any more."""
-        for forget in (self._survival.forget, self._fills.forget, self.recent_work.forget, self._reliability.forget):
+        for forget in (self._survival.forget, self.fills.forget, self.recent_work.forget, self._reliability.forget):
             forget(endpoint_id)
         self._contradictions.forget(holder)
         self._short_runs.pop(endpoint_id, None)

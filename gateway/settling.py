@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from backends import EndpointSnapshot, FirstByteTimeout
 from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usage, UsageFlag, UsageReport
+from gateway.disaggregation.truth import billed, prompt_at, split_columns
 from gateway.errors import UpstreamTimeout
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
@@ -208,8 +209,8 @@ class Settler:
         return sorted(able, key=lambda endpoint: endpoint.id in failed)
 
     def _write(self, exchange: Exchange, state: SettlementState, report: UsageReport) -> asyncio.Future[None]:
+        report, started_s = billed(exchange, report), exchange.request.started_s
         now, decision = self._clocks.monotonic(), exchange.decision
-        started_s = exchange.request.started_s
         if exchange.first_byte_s is not None:
             exchange.request.marks.ended_s = now
         told = None if UsageFlag.ESTIMATED in report.flags else report.usage
@@ -235,6 +236,7 @@ class Settler:
             changed_segment=judgement.changed_segment,
             lost_tokens=judgement.lost_tokens,
             layout_fixes=None if exchange.request.fixes is None else str(exchange.request.fixes),
+            **split_columns(exchange),
         )
         if exchange.carried is not None:
             settlement = exchange.carried.settled(settlement, exchange.tee)
@@ -248,7 +250,7 @@ class Settler:
             exchange.counted = True
             if exchange.trace is not None and self._tracer is not None:
                 durable.add_done_callback(partial(self._trace, self._tracer, exchange.trace, exchange, settlement))
-            self._misses.settled(exchange, judgement, settlement.endpoint_id, told)
+            self._misses.settled(exchange, judgement, prompt_at(exchange, settlement), told)
             self._count(exchange, settlement)
             for told_of in self._after:
                 told_of(exchange)
@@ -275,7 +277,7 @@ class Settler:
         usage = report.usage
         if usage is None or UsageFlag.ESTIMATED in report.flags or not exchange.computed:
             return None
-        return self._perf.prefill_s(exchange.place, usage)
+        return self._perf.prefill_s(exchange.prompt_place, usage)
 
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
         outcome = self._outcomes.settled(exchange, settlement)
@@ -285,7 +287,7 @@ class Settler:
         plan = exchange.plan
         telemetry.reasons(_reason(exchange).value).inc()
         telemetry.prompts(plan.source.value if plan.source is not None else "none").inc()
-        endpoint_id = settlement.endpoint_id
+        endpoint_id, prompt_id = settlement.endpoint_id, prompt_at(exchange, settlement)
         if endpoint_id is not None and usage is not None:
             for kind, tokens in (
                 ("prompt", usage.prompt_tokens),
@@ -294,9 +296,9 @@ class Settler:
                 ("output", usage.output_tokens),
             ):
                 if tokens is not None:
-                    telemetry.tokens(endpoint_id, kind).inc(tokens)
+                    telemetry.tokens(endpoint_id if kind == "output" else prompt_id, kind).inc(tokens)
             if usage.cached_tokens is None:
-                telemetry.unreported(endpoint_id).inc()
+                telemetry.unreported(prompt_id).inc()
             self._compare(exchange, endpoint_id, usage)
         fields = _log_fields(exchange, settlement, None if outcome is None else outcome.regret_s)
         if exchange.trace is not None:

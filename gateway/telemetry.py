@@ -7,15 +7,18 @@ cheaper; what a scrape fills in is the library's.
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from gateway.adapter_metrics import AdapterMetrics
 from gateway.continuation_metrics import ContinuationMetrics
 from gateway.discovery_metrics import DiscoveryMetrics
 from gateway.fix_metrics import FixMetrics
+from gateway.health_metrics import HealthMetrics
 from gateway.limit_metrics import LimitMetrics
 from gateway.log_lines import dropped_lines
 from gateway.metrics import SeriesRegistry, counter_read, counters, gauges, histograms
 from gateway.pressure_metrics import PressureMetrics
 from gateway.queue_metrics import QueueMetrics
 from gateway.route_metrics import RouteMetrics
+from gateway.split_metrics import SplitMetrics
 from gateway.template_metrics import TemplateMetrics
 from gateway.timing import StepTimes
 from gateway.verification_metrics import VerificationMetrics
@@ -160,9 +163,11 @@ class Telemetry:
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
         self.pressure, self.fixes = PressureMetrics(registry), FixMetrics(registry)
         self.queue, self.routes = QueueMetrics(registry), RouteMetrics(registry)
-        self.templates = TemplateMetrics(registry)
+        self.templates, self.splits = TemplateMetrics(registry), SplitMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.discovery, self.continuation = DiscoveryMetrics(registry), ContinuationMetrics(registry)
+        self.adapters = AdapterMetrics(registry)
+        self.health = HealthMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry
         )

@@ -155,7 +155,8 @@ def _add_cost(to: Spent, cost: Spent) -> None:
 
 
 def _count(to: Spent, call: Call, rate: EndpointRate | None, currency: str) -> None:
-    """Once for each call: where it ended. Tokens whose cost is unknown are no divisor of a cost."""
+    """Once for each call: where it ended. Tokens whose cost is unknown are no divisor of a cost. An answer whose prompt
+    another endpoint computed is counted there, but for what is its own."""
     measured = call.measured
     if rate is None:
         to.calls_without_rate += 1
@@ -164,12 +165,14 @@ def _count(to: Spent, call: Call, rate: EndpointRate | None, currency: str) -> N
     elif measured is None or rate is None:
         to.unmeasured_calls += 1
     else:
+        to.output_tokens += measured.output_tokens
+        to.decode_us += measured.decode_us
+        if measured.is_carried:
+            return
         to.measured_calls += 1
         to.fresh_tokens += measured.fresh_tokens
         to.cached_tokens += measured.cached_tokens
-        to.output_tokens += measured.output_tokens
         to.prefill_us += measured.prefill_us
-        to.decode_us += measured.decode_us
         to.fresh_squared += measured.fresh_tokens**2
         to.prefill_us_fresh += measured.prefill_us * measured.fresh_tokens
         if call.saved_pico is not None and call.saved_currency == currency:

@@ -5,7 +5,8 @@
                 corrections -- requests --> the same                                            [made in it]
 
 The call that answered is the attempt at the endpoint that the settlement names; a request never goes to one endpoint
-twice. Several ledgers (one for each gateway process) are merged: they share endpoints, so their calls share hours.
+twice. Where another one computed the prompt, its call has the seconds of that, and the one that answered the rest.
+Several ledgers (one for each gateway process) are merged: they share endpoints, so their calls share hours.
 The ledgers are only read. Costs: a sort of the calls of the period, in the database; nothing is kept here.
 """
 
@@ -38,6 +39,8 @@ _PAGE_ROWS = 2000
 _S_US = 10**6
 _a, _s, _r, _c = attempts.c, settlements.c, requests.c, corrections.c
 
+PREFILLED: Final = "prefilled"
+"""The outcome of an attempt whose prompt another endpoint went on with."""
 Where = Path | str
 """A path, or the URL of a database."""
 
@@ -168,10 +171,13 @@ def _place(found: tuple[str, Call]) -> tuple[str, int]:
 def _calls(connection: Connection, start_us: int, end_us: int) -> Iterator[tuple[str, Call]]:
     """By endpoint, in the order of code points whatever the database's own is, and by start."""
     name = _a.endpoint_id.collate("C") if connection.dialect.name == "postgresql" else _a.endpoint_id
-    served = (_s.endpoint_id == _a.endpoint_id) & _s.state.in_(BILLABLE_STATES)
+    billable = _s.state.in_(BILLABLE_STATES)
+    served = (_s.endpoint_id == _a.endpoint_id) & billable
+    prefilled = (_s.prefill_endpoint_id == _a.endpoint_id) & (_a.outcome == PREFILLED) & billable
     query = (
         select(
-            *(_a.endpoint_id, _a.started_at_us, _a.ended_at_us, served.label("served")),
+            *(_a.endpoint_id, _a.started_at_us, _a.ended_at_us, served.label("served"), prefilled.label("prefilled")),
+            _s.prefill_endpoint_id.is_not(None).label("is_split"),
             *(_r.tenant_id, _r.model, _r.end_user, _r.job_id),
             *(_s.prefill_s, _s.decode_s, _s.prompt_tokens, _s.cached_tokens, _s.output_tokens),
             *(_s.currency, _s.full_units, _s.full_pico, _s.charged_units, _s.charged_pico),
@@ -190,18 +196,25 @@ def _calls(connection: Connection, start_us: int, end_us: int) -> Iterator[tuple
 
 
 def _call(row: Sequence[Any]) -> Call:
-    _, started_us, ended_us, served, tenant_id, model, end_user, job_id, *rest = row
+    _, started_us, ended_us, served, prefilled, is_split, tenant_id, model, end_user, job_id, *rest = row
     prefill_s, decode_s, prompt, cached, output, currency, full_units, full_pico, charged_units, charged_pico = rest
     saved_pico = None
     if charged_units is not None and full_units is not None:
         saved_pico = joined_pico(full_units, full_pico) - joined_pico(charged_units, charged_pico)
+    measured = None
+    if prefilled:
+        measured = _measured(prefill_s, 0.0, prompt, cached, 0)
+    elif served:
+        measured = _measured(0.0 if is_split else prefill_s, decode_s, prompt, cached, output)
+        if is_split and measured is not None:
+            measured = measured._replace(is_carried=True)
     return Call(
         who=Who(tenant_id, model, end_user, job_id),
         start_us=started_us,
         end_us=max(ended_us, started_us),
-        measured=_measured(prefill_s, decode_s, prompt, cached, output) if served else None,
-        lost=not served,
-        saved_pico=saved_pico if served else None,
+        measured=measured,
+        lost=not (served or prefilled),
+        saved_pico=saved_pico if served or prefilled else None,
         saved_currency=currency,
     )
 

@@ -21,6 +21,7 @@ class Measured(NamedTuple):
 
     `prefill_us` is the whole GPU's time for the prompt, as if it were alone; `decode_us` the time from the first token
     to the last, in which others were decoded too. `fresh_tokens` were computed, written ones among them.
+    `is_carried`: the prompt was computed at another endpoint, where it is counted; here it is read in each step.
     """
 
     prefill_us: int
@@ -28,6 +29,7 @@ class Measured(NamedTuple):
     fresh_tokens: int
     cached_tokens: int
     output_tokens: int
+    is_carried: bool = False
 
     @property
     def context_tokens_x2(self) -> int:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, RowMapping, func, select
 
 from billing.reading import reading
 from billing.reports.reading import need_rows
@@ -28,6 +28,7 @@ from billing.when import to_us
 LONGEST_REQUEST: Final = timedelta(hours=1)
 """Requests that came in so long before the period are looked at, as they may have ended within it."""
 _ANSWERED: Final = "answered"
+_PREFILLED: Final = "prefilled"
 _r, _s, _a, _e = requests.c, settlements.c, attempts.c, engine_samples.c
 
 
@@ -119,9 +120,10 @@ def verification(connection: Connection, from_: datetime, to: datetime) -> Verif
     spans = {name: Spans(samples) for name, samples in _samples(connection, to_us(from_), to_us(to)).items()}
     checks: dict[str, EndpointCheck] = {name: EndpointCheck(name) for name in spans}
     for row in _rows(connection, to_us(from_ - LONGEST_REQUEST), to_us(to)):
-        endpoint_id = row["endpoint_id"]
+        endpoint_id, prompt_at = row["endpoint_id"], row["prompt_at"]
         if endpoint_id is not None and row["opened_at_us"] >= to_us(from_):
             _tally(checks.setdefault(endpoint_id, EndpointCheck(endpoint_id)), row)
+            _tally_prompt(checks.setdefault(prompt_at, EndpointCheck(prompt_at)), row)
         _place(spans, row)
     for row in _failed_attempts(connection, to_us(from_ - LONGEST_REQUEST), to_us(to)):
         if row["endpoint_id"] in spans:
@@ -154,6 +156,7 @@ def _rows(connection: Connection, from_us: int, to_us_: int) -> Iterable[RowMapp
         _r.prompt_tokens_expected,
         _s.settled_at_us,
         _s.endpoint_id,
+        func.coalesce(_s.prefill_endpoint_id, _s.endpoint_id).label("prompt_at"),
         _s.prompt_tokens,
         _s.cached_tokens,
         _s.flags,
@@ -173,7 +176,7 @@ def _failed_attempts(connection: Connection, from_us: int, to_us_: int) -> Itera
     asked = (
         select(_a.endpoint_id, _a.started_at_us, _a.ended_at_us, _r.prompt_tokens_expected)
         .select_from(requests.join(attempts, _a.request_id == _r.request_id))
-        .where(_r.opened_at_us >= from_us, _r.opened_at_us < to_us_, _a.outcome != _ANSWERED)
+        .where(_r.opened_at_us >= from_us, _r.opened_at_us < to_us_, _a.outcome.not_in((_ANSWERED, _PREFILLED)))
     )
     return connection.execute(asked).mappings()
 
@@ -182,9 +185,13 @@ def _tally(check: EndpointCheck, row: RowMapping) -> None:
     flags = row["flags"].split(",")
     if UsageFlag.NOT_BILLABLE not in flags:
         check.answers += 1
+    check.disputed += UsageFlag.DISPUTED in flags
+
+
+def _tally_prompt(check: EndpointCheck, row: RowMapping) -> None:
+    """What is about the prompt, of who computed it."""
     if row["verdict"] is not None:
         check.verdicts[row["verdict"]] += 1
-    check.disputed += UsageFlag.DISPUTED in flags
     if row["miss_reason"] is not None:
         tally = check.misses[Miss.read(row["miss_reason"]).reason.value]
         tally.requests += 1
@@ -199,7 +206,9 @@ def _place(spans: Mapping[str, Spans], row: RowMapping) -> None:
         for each in spans.values():
             each.may_have_seen(began_us, ended_us, row["prompt_tokens_expected"] or 0)
         return
-    here = spans.get(row["endpoint_id"])
+    if row["prompt_at"] != row["endpoint_id"] and row["endpoint_id"] in spans and ended_us is not None:
+        spans[row["endpoint_id"]].may_have_seen(began_us, ended_us, prompt or 0)
+    here = spans.get(row["prompt_at"])
     if here is None or ended_us is None:
         return
     cached = row["cached_tokens"]

@@ -111,6 +111,12 @@ def verdict_of(expected: int | None, reported: int | None, tolerance: int) -> Ve
     return Verdict.ENGINE_HIGHER if reported > expected else Verdict.ENGINE_LOWER
 
 
+def is_out_of_range(reported: int | None, expected: tuple[int, int] | None) -> bool:
+    """Whether a report is none of those that an engine of its kind can give, least and most; not where nobody can say
+    what those are, nor where it reported nothing."""
+    return reported is not None and expected is not None and not expected[0] <= reported <= expected[1]
+
+
 def miss_of(reported: int, prefixes: Prefixes, tolerance: int) -> Miss | None:
     """Why less was cached than could have been; None where nothing was missed but what had never been sent."""
     if reported + tolerance >= prefixes.reusable:

@@ -27,7 +27,7 @@ from gateway.strict_yaml import complaint_of, load_yaml
 from gateway.whole_file import write_whole
 
 MOST_ENTRIES: Final = 10_000
-_OF_THE_SOURCE: Final = frozenset({"url", "id", "draining", "role", "model", "gpu_cost_per_hour"})
+_OF_THE_SOURCE: Final = frozenset({"url", "id", "draining", "model", "gpu_cost_per_hour"})
 
 
 def read_listing(data: bytes) -> list[Found]:
@@ -38,7 +38,8 @@ def read_listing(data: bytes) -> list[Found]:
 def found_of(listed: ListedEndpoint) -> Found:
     """An entry as discovery has it."""
     settings = listed.model_dump(mode="json", exclude_unset=True, exclude=set(_OF_THE_SOURCE))
-    traits = Traits(listed.role, listed.model, listed.gpu_cost_per_hour)
+    role = listed.role if "role" in listed.model_fields_set else None
+    traits = Traits(role, listed.model, listed.gpu_cost_per_hour)
     return Found(listed.url, listed.id, listed.draining, traits, settings)
 
 

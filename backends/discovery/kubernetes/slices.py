@@ -18,12 +18,15 @@ from typing import Final
 
 import msgspec
 
+from backends.disaggregated import Role
 from backends.discovery.names import name_of
 from backends.discovery.types import Found, Traits
 
 ANNOTATION: Final = "prefixgate.io/"
 """Of a slice's annotations and labels those that begin so: `role`, `model`, `gpu-cost-per-hour`."""
 _ROLE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ROLES: Final = frozenset(role.value for role in Role)
+"""Those that count; others are shown."""
 _COST: Final = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _MOST_MODEL_CHARS: Final = 256
 _USUAL_PORT: Final = "http"
@@ -115,7 +118,8 @@ def listing_of(slices: Iterable[Slice], reaching: Reaching) -> list[Found]:
             if pod is not None and pods.setdefault(pod, one.address_type) != one.address_type:
                 continue  # its other address family
             if url not in found or (found[url].draining and not held):
-                found[url] = Found(url, None if pod is None else name_of(pod), held, traits)
+                settings = {"role": traits.role} if traits.role in _ROLES else {}
+                found[url] = Found(url, None if pod is None else name_of(pod), held, traits, settings)
     return sorted(found.values(), key=lambda one: one.url)
 
 
