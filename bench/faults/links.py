@@ -62,6 +62,7 @@ class Link:
         self._open.set()
         self._passages: set[_Passage] = set()
         self._server: asyncio.Server | None = None
+        self._serving = 0
 
     async def start(self) -> None:
         """Take connections."""
@@ -104,8 +105,18 @@ class Link:
         """End."""
         self.heal()
         await self.refuse()
+        while self._serving:
+            self.reset()
+            await asyncio.sleep(0)
 
     async def _serve(self, near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:
+        self._serving += 1
+        try:
+            await self._carry(near_in, near_out)
+        finally:
+            self._serving -= 1
+
+    async def _carry(self, near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:
         await self._open.wait()
         try:
             async with asyncio.timeout(_REACH_WITHIN_S):

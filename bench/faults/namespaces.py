@@ -1,10 +1,10 @@
 """Partitions that lose packets for real: a network namespace for each gateway, where root allows it.
 
     namespace of gateway-0                  here
-    [ 10.77.0.2 ]──veth──[ .11 engine-0, .12 engine-1, ..., .17 valkey, .18 ledger ]   each part has an address
+    [ 10.77.0.2 ]--veth--[ .11 engine-0, .12 engine-1, ..., .17 valkey, .18 ledger ]   an address for each part
 
-A part is cut off from a gateway by a neighbour that nobody is: packets to its address leave, and arrive nowhere. Nothing is
-told of it: no reset, no refusal, and what waits for an answer waits.
+A part is cut off from a gateway by a neighbour that nobody is: packets to its address leave, and arrive nowhere.
+Nothing is told of it: no reset, no refusal, and what waits for an answer waits.
 """
 
 import os

@@ -65,7 +65,9 @@ class Wire:
         found = _ID.search(sent.partition(_HEAD_END)[0])
         if found is None or not _COMPUTES.match(sent):
             return
-        head, _, rest = got.partition(_HEAD_END)
+        head, separator, rest = got.partition(_HEAD_END)
+        if not separator:  # of a head that is not whole nothing is believed
+            head = rest = b""
         body, is_whole = read_body(head, rest)
         usage, events, _ = read_answer(body)
         name = _ANSWER.search(body)
@@ -105,7 +107,7 @@ def _dechunked(rest: bytes) -> tuple[bytes, bool]:
             return b"".join(parts), False
         size = int(rest[at:line_end].partition(b";")[0] or b"0", 16)
         if not size:
-            return b"".join(parts), True
+            return b"".join(parts), rest.endswith(_HEAD_END)
         parts.append(rest[line_end + 2 : line_end + 2 + size])
         at = line_end + 2 + size + 2
         if at > len(rest):
