@@ -35,6 +35,7 @@ from gateway.config import (
 from gateway.cost_pages import CostParts, cost_router
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
+from gateway.disaggregation.setup import Disaggregating, DisaggregationParts
 from gateway.discovery.members import Discovering
 from gateway.discovery_setup import DiscoveryParts, admin_file_of, discovering_of
 from gateway.dispatching import Parts
@@ -48,6 +49,7 @@ from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.exchange import Clocks
 from gateway.fixes.setup import fixing_of
 from gateway.fleet import Fleet
+from gateway.health_watch import watch_of
 from gateway.index_pages import IndexParts
 from gateway.index_setup import carrier_of, client_of, index_of
 from gateway.ledger_setup import ledger_of
@@ -56,7 +58,7 @@ from gateway.miss_reasons import MissReasons
 from gateway.model_routes import Fallbacks, model_routes_of, route_router
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
-from gateway.options import authenticator_of, fleet_options, pipeline_options
+from gateway.options import authenticator_of, chooser_for, fleet_options, pipeline_options
 from gateway.outcomes import Outcomes
 from gateway.parity import ParityBook
 from gateway.passthrough import Passthrough
@@ -168,8 +170,7 @@ class Gateway:
         """All objects; what they hold open ends with `stack`."""
         config, clocks, telemetry, team, prompts = self._config, Clocks(), self.telemetry, self._team, Watch()
         authenticator = authenticator_of(config)
-        prices = LivePrices(config.prices_file, clocks.wall)
-        local = load_model_texts(config)
+        prices, local = LivePrices(config.prices_file, clocks.wall), load_model_texts(config)
         tracer = await stack.enter_async_context(running_tracer(config, self._environment, telemetry))
         ledger = await stack.enter_async_context(ledger_of(config, self._environment, prices, telemetry.registry, team))
         carrier = await carrier_of(config, self._environment, stack, team)
@@ -179,12 +180,13 @@ class Gateway:
         index = index_of(config, carrier, replica)
         client = await stack.enter_async_context(UpstreamClient(config.limits.connections_per_endpoint))
         registry = await stack.enter_async_context(
-            Registry((), clocks.monotonic, settings=PollSettings(interval_s=config.poll_interval_s))
+            Registry((), clocks.monotonic, settings=PollSettings(config.poll_interval_s, breaker=config.health.breaker))
         )
         receipts, parity = Receipts(index, telemetry, clocks.monotonic), ParityBook(telemetry)
         fleet_settings = fleet_options(config, authenticator)
         fleet = Fleet(registry, index, receipts, fleet_settings)
         perf = PerfBook(fleet_settings.speeds, telemetry.speed, clocks.monotonic, fleet.set_speed)
+        health = watch_of(config, registry, fleet.slow_start, perf, telemetry.health, clocks.monotonic)
         feeds = EventFeeds(
             EventFeedParts(
                 fleet, index, client, client_of(carrier), config.index.pool, replica, _unsalted(config, authenticator)
@@ -206,19 +208,33 @@ class Gateway:
             feeds.new_generation,
             partial(_trust_again, parity, fleet),
             prewarmer.new_generation,
+            health.new_generation,
             misses.new_generation,
         )
         for listener in listeners:
             registry.subscribe(listener)
         planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt")
-        next_turns = NextTurns(planner.text_of, partial(_observe_turn, index, fleet), telemetry)
-        fixing = fixing_of(config, planner, fleet, client_of(carrier), telemetry, clocks)
+        next_turns, fixing = (
+            NextTurns(planner.text_of, partial(_observe_turn, index, fleet), telemetry),
+            fixing_of(config, planner, fleet, client_of(carrier), telemetry, clocks),
+        )
         decisions, templates, responses = (
             DecisionLog(),
             templates_of(config, telemetry),
             ResponseOwners(client_of(carrier), config.index.pool),
         )
         routes = model_routes_of(config, fleet, responses, telemetry, clocks.monotonic)
+        watch, turns = (
+            keys_watch_of(config, authenticator, fleet, telemetry),
+            turns_of(config, QueueingParts(registry, fleet, index, telemetry, clocks, lambda: self.stopping)),
+        )
+        splitting = Disaggregating(
+            config,
+            DisaggregationParts(
+                *(registry, fleet, perf, receipts, client, telemetry, clocks, options.deadlines),
+                *(chooser_for(config.scheduling), turns, feeds.worked),
+            ),
+        )
         settler = Settler(
             SettlerParts(
                 ledger=ledger,
@@ -233,12 +249,10 @@ class Gateway:
                 misses=misses,
                 worked=feeds.worked,
                 tracer=tracer,
-                after=tuple(filter(None, (fixing.settled, None if routes is None else routes.settled))),
+                after=tuple(
+                    filter(None, (splitting.truth.ended, fixing.settled, None if routes is None else routes.settled))
+                ),
             )
-        )
-        watch, turns = (
-            keys_watch_of(config, authenticator, fleet, telemetry),
-            turns_of(config, QueueingParts(registry, fleet, index, telemetry, clocks, lambda: self.stopping)),
         )
         pipeline = Pipeline(
             Parts(
@@ -256,23 +270,30 @@ class Gateway:
                 telemetry=telemetry,
                 decisions=decisions,
                 responses=responses,
+                attempts=health.attempts,
                 clocks=clocks,
                 rng=random.Random(),  # noqa: S311 - spreads near-ties, keeps no secret
                 tracer=tracer,
                 turns=turns,
+                splitter=splitting.splitter,
             ),
             options,
         )
         verifying = Verifying(config, ledger, registry, telemetry, leads=leads(team))
         discovering = discovering_of(
             *(config, self._environment, clocks.monotonic),
-            DiscoveryParts(registry, telemetry, fleet, perf, feeds, client, (prewarmer, misses, verifying), turns),
+            DiscoveryParts(
+                *(registry, telemetry, fleet, perf, feeds, client),
+                (prewarmer, misses, verifying, health, splitting),
+                turns,
+            ),
         )
         pages = StatusPages(
             StatusParts(
                 *(fleet, planner, index, ledger, parity, feeds, telemetry, prices, limits, watch),
                 admission=self._admission,
                 discovering=discovering,
+                health=health,
                 draining=lambda: self.draining,
                 team=team,
                 gate=None if turns is None else turns.gate,
@@ -298,6 +319,7 @@ class Gateway:
                 templates.router,
                 route_router(routes),
                 lint_router(prompts, prices, clocks.wall),
+                splitting.router,
             ),
         )
         self._edge = Edge(
@@ -325,8 +347,10 @@ class Gateway:
             *(discovering, registry, index, next_turns, settler, quotas),
             (
                 feeds.run,
+                splitting.splitter.releaser.run,
                 prewarmer.run,
                 watch.run,
+                health.run,
                 verifying.run,
                 partial(watch_prices, prices, config.poll_interval_s),
                 *fixing.works,

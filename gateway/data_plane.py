@@ -35,8 +35,8 @@ from gateway.fixes.fixer import Fixer
 from gateway.ids import new_request_id
 from gateway.leaving import while_client_stays
 from gateway.log_lines import LOGGER
+from gateway.model_routes import ModelRoutes, Serves
 from gateway.passthrough import FreeRequest, Passthrough
-from gateway.pipeline import Pipeline
 from gateway.status import Answer, StatusPages, TenantPage
 from gateway.telemetry import Telemetry
 from gateway.templates.calls import TemplateCalls, tagged
@@ -50,7 +50,7 @@ _ROUTES: Final = {route.value: route for route in Route if route is not Route.OT
 class EdgeParts:
     """What the edge hands requests to."""
 
-    pipeline: Pipeline
+    pipeline: Serves
     passthrough: Passthrough
     authenticator: Authenticator
     labeller: Labeller
@@ -63,6 +63,8 @@ class EdgeParts:
     """What a tenant is told about itself, by how the path begins."""
     fixer: Fixer | None = None
     """Changes requests on their way; None where no rule says so."""
+    routes: ModelRoutes | None = None
+    """Leads names of models to those that are served; None where no names are configured."""
     templates: TemplateCalls | None = None
     """Renders requests that call a template; None where none are kept."""
     admin: ASGIApp | None = None
@@ -169,6 +171,8 @@ class Edge:
             request = read_request(arrival, body)
         labels = parts.labeller.labels(arrival.headers, arrival.tenant, request.user)
         request = replace(request, user=None, labels=labels if template is None else tagged(labels, template))
+        if parts.routes is not None:
+            request = await parts.routes.choose(request)
         if parts.fixer is not None:
             request = await parts.fixer.fix(arrival, request)
         request.marks.parsed_s = monotonic()

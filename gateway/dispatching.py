@@ -15,6 +15,7 @@ from typing import Final
 
 from backends import (
     Deadlines,
+    EndpointConfig,
     FirstByteTimeout,
     IdleTimeout,
     NoEndpoint,
@@ -25,7 +26,10 @@ from backends import (
 )
 from billing import Ledger
 from gateway.access import RETRYABLE_STATUS, given_up, spoken_by_nobody
+from gateway.attempts import Attempts
 from gateway.decision_log import DecisionLog
+from gateway.disaggregation.legs import for_decode
+from gateway.disaggregation.splitting import PrefillFailed, Splitter
 from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
 from gateway.errors import Unavailable
 from gateway.exchange import Clocks, Exchange
@@ -33,17 +37,21 @@ from gateway.fleet import Fleet
 from gateway.limits import Limits
 from gateway.next_turn import NextTurns
 from gateway.perf_book import PerfBook
+from gateway.perf_lines import Prefill
 from gateway.planning import Planner
 from gateway.prewarm import Prewarmer
 from gateway.ranks import rank_headers
 from gateway.receipts import Receipts
 from gateway.response_owners import ResponseOwners
 from gateway.scheduling import Chooser, Decision, Demand, Filtered, Question, behind
+from gateway.seats import Seat
 from gateway.settling import Settler
+from gateway.split_state import Split
 from gateway.telemetry import Telemetry
 from gateway.timing import NO_TIMING, TimingHeader
 from gateway.tracing import Tracer
 from gateway.turns import Turns, told_priority
+from gateway.types import InferenceRequest
 from prefix_index import SharedIndex
 
 DEFAULT_OUTPUT_TOKENS: Final = 256
@@ -84,11 +92,14 @@ class Parts:
     telemetry: Telemetry
     decisions: DecisionLog
     responses: ResponseOwners
+    attempts: Attempts
     clocks: Clocks
     rng: random.Random
     tracer: Tracer | None = None
     turns: Turns | None = None
     """Whose turn it is while endpoints are full; None where none has a bound."""
+    splitter: Splitter | None = None
+    """Has prompts computed at other endpoints than those that answer; None: nobody does."""
 
 
 class Dispatcher:
@@ -109,12 +120,15 @@ class Dispatcher:
         parts = self._parts
         failed = set(without)
         while True:
-            decision = self._decide(exchange, frozenset(failed))
-            others_left = _has_others(decision) or Filtered.FULL in decision.filtered.values()
+            decision, others_left = await self._prepared(exchange, failed)
             try:
-                response, first_chunk = await self._attempt(exchange, decision)
+                response, first_chunk = await self._attempt(exchange, decision, others_left=others_left)
+            except PrefillFailed as error:
+                self._attempt_failed(exchange, decision, "prefill_failed")
+                failed.add(error.endpoint_id)
+                continue
             except UpstreamError as error:
-                parts.fleet.failed(decision.endpoint_id, error)
+                parts.fleet.failed(decision.endpoint_id, error, exchange.dispatched_s)
                 self._attempt_failed(exchange, decision, type(error).__name__)
                 if not others_left:
                     raise
@@ -122,46 +136,90 @@ class Dispatcher:
                 again = others_left and response.status in RETRYABLE_STATUS
                 given = None if again else given_up(exchange.request, response.status, first_chunk)
                 if not again and given is None:
+                    parts.attempts.answers(exchange.under_way, response.status, exchange.doubted)
                     return response, first_chunk
                 await response.aclose()
+                exchange.doubted.append((decision.endpoint_id, exchange.dispatched_s))
                 self._attempt_failed(exchange, decision, f"status_{response.status}")
                 if given is not None:
                     raise given
-            failed.add(decision.endpoint_id)
+            failed |= _ruled_out(parts.splitter, exchange, decision)
             if parts.turns is not None and parts.turns.are_crowded():
                 await parts.turns.come_again(exchange, frozenset(failed))
 
-    async def _attempt(self, exchange: Exchange, decision: Decision) -> tuple[UpstreamResponse, bytes]:
+    async def _prepared(self, exchange: Exchange, failed: set[str]) -> tuple[Decision, bool]:
+        """The decision of the next attempt, and whether there may be another after it. Where another endpoint computes
+        the prompt first, it has; who could not is in `failed` then."""
+        splitter, decision = self._parts.splitter, self._decide(exchange, frozenset(failed))
+        others_left = _has_others(decision) or Filtered.FULL in decision.filtered.values()
+        if splitter is not None and splitter.is_needed:
+            decision = await splitter.prepared(exchange, decision, failed)
+            others_left = others_left or splitter.may_try_whole(decision)
+        return decision, others_left
+
+    async def _attempt(
+        self, exchange: Exchange, decision: Decision, *, others_left: bool
+    ) -> tuple[UpstreamResponse, bytes]:
         parts, request = self._parts, exchange.request
-        output_tokens, rank = request.max_output_tokens or DEFAULT_OUTPUT_TOKENS, decision.chosen.rank
-        exchange.seat = parts.fleet.reserve(decision.endpoint_id, decision.queue_tokens, output_tokens, rank)
+        rank, split = decision.chosen.rank, None if decision.split is None else exchange.split
+        exchange.seat = _seat(parts.fleet, request, decision, split)
         exchange.end_turn()
         exchange.decision = decision
         parts.decisions.keep(request, exchange.plan, decision)
         exchange.attempt_begins(parts.clocks.wall())
-        exchange.sent = parts.fleet.sent(decision.endpoint_id, exchange.plan, exchange.match, exchange.matched_s, rank)
         exchange.holder = parts.fleet.holder_of(decision.endpoint_id)
-        exchange.seat.take(exchange.sent.holder, exchange.plan.chain)
-        parts.receipts.dispatched(exchange.sent, decision.work_tokens, decision.queue_tokens)
+        if split is None:
+            exchange.sent = sent = parts.fleet.sent(
+                decision.endpoint_id, exchange.plan, exchange.match, exchange.matched_s, rank
+            )
+            exchange.seat.take(sent.holder, exchange.plan.chain)
+            parts.receipts.dispatched(sent, decision.work_tokens, decision.queue_tokens)
         parts.telemetry.decisions(decision.endpoint_id, decision.reason.value).inc()
         parts.telemetry.copies.note(decision.copy_cost_s, decision.copy_saved_s)
         if decision.observed is not None:
             parts.telemetry.observed_decisions("same" if decision.agrees else "other").inc()
         exchange.dispatched_s = parts.clocks.monotonic()
-        exchange.prefill = parts.perf.dispatched(decision, streams=request.stream)
-        parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s - exchange.queued_s)
+        exchange.prefill = _prefill(parts, request, decision)
+        exchange.under_way = parts.attempts.begins(
+            decision, exchange, request.max_output_tokens, streams=request.stream, may_leave=others_left
+        )
+        elsewhere_s = exchange.queued_s + exchange.legs_s
+        parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s - elsewhere_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
         natively = parts.fleet.speaks(decision.endpoint_id, request)
-        exchange.outgoing = out = await _outgoing(exchange, parts.turns, natively=natively, inject_salt=salted)
+        exchange.outgoing = out = await _outgoing(exchange, parts, natively=natively, inject_salt=salted)
         headers = (*upstream_headers(request), *rank_headers(rank))
         if exchange.trace is not None:
             headers = exchange.trace.attempt(headers)
-        upstream = UpstreamRequest("POST", out.path, headers, out.body)
-        marks, monotonic = request.marks, parts.clocks.monotonic
+        if split is not None:
+            out = await for_decode(out, split)
+        send = partial(self._send, exchange, endpoint, UpstreamRequest("POST", out.path, headers, out.body))
+        if split is not None and parts.splitter is not None and split.handover.is_concurrent:
+            return await parts.splitter.beside(exchange, split, send)
+        return await send()
+
+    async def _send(
+        self, exchange: Exchange, endpoint: EndpointConfig, upstream: UpstreamRequest
+    ) -> tuple[UpstreamResponse, bytes]:
+        """What an endpoint answers, once its first bytes are here; given up where nobody there gets any."""
+        attempt = exchange.under_way
+        assert attempt is not None, "it was begun when it was decided"
+        try:
+            async with attempt.timer:
+                return await self._first_bytes(exchange, endpoint, upstream)
+        except TimeoutError:
+            raise FirstByteTimeout(endpoint.id, attempt.silent_s) from None
+
+    async def _first_bytes(
+        self, exchange: Exchange, endpoint: EndpointConfig, upstream: UpstreamRequest
+    ) -> tuple[UpstreamResponse, bytes]:
+        parts, marks, split = self._parts, exchange.request.marks, exchange.split
+        monotonic = parts.clocks.monotonic
         marks.sent_s = monotonic()
         deadlines = self._options.deadlines
-        response = await parts.client.send(endpoint, upstream, deadlines)
+        begins = None if split is None else split.decode_leg_begins
+        response = await parts.client.send(endpoint, upstream, deadlines, begins)
         marks.connected_s = marks.sent_s + response.connected_s
         try:
             chunk = await response.read_chunk(deadlines.first_byte_s)
@@ -177,9 +235,10 @@ class Dispatcher:
         request, plan, parts = exchange.request, exchange.plan, self._parts
         candidates, filtered = parts.fleet.candidates(request, plan, exchange.match, failed, exchange.owner)
         if not candidates:
-            if set(filtered.values()) == {Filtered.NOT_SPOKEN}:
+            why = {*filtered.values()} - {Filtered.PREFILLS}
+            if why == {Filtered.NOT_SPOKEN}:
                 raise spoken_by_nobody(request)
-            if set(filtered.values()) == {Filtered.NO_SALT}:
+            if why == {Filtered.NO_SALT}:
                 raise Unavailable("no backend of this model can keep share groups apart; its operator must see to that")
             raise NoEndpoint(request.model, sorted(failed))
         if parts.turns is not None:
@@ -209,13 +268,39 @@ class Dispatcher:
         parts.telemetry.attempts_failed(endpoint_id).inc()
 
 
+def _seat(fleet: Fleet, request: InferenceRequest, decision: Decision, split: Split | None) -> Seat:
+    """What is reserved at who answers: with the choice of both, where the request is split."""
+    seat = None if split is None else split.take_decode_seat()
+    if seat is not None:
+        return seat
+    output_tokens = request.max_output_tokens or DEFAULT_OUTPUT_TOKENS
+    return fleet.reserve(decision.endpoint_id, decision.queue_tokens, output_tokens, decision.chosen.rank)
+
+
+def _prefill(parts: Parts, request: InferenceRequest, decision: Decision) -> Prefill:
+    """The prompt on its way; where its LoRA adapter is loaded first, that is what is learned from it."""
+    prefill, adapters = parts.perf.dispatched(decision, streams=request.stream), parts.fleet.adapters
+    if adapters is not None:
+        prefill.loading = adapters.sent(request, decision.place)
+    return prefill
+
+
+def _ruled_out(splitter: Splitter | None, exchange: Exchange, decision: Decision) -> set[str]:
+    """Who is not asked again after an attempt that failed: who answered it, unless it is to try without help."""
+    if splitter is not None and splitter.tries_again_whole(exchange, decision):
+        return set()
+    return {decision.endpoint_id}
+
+
 def _has_others(decision: Decision) -> bool:
     """Whether another endpoint could have been chosen; ranks of one share its fate."""
     return any(candidate.endpoint_id != decision.endpoint_id for candidate in decision.candidates)
 
 
-async def _outgoing(exchange: Exchange, turns: Turns | None, *, natively: bool, inject_salt: bool) -> Outgoing:
+async def _outgoing(exchange: Exchange, parts: Parts, *, natively: bool, inject_salt: bool) -> Outgoing:
     """The request as the engine gets it; a long body is spliced in a thread."""
-    request, told = exchange.request, told_priority(turns, exchange, natively=natively)
-    make = partial(outgoing, request, natively=natively, inject_salt=inject_salt, priority=told)
+    request, told = exchange.request, told_priority(parts.turns, exchange, natively=natively)
+    adapters = parts.fleet.adapters
+    form = None if adapters is None else adapters.form(request, exchange.endpoint_id, natively=natively)
+    make = partial(outgoing, request, natively=natively, inject_salt=inject_salt, priority=told, adapter=form)
     return await asyncio.to_thread(make) if len(request.body) > LOOP_SAFE_SPLICED_BYTES else make()

@@ -8,6 +8,7 @@
     |- NotFound              404   no such path
     |- MethodNotAllowed      405
     |- ModelNotFound         404   no backend serves the model
+    |- ContextTooLong        400   the prompt does not fit into the model's context, nor into one that stands in
     |- TemplateNotFound      404   no such template, or version of it
     |- TemplateNotAllowed    403   the template is not for the tenant
     |- TemplateVariables     400   a template cannot be filled with the variables of the call
@@ -21,6 +22,7 @@
     |- Internal              500   a fault of the gateway itself
     |- UpstreamFailed        502   the endpoint broke off or answered nonsense
     |- Unavailable           503   no endpoint, or the ledger is down; try again
+    |  |- NobodyThere              no endpoint takes requests for the model
     |  |- LimitsUnavailable        limits cannot be checked
     |  |- QueueFull                all endpoints are full, and as many wait as may
     |  |- QueueTimeout             ... and its turn did not come in time
@@ -117,6 +119,14 @@ class ModelNotFound(GatewayError):
     kind = "invalid_request_error"
 
 
+class ContextTooLong(GatewayError):
+    """The prompt is longer than the model's context, and no model that stands in for it could answer."""
+
+    status = 400
+    code = "context_length_exceeded"
+    kind = "invalid_request_error"
+
+
 class TemplateNotFound(GatewayError):
     """The gateway keeps no template of that name and version."""
 
@@ -207,6 +217,10 @@ class Unavailable(GatewayError):
     retry_after_s = 1
 
 
+class NobodyThere(Unavailable):
+    """No endpoint takes requests for the model."""
+
+
 class LimitsUnavailable(Unavailable):
     """Limits cannot be checked, and `quota.limits_down` is `deny`."""
 
@@ -275,7 +289,7 @@ def as_gateway_error(error: Exception) -> GatewayError:
         case GatewayError():
             return error
         case NoEndpoint():
-            return Unavailable(f"{error}; try again in a moment")
+            return NobodyThere(f"{error}; try again in a moment")
         case FirstByteTimeout() | IdleTimeout():
             return UpstreamTimeout(str(error))
         case BackendError():

@@ -11,7 +11,7 @@ import msgspec
 
 from backends import EndpointSnapshot
 from billing import Attempt, KeptChain, OpenedRequest, SettlementState
-from gateway.attempts import Attempt
+from gateway.attempts import UnderWay
 from gateway.continuing import Carried, ContinuedStream, FailuresHeld
 from gateway.edge.translation import AnswerTranslator
 from gateway.edge.upstream import Outgoing, asks_for_usage
@@ -95,10 +95,10 @@ class Exchange:
     """When a part of the answer was last seen; what a stream says after its end is none."""
     client_waited_s: float = 0.0
     """How long the answer waited for its client to read."""
-    attempt: Attempt | None = None
+    under_way: UnderWay | None = None
     """The attempt under way, as its endpoint's silence is seen by it."""
     doubted: list[tuple[str, float]] = field(default_factory=list)
-    """Endpoints that failed under a status of their own, and when they were asked: theirs, if another one does better."""
+    """Endpoints that answered 5xx, and when they were asked: their fault, if another one does better."""
     prefill: Prefill | None = None
     """The prompt on its way at the endpoint, as the speed of that is learned from it."""
     computed: bool = False
@@ -306,9 +306,9 @@ class Exchange:
     def release(self) -> None:
         """Give back the load at the endpoint; idempotent."""
         self.end_turn()
-        if self.attempt is not None:
-            self.attempt.end()
-            self.attempt = None
+        if self.under_way is not None:
+            self.under_way.end()
+            self.under_way = None
         if self.prefill is not None:
             self.prefill.end()
         if self.split is not None:

@@ -373,8 +373,9 @@ class Fleet:
         for place in standing.places:
             self._receipts.recent_work.set_capacity(place, standing.capacity_tokens)
         blocks = standing.capacity_blocks(self.block_size_of(standing.facts)) or self._options.capacity_blocks
-        for cache in standing.caches if blocks is not None else ():
-            self._index.set_capacity(cache, blocks)
+        if blocks is not None:
+            for cache in standing.caches:
+                self._index.set_capacity(cache, blocks)
 
     def _same_models(self, facts: EndpointFacts) -> list[EndpointSnapshot]:
         return sharing_models(self._registry.snapshot(), facts)

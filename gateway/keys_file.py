@@ -15,7 +15,7 @@
             prefix: pg-x7Kq                    # for display
             created_at: "2026-11-30T12:00:00Z"
             expires_at: "2027-11-30T12:00:00Z"
-            scopes: {models: [llama-*], endpoints: [gpu-1], routes: [/v1/chat/completions]}
+            scopes: {models: [llama-*], endpoints: [gpu-1], routes: [/v1/chat/completions], fallbacks: false}
             budgets: [{amount: 20, per: day}]
             retiring: [{sha256: 2c26b4..., expires_at: "2026-12-01T12:00:00Z"}]      # replaced by `keys rotate`
 
@@ -110,12 +110,14 @@ class ScopesEntry(_Entry):
     models: list[Text] | None = None
     endpoints: list[Name] | None = None
     routes: list[Annotated[str, StringConstraints(pattern=r"^/\S{0,199}$")]] | None = None
+    fallbacks: bool = True
 
     def scopes(self) -> Scopes | None:
         """As requests are held against; None where nothing is narrowed."""
-        found = Scopes(
-            *(None if names is None else frozenset(names) for names in (self.models, self.endpoints, self.routes))
+        models, endpoints, routes = (
+            None if names is None else frozenset(names) for names in (self.models, self.endpoints, self.routes)
         )
+        found = Scopes(models, endpoints, routes, self.fallbacks)
         return None if found == Scopes() else found
 
 

@@ -11,6 +11,7 @@ Nothing here runs a model, so nothing is metered and no ledger row is made. Ever
 import asyncio
 import re
 from codecs import BOM_UTF8
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from backends import (
 )
 from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS
 from gateway.edge.reading import LOOP_SAFE_PARSED_BYTES, Arrival, read_request
-from gateway.edge.splice import cut_fields
+from gateway.edge.splice import cut_fields, set_field
 from gateway.edge.upstream import engine_headers
 from gateway.errors import BadRequest, Forbidden, NotFound
 from gateway.fleet import Fleet
@@ -65,13 +66,21 @@ class Passthrough:
     """Serves free paths. `metering` tells which paths there are; `serve` answers those that are free."""
 
     def __init__(
-        self, fleet: Fleet, planner: Planner, client: UpstreamClient, responses: ResponseOwners, deadlines: Deadlines
+        self,
+        fleet: Fleet,
+        planner: Planner,
+        client: UpstreamClient,
+        responses: ResponseOwners,
+        deadlines: Deadlines,
+        served_name: Callable[[str], str] | None = None,
     ) -> None:
+        """`served_name` says which model a name of a client's means, where names are configured."""
         self._fleet = fleet
         self._planner = planner
         self._client = client
         self._responses = responses
         self._deadlines = deadlines
+        self._served_name = served_name
 
     def metering(self, method: str, path: str) -> Metering | None:
         """Who pays for a path; None where it is shut. O(endpoints)."""
@@ -95,6 +104,12 @@ class Passthrough:
         model, body = await asyncio.to_thread(_looked_into, request.body) if long else _looked_into(request.body)
         if request.path == COUNT_TOKENS:
             model = model or self._fleet.only_model()
+        if model is not None:
+            self._may_use(request, model)  # a key is for names as they are written
+            served = model if self._served_name is None else self._served_name(model)
+            if served != model:
+                body, model = await asyncio.to_thread(set_field, body, "model", msgspec.json.encode(served)), served
+                request = replace(request, body=body)
         takers = await self._takers(request, model)
         if takers:
             await self._relay_from_one(replace(request, body=body), takers, client)
@@ -108,8 +123,6 @@ class Passthrough:
         alive = [endpoint for endpoint in self._fleet.snapshot() if endpoint.healthy and endpoint.facts is not None]
         scopes = request.arrival.tenant.scopes
         if scopes is not None:
-            if model is not None and not scopes.allow_model(model):
-                raise Forbidden(f"this API key is not for the model {model[:100]!r}", param="model")
             alive = [endpoint for endpoint in alive if scopes.allow_endpoint(endpoint.id)]
         kept = _KEPT_RESPONSE.fullmatch(request.path)
         if kept is not None:
@@ -125,6 +138,12 @@ class Passthrough:
             alive = [endpoint for endpoint in alive if _serves_only(endpoint, scopes)]
         able = [endpoint for endpoint in alive if _opens(endpoint, request)]
         return sorted(able, key=lambda one: (one.draining, self._fleet.in_flight(one.id).requests))
+
+    def _may_use(self, request: FreeRequest, model: str) -> None:
+        """Raises `Forbidden`."""
+        scopes = request.arrival.tenant.scopes
+        if scopes is not None and not scopes.allow_model(model):
+            raise Forbidden(f"this API key is not for the model {model[:100]!r}", param="model")
 
     async def _relay_from_one(self, request: FreeRequest, takers: list[EndpointSnapshot], client: ClientStream) -> None:
         """The answer of the first that gives one."""

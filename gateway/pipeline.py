@@ -75,11 +75,7 @@ class Pipeline:
         try:
             await self._answer(exchange, client)
         except asyncio.CancelledError:
-            parts.attempts.left(exchange.attempt)
-            if exchange.waits and exchange.carried is None:  # after an attempt that failed: nobody is at work on it
-                parts.settler.settle(exchange, SettlementState.FAILED).add_done_callback(asyncio.Future.exception)
-            else:
-                parts.settler.settle_cut(exchange)
+            self._cut(exchange)
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours too must leave no row open
             await self._fail(exchange, client, as_gateway_error(error))
@@ -88,6 +84,15 @@ class Pipeline:
             if exchange.split is not None:
                 exchange.split.end()
             parts.telemetry.steps.note(request.started_s, request.marks)
+
+    def _cut(self, exchange: Exchange) -> None:
+        """The client has gone, or the server stops: nothing can be awaited any more."""
+        parts = self._parts
+        parts.attempts.left(exchange.under_way)
+        if exchange.waits and exchange.carried is None:  # after an attempt that failed: nobody is at work on it
+            parts.settler.settle(exchange, SettlementState.FAILED).add_done_callback(asyncio.Future.exception)
+        else:
+            parts.settler.settle_cut(exchange)
 
     def _open(self, exchange: Exchange) -> None:
         """Tell the ledger of a request; where that fails, nothing stays held for it."""

@@ -19,9 +19,12 @@ from gateway.discovery.members import Discovering
 from gateway.errors import ModelNotFound, Unavailable
 from gateway.event_feeds import EventFeeds, FeedReport
 from gateway.fleet import Fleet
+from gateway.health_report import standing_of, troubles_of
+from gateway.health_watch import HealthWatch
 from gateway.keys_watch import KeysWatch
 from gateway.ledger_setup import ledger_trouble
 from gateway.limits import Limits
+from gateway.model_routes import ModelRoutes
 from gateway.parity import ParityBook
 from gateway.planning import Planner
 from gateway.queueing.gate import Gate
@@ -37,7 +40,7 @@ from prefix_index.kv_events.feed_types import FeedState
 _MODELS: Final = "/v1/models"
 _PARTS: Final = (
     *("index", "ledger", "tokenizer", "parity", "isolation"),
-    *("kv_events", "limits", "keys", "prices", "templates", "endpoints", "discovery", "workers"),
+    *("kv_events", "limits", "keys", "prices", "templates", "endpoints", "discovery", "workers", "canary"),
 )
 """All that can be degraded."""
 _DEAF: Final = frozenset({FeedState.AWAY, FeedState.SILENT})
@@ -80,12 +83,14 @@ class StatusParts:
     keys_watch: KeysWatch
     admission: Admission
     discovering: Discovering
+    health: HealthWatch
     draining: Callable[[], bool]
     """Whether the gateway was told to stop."""
     team: Team | None = None
     gate: Gate | None = None
     """What requests wait at while all endpoints are full; None where no endpoint has a bound."""
     templates: TemplateStore | None = None
+    routes: ModelRoutes | None = None
 
 
 class StatusPages:
@@ -104,10 +109,12 @@ class StatusPages:
         self._keys_watch = parts.keys_watch
         self._admission = parts.admission
         self._discovering = parts.discovering
+        self._watch = parts.health
         self._draining = parts.draining
         self._team = parts.team
         self._gate = parts.gate
         self._templates = parts.templates
+        self._routes = parts.routes
         self._pages = {
             "/health": Page(self._health),
             "/ready": Page(self._ready),
@@ -158,9 +165,8 @@ class StatusPages:
         if self._limits.is_away:
             found["limits"] = "Redis is away: limits and budgets are not shared among replicas at the moment"
         found.update(self._files_refused())
-        down = sorted(endpoint.id for endpoint in everyone if not endpoint.healthy and not endpoint.leaving)
-        if down:
-            found["endpoints"] = f"down: {', '.join(down)}"
+        if trouble := troubles_of(everyone):
+            found["endpoints"] = trouble
         crew = self._crew
         if crew is not None and crew.alive < crew.wanted:
             found["workers"] = f"{crew.alive} of {crew.wanted} serve; the others are being started"
@@ -171,7 +177,8 @@ class StatusPages:
         return None if self._team is None else self._team.crew
 
     def _files_refused(self) -> dict[str, str]:
-        """Files that changed while we run, and cannot be used as they are; endpoints that cannot be found or used."""
+        """Files that changed while we run, and cannot be used as they are; endpoints that cannot be found or used; arms
+        of a model's name that get nothing."""
         found = {}
         if self._keys_watch.problem is not None:
             found["keys"] = "the keys file cannot be used as it is now, the keys before stay in force; the log says why"
@@ -182,6 +189,8 @@ class StatusPages:
             found["templates"] = f"these cannot be used as they are now, those before stay in force: {said}"
         if lost := self._discovering.problems():
             found["discovery"] = "; ".join(lost)
+        if self._routes is not None and (stopped := self._routes.problems()):
+            found["canary"] = "; ".join(stopped)
         return found
 
     async def _health(self) -> Answer:
@@ -191,6 +200,7 @@ class StatusPages:
                 "healthy": endpoint.healthy,
                 "why": endpoint.unhealthy_reason,
                 "engine": endpoint.facts.engine if endpoint.facts else None,
+                "standing": standing_of(endpoint),
                 "generation": endpoint.generation,
                 "block_size_tokens": endpoint.facts.block_size if endpoint.facts else None,
                 "capacity_blocks": endpoint.facts.capacity_blocks if endpoint.facts else None,
@@ -220,6 +230,8 @@ class StatusPages:
         models = self._fleet.models()
         if not models:
             raise Unavailable("no backend answers at the moment, so its models are not known; try again")
+        if self._routes is not None:
+            models |= {alias.id: alias for alias in self._routes.aliases(models)}
         form = _anthropic_model if anthropic else _openai_model
         if name:
             if name not in models:
@@ -253,6 +265,9 @@ class StatusPages:
         telemetry.index_stand_in_matches.set(self._index.stand_in_matches)
         self._limits.show()
         self._discovering.show()
+        self._watch.show()
+        if self._routes is not None:
+            self._routes.show()
         telemetry.pressure.queued.set(self._admission.queued)
         telemetry.pressure.admitted.set(self._admission.running)
         telemetry.pressure.body_bytes.set(self._admission.held_bytes)
@@ -283,6 +298,7 @@ def _openai_model(model: ServedModel) -> dict[str, object]:
         "owned_by": "prefixgate",
         "max_model_len": model.max_model_len,
         "parent": model.parent,
+        **({} if model.alias_of is None else {"root": model.alias_of}),
     }
 
 

@@ -22,6 +22,7 @@ from gateway.admin import AdminParts, admin_app, token_first
 from gateway.divergence.pages import LINT_PATH, lint_page
 from gateway.fixes.pages import fixes_page
 from gateway.log_lines import LOGGER
+from gateway.model_routes import ROUTES_PATH, routes_page
 from gateway.status import StatusPages
 from gateway.team.catching_up import healthy_here
 from gateway.team.inner_calls import answered, call_of
@@ -59,6 +60,8 @@ SHARING: Final = {
     ("POST", "/admin/index/clear"): Sharing.TOLD,
     ("GET", "/admin/fixes"): Sharing.MERGED,
     ("GET", LINT_PATH): Sharing.MERGED,
+    ("GET", ROUTES_PATH): Sharing.MERGED,
+    ("POST", ROUTES_PATH): Sharing.TOLD,
     ("GET", "/admin/templates"): Sharing.OWN,
     ("GET", "/admin/templates/{reference}"): Sharing.OWN,
     ("PUT", "/admin/templates/{reference}"): Sharing.TOLD,
@@ -82,6 +85,7 @@ _MERGES: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     "/admin/endpoints": endpoints_page,
     "/admin/index": index_page,
     "/admin/fixes": fixes_page,
+    ROUTES_PATH: routes_page,
     LINT_PATH: lint_page,
 }
 

@@ -166,8 +166,7 @@ class Telemetry:
         self.templates, self.splits = TemplateMetrics(registry), SplitMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.discovery, self.continuation = DiscoveryMetrics(registry), ContinuationMetrics(registry)
-        self.adapters = AdapterMetrics(registry)
-        self.health = HealthMetrics(registry)
+        self.health, self.adapters = HealthMetrics(registry), AdapterMetrics(registry)
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry
         )

@@ -3,7 +3,7 @@
 bytes --edge--> InferenceRequest --tokens, blocks--> Plan --scheduling--> Decision --relay--> Outcome
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -67,19 +67,26 @@ class Reason(StrEnum):
     """Nobody could take the request, so nothing was decided."""
 
 
+def is_named(name: str, names: Iterable[str]) -> bool:
+    """Whether a name is among others, of which any may end in `*`. O(names)."""
+    return any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Scopes:
-    """What a key is for; None = everything. A model may end in `*`."""
+    """What a key is for; None = everything. A model may end in `*`.
+
+    `models` are names as clients write them. Without `fallbacks` no other model answers in place of the one asked for.
+    """
 
     models: frozenset[str] | None = None
     endpoints: frozenset[str] | None = None
     routes: frozenset[str] | None = None
+    fallbacks: bool = True
 
     def allow_model(self, model: str) -> bool:
         """Whether the key may use a model. O(names)."""
-        return self.models is None or any(
-            model == name or (name.endswith("*") and model.startswith(name[:-1])) for name in self.models
-        )
+        return self.models is None or is_named(model, self.models)
 
     def allow_endpoint(self, endpoint_id: str) -> bool:
         """Whether its requests may go to an endpoint."""
@@ -156,6 +163,41 @@ class Applied:
         return f"{self.arm}:{self.names}"
 
 
+class Trouble(StrEnum):
+    """Why a model does not answer, where another may in its place."""
+
+    UNAVAILABLE = "unavailable"
+    """No endpoint takes requests for it."""
+    FULL = "full"
+    """Its endpoints are full, and so is the queue before them, or it waited there too long."""
+    FAILED = "failed"
+    """Its endpoints failed before the first byte."""
+    SLOW = "slow"
+    """They stayed silent too long."""
+    TOO_LONG = "too_long"
+    """The prompt does not fit into its context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """How the name that a client used led to the model of a request.
+
+    `rule` names what did, out of the configuration; None where the model is the one that was named. `arm` is that of
+    the name's arms which it goes to, `endpoints` the only ones that serve the arm (None: all of the model), and
+    `falls_back_on` what makes the next model answer.
+    """
+
+    asked: str
+    rule: str | None = None
+    arm: str | None = None
+    endpoints: frozenset[str] | None = None
+    falls_back_on: frozenset[Trouble] = frozenset()
+
+    def allow_endpoint(self, endpoint_id: str) -> bool:
+        """Whether the request may go to an endpoint. O(names)."""
+        return self.endpoints is None or is_named(endpoint_id, self.endpoints)
+
+
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
     """One client request: a parsed view and the original bytes.
@@ -167,7 +209,8 @@ class InferenceRequest:
     it asks for, and goes no further than into the hash in `labels`. `choices` is how many answers are asked for.
     `steering` names the fields of the body that are not a client's to set, and that no engine gets.
     `fixes` are those that a rule made, or would have made, so that `body` and `prompt` are not the client's own then.
-    `marks` are the moments of its way, noted as it goes.
+    `routed` says how the client's name led to `model`, where names are configured. `marks` are the moments of its way,
+    noted as it goes.
     """
 
     id: RequestId
@@ -192,7 +235,13 @@ class InferenceRequest:
     steering: frozenset[str] = frozenset()
     has_stream_options: bool = False
     fixes: Applied | None = None
+    routed: Routed | None = None
     marks: Marks = field(default_factory=Marks, repr=False, compare=False)
+
+    @property
+    def asked_model(self) -> str:
+        """The name that the client used."""
+        return self.model if self.routed is None else self.routed.asked
 
     @property
     def translatable(self) -> bool:

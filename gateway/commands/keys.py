@@ -42,6 +42,9 @@ def create(
     model: Annotated[list[str] | None, typer.Option(help="Only this model, `*` at its end; repeat for each.")] = None,
     endpoint: Annotated[list[str] | None, typer.Option(help="Only this endpoint; repeat for each.")] = None,
     route: Annotated[list[str] | None, typer.Option(help="Only this path; repeat for each.")] = None,
+    no_fallbacks: Annotated[
+        bool, typer.Option("--no-fallbacks", help="No other model answers in place of the one asked for.")
+    ] = False,
     budget: Annotated[
         list[str] | None, typer.Option(help="Money, as 20/day or 500/month@Asia/Tokyo; repeat for each.")
     ] = None,
@@ -61,7 +64,9 @@ def create(
     fields: dict[str, object] = {
         "name": name,
         "expires_at": None if expires is None else _text(_end(expires, now)),
-        "scopes": _given({"models": model, "endpoints": endpoint, "routes": route}),
+        "scopes": _given(
+            {"models": model, "endpoints": endpoint, "routes": route, "fallbacks": False if no_fallbacks else None}
+        ),
         "limits": _given(limits),
         "budgets": [_budget(one) for one in budget or []],
         "tags": dict(_tag(one) for one in tag or []),
@@ -173,7 +178,10 @@ def _row(tenant: TenantEntry, key: KeyEntry, now: datetime) -> dict[str, str]:
         state = "expired"
     elif any(old.expires_at > now for old in key.retiring):
         state = f"works, the old one until {_text(max(old.expires_at for old in key.retiring))}"
-    scopes = {name: " ".join(names) for name, names in key.scopes.model_dump(exclude_none=True).items()}
+    narrowed = key.scopes.model_dump(exclude_none=True, exclude={"fallbacks"})
+    scopes = [f"{name}: {' '.join(names)}" for name, names in narrowed.items()]
+    if not key.scopes.fallbacks:
+        scopes.append("no fallbacks")
     limits = key.limits.model_dump(exclude_none=True) if key.limits else {}
     return {
         "tenant": tenant.id,
@@ -182,7 +190,7 @@ def _row(tenant: TenantEntry, key: KeyEntry, now: datetime) -> dict[str, str]:
         "state": state,
         "created": "" if key.created_at is None else _text(key.created_at),
         "ends": "" if key.expires_at is None else _text(key.expires_at),
-        "scopes": "; ".join(f"{name}: {names}" for name, names in scopes.items()),
+        "scopes": "; ".join(scopes),
         "limits": ", ".join(f"{name} {value}" for name, value in limits.items()),
         "budgets": ", ".join(map(_budget_text, key.budgets or ())),
         "name": key.name or "",

@@ -42,6 +42,17 @@ def cut_fields(body: bytes, names: frozenset[str]) -> bytes:
     return (opening + ",".join(text[member.start : member.end] for member in kept) + closing).encode()
 
 
+def set_field(body: bytes, name: str, value: bytes) -> bytes:
+    """`body` where every top-level member called `name` has this value, JSON too; the rest unchanged."""
+    text = body.decode()
+    pieces, at = [], 0
+    for member in _members(text):
+        if member.key == name:
+            pieces += [text[at : member.value_start].encode(), value]
+            at = member.end
+    return b"".join((*pieces, text[at:].encode())) if pieces else body
+
+
 def put_in_object(body: bytes, name: str, inner: Mapping[str, bytes]) -> bytes:
     """`body` where the last top-level member called `name`, an object or null, has `inner` as its last members, in
     place of any of the same names."""

@@ -1,17 +1,19 @@
 """What an engine gets: the client's bytes with our fields spliced in, or the chat that asks the same.
 
-engine speaks the dialect      client's bytes, less control fields, plus salt (and the wish for usage in streams)
+engine speaks the dialect      client's bytes, less control fields, plus salt (and the wish for usage in streams); where
+                               the client's name of the model stands for another, that one in its place
 engine speaks only chat        the chat form, written anew
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from gateway.edge.control_fields import ENGINE_CONTROL_FIELDS, is_control_header
 from gateway.edge.reading import TRANSLATIONS
-from gateway.edge.splice import add_fields, cut_fields, put_in_object
+from gateway.edge.splice import add_fields, cut_fields, put_in_object, set_field
 from gateway.edge.translation import AnswerTranslator
 from gateway.errors import BadRequest
 from gateway.types import ForeignForm, Headers, InferenceRequest, RequestId, Route
@@ -25,6 +27,15 @@ def asks_for_usage(request: InferenceRequest) -> bool:
     return request.stream and not request.client_wants_usage and request.route in _USAGE_ON_REQUEST
 
 
+class EngineNames(Protocol):
+    """What an engine is told beside the client's words: its name for the model, and fields, as JSON."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def fields(self) -> Mapping[str, bytes]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """A request as one engine gets it. `translator` is set where its answer must be translated back."""
@@ -35,20 +46,25 @@ class Outgoing:
 
 
 def outgoing(
-    request: InferenceRequest, *, natively: bool, inject_salt: bool, priority: float | None = None
+    request: InferenceRequest,
+    *,
+    natively: bool,
+    inject_salt: bool,
+    priority: float | None = None,
+    adapter: EngineNames | None = None,
 ) -> Outgoing:
     """The request for an engine that speaks its dialect (`natively`), or only chat completions. O(body).
 
-    `inject_salt` adds the share group's salt, `priority` the engine's field of that name; usage is always asked for in
-    streams. Raises `BadRequest` where a part of the body that `read_request` only passed over is not UTF-8, or nested
-    too deeply.
+    `inject_salt` adds the share group's salt, `priority` the engine's field of that name, `adapter` what the engine
+    must be told of the request's LoRA adapter beyond its name; usage is always asked for in streams. Raises
+    `BadRequest` where a part of the body that `read_request` only passed over is not UTF-8, or nested too deeply.
     """
     try:
         if natively:
-            return Outgoing(request.path, _spliced(request, inject_salt=inject_salt, priority=priority))
+            return Outgoing(request.path, _spliced(request, inject_salt, priority, adapter))
         assert request.foreign is not None
         assert request.translatable, "what cannot be translated goes nowhere else"
-        return _translated(request, request.foreign, inject_salt=inject_salt, priority=priority)
+        return _translated(request, request.foreign, inject_salt, priority, adapter)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise BadRequest("the request body is not valid JSON: not UTF-8") from None
     except RecursionError:
@@ -71,9 +87,14 @@ def engine_headers(headers: Headers, request_id: RequestId) -> Headers:
     return (*passed, (b"x-request-id", request_id.encode()))
 
 
-def _spliced(request: InferenceRequest, *, inject_salt: bool, priority: float | None) -> bytes:
+def _spliced(
+    request: InferenceRequest, inject_salt: bool, priority: float | None, adapter: EngineNames | None
+) -> bytes:
     body = cut_fields(request.body, ENGINE_CONTROL_FIELDS) if request.steering else request.body
-    ours: dict[str, bytes] = {}
+    model = request.model if adapter is None else adapter.model
+    if model != request.asked_model:
+        body = set_field(body, "model", msgspec.json.encode(model))
+    ours: dict[str, bytes] = {} if adapter is None else {**adapter.fields}
     if inject_salt:
         ours["cache_salt"] = msgspec.json.encode(request.tenant.salt)
     if priority is not None:
@@ -87,9 +108,18 @@ def _spliced(request: InferenceRequest, *, inject_salt: bool, priority: float | 
 
 
 def _translated(
-    request: InferenceRequest, foreign: ForeignForm, *, inject_salt: bool, priority: float | None
+    request: InferenceRequest,
+    foreign: ForeignForm,
+    inject_salt: bool,
+    priority: float | None,
+    adapter: EngineNames | None,
 ) -> Outgoing:
     chat = {name: value for name, value in foreign.chat.items() if name not in ENGINE_CONTROL_FIELDS}
+    model = request.model if adapter is None else adapter.model
+    if model != request.asked_model:
+        chat["model"] = model
+    if adapter is not None:
+        chat |= {name: msgspec.Raw(value) for name, value in adapter.fields.items()}
     if inject_salt:
         chat["cache_salt"] = request.tenant.salt
     if priority is not None:

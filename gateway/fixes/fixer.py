@@ -72,6 +72,7 @@ class Fixer:
             LOGGER.error("a fixed body could not be read again", extra={"fields": {"request_id": request.id}})
             return request
         self._book.applied(applied)
+        again = replace(again, model=request.model, routed=request.routed)
         return replace(again, user=None, labels=request.labels, fixes=applied)
 
     def settled(self, exchange: Exchange) -> None:

@@ -39,7 +39,7 @@ class Rule:
         return (
             (not self.tenants or request.tenant.id in self.tenants)
             and (not self.routes or request.route.value in self.routes)
-            and (not self.models or any(_names(name, request.model) for name in self.models))
+            and (not self.models or any(_names(name, request.asked_model) for name in self.models))
         )
 
     def how(self, route: Route, tools_in: tuple[str, ...] | None = None) -> How:

@@ -95,7 +95,8 @@ class Shadow:
         if not done.fixes:
             self._book.shadow_without("unfixed")
             return
-        other = await asyncio.to_thread(read_request, replace(arrival, marks=Marks()), done.body)
+        read = await asyncio.to_thread(read_request, replace(arrival, marks=Marks()), done.body)
+        other = replace(read, model=request.model)
         names, tenant = "+".join(done.fixes), request.tenant.id
         came, better = [await self._chain(one) for one in (replace(request, marks=Marks()), other)]
         cached = self._recent.cached_tokens((tenant, request.model, "came"), came)

@@ -33,6 +33,9 @@ RULES: Final = {
     "prefixgate_queue_oldest_seconds": Rule.MAX,
     # Each worker has an opinion of its own of what all of them have in flight.
     "prefixgate_endpoint_full": Rule.MAX,
+    "prefixgate_model_arm_stopped": Rule.MAX,
+    "prefixgate_model_canary_failed_ratio": Rule.MAX,
+    "prefixgate_model_canary_ttft_seconds": Rule.MAX,
     "prefixgate_endpoint_bound_requests": Rule.MAX,
     "prefixgate_held_body_bytes": Rule.SUM,
     "prefixgate_endpoint_healthy": Rule.MIN,

@@ -148,7 +148,7 @@ class Desk:
         parts: Any = SimpleNamespace(
             ledger=self, fleet=self, planner=self, clocks=Clocks(), telemetry=Telemetry(), worked=lambda *_: None
         )
-        parts.tracer = parts.fixed = None
+        parts.tracer, parts.after = None, ()
         index = SharedIndex(None, pool="p", replica="r")
         parts.receipts = Receipts(index, parts.telemetry, parts.clocks.monotonic)
         parts.outcomes = Outcomes(DecisionLog(), parts.telemetry)

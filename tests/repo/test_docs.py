@@ -22,8 +22,10 @@ from gateway.discovery_sections import DnsSource, KubernetesSource
 from gateway.endpoint_pages import endpoint_router
 from gateway.errors import GatewayError
 from gateway.price_pages import price_router
+from gateway.model_routes import route_router
 from gateway.queue_config import QueueClass
 from gateway.report_pages import ReportPages, report_router
+from gateway.routes_config import Canary, ModelRoute, RouteArm
 from gateway.telemetry import Telemetry
 from gateway.templates import template_router
 from gateway.types import Reason
@@ -47,7 +49,7 @@ def admin_openapi() -> dict[str, Any]:
     nothing: Any = SimpleNamespace(index=None, fleet=None, receipts=None, feeds=None, is_shared=False)
     prices = price_router(LivePrices(None, lambda: datetime.now(UTC)))
     reports, templates, endpoints = report_router(ReportPages("")), template_router(None), endpoint_router(nothing)
-    routers = (prices, reports, templates, endpoints)
+    routers = (prices, reports, templates, endpoints, route_router(None))
     parts = AdminParts(DecisionLog(), nothing, nothing, nothing, nothing, routers)
     return admin_app("token", parts).openapi()
 
@@ -61,6 +63,8 @@ def test_every_config_key_is_documented() -> None:
     wanted |= {*config_keys(DnsSource, "discovery.dns[].")}
     wanted |= {*config_keys(KubernetesSource, "discovery.kubernetes[].")}
     wanted |= set(config_keys(QueueClass, "queue.classes[]."))
+    wanted |= {*config_keys(ModelRoute, "model_routes[]."), *config_keys(RouteArm, "model_routes[].arms[].")}
+    wanted |= {*config_keys(Canary, "model_routes[].canary.")}
     assert wanted - documented("config.md") == set()
 
 
