@@ -42,13 +42,13 @@ class Oddity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One endpoint over the last while: requests and its own faults among them; seconds of computing an uncached token
-    and of giving one, against what is expected of a machine of its kind, None where not measured, with their samples.
-    `available`: it takes requests, as far as others than the ejector say."""
+    """One endpoint over the last while: requests and its own faults among them (older ones may count for less); seconds
+    of computing an uncached token and of giving one, against what is expected of a machine of its kind, None where not
+    measured, with their samples. `available`: it takes requests, as far as others than the ejector say."""
 
     endpoint_id: str
-    requests: int = 0
-    faults: int = 0
+    requests: float = 0
+    faults: float = 0
     prefill: float | None = None
     decode: float | None = None
     prefill_samples: int = 0
@@ -140,7 +140,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float]:
     return middle, _MAD_TO_SIGMA * median(abs(value - middle) for value in values)
 
 
-def at_least(faults: int, requests: int) -> float:
+def at_least(faults: float, requests: float) -> float:
     """The lower end of the 95 % interval of a share of which `faults` in `requests` were seen (Wilson's)."""
     share, z2 = faults / requests, _Z_95 * _Z_95
     centre = share + z2 / (2 * requests)

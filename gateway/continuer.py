@@ -189,7 +189,8 @@ class Continuer:
             unmarked = replace(request, marks=Marks())
             plan = await parts.planner.plan(unmarked, exchange.endpoints, plan.chain.block_size)
         match = await parts.index.match(plan.chain)
-        self._died(exchange, death)
+        relayed_before = 0 if exchange.carried is None else exchange.carried.relayed_tokens
+        self._died(exchange, death, carried.relayed_tokens - relayed_before)
         exchange.goes_on(carried, request, plan, match, parts.clocks.monotonic())
         try:
             if parts.turns is not None and parts.turns.are_crowded():
@@ -208,12 +209,10 @@ class Continuer:
         self._metrics.tokens("again").inc(0 if exchange.decision is None else exchange.decision.work_tokens)
         return response, chunk
 
-    def _died(self, exchange: Exchange, death: UpstreamError | None) -> None:
-        """The attempt is over: what it says of its endpoint, and to the index."""
+    def _died(self, exchange: Exchange, death: UpstreamError | None, wrote_tokens: int) -> None:
+        """The attempt is over: what it says to the index."""
         parts = self._parts
-        if death is not None:
-            parts.fleet.failed(exchange.endpoint_id, death)
-        exchange.attempt_ends(parts.clocks.wall(), _outcome(death))
+        exchange.attempt_ends(parts.clocks.wall(), _outcome(death), wrote_tokens)
         parts.settler.tell_index(exchange)
 
     def _without(self, exchange: Exchange, carried: Carried) -> frozenset[str]:

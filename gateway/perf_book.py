@@ -114,6 +114,20 @@ class PerfBook:
         """The speed as decisions see it. Raises `KeyError` for an endpoint without a prior. O(1)."""
         return self._lines[endpoint_id].taken_for
 
+    def known_speed(self, place: str) -> PerfModel | None:
+        """The speed as decisions see it, None where it is hardly more than a prior, and others like it are not known
+        either. O(1)."""
+        line = self._lines.get(place)
+        return line.taken_for if line is not None and (is_known(line.fit) or line.is_kind_known) else None
+
+    def against_prior(self, endpoint_id: str) -> tuple[float, float, int]:
+        """By how many times longer than it is configured with an endpoint takes for the usual prompt, and for a token
+        of an answer, and by how many samples the fit says so."""
+        line = self._lines[endpoint_id]
+        usual, prior, fit = self._usual, line.prior, line.fit.model
+        prefill = fit.prefill_s(*usual) / max(prior.prefill_s(*usual), 1e-9)
+        return prefill, fit.itl_s / max(prior.itl_s, 1e-9), line.fit.samples
+
     def dispatched(self, decision: Decision, *, streams: bool) -> Prefill:
         """A prompt is being sent to the endpoint chosen; `streams`: its first token will be seen."""
         now_s, tokens = self._clock(), decision.work_tokens
@@ -185,8 +199,9 @@ class PerfBook:
             by_prior.setdefault(line.prior, {})[id(line.fit)] = line
         for lines in by_prior.values():
             for fits, kind in kinds_of([line.fit for line in lines.values()], self._usual):
+                is_known_kind = any(map(is_known, fits))
                 for fit in fits:
-                    lines[id(fit)].kind = kind
+                    lines[id(fit)].kind, lines[id(fit)].is_kind_known = kind, is_known_kind
         for line in self._lines.values():
             self._take_for(line)
 

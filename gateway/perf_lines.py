@@ -41,6 +41,7 @@ class Prefill:
         "_tokens",
         "_waits",
         "line",
+        "loading",
         "seconds",
         "unseen",
     )
@@ -58,6 +59,9 @@ class Prefill:
         self.seconds: float | None = None
         """What its computing took, once it is known."""
         self._learned = False
+        self.loading: Callable[[float], None] | None = None
+        """Where something is loaded before the prompt is computed: who is told what that took. Nothing else is learned
+        from it then."""
         line.waiting += 1
         line.waiting_tokens += self._tokens
 
@@ -79,7 +83,7 @@ class Prefill:
                 self._others.prompts += 1
         line.unseen.clear()
         self._alone = self._alone and not line.waiting and not self._others.prompts and began_s == self._sent_s
-        if not is_known(line.fit) and self._expected[0] > 0:
+        if self.loading is None and not is_known(line.fit) and self._expected[0] > 0:
             self._learned = True
             if self._learn(*self._expected, now_s):
                 line.tell(line)
@@ -100,6 +104,11 @@ class Prefill:
     def settled(self, prompt_tokens: int, cached_tokens: int, now_s: float) -> bool:
         """Learn from it, once its tokens are known as the engine reports them; whether the fit is another one now."""
         learned, self._learned = self._learned, True
+        if self.loading is not None:
+            if not learned and self.seconds is not None:
+                expected_s = self.line.taken_for.prefill_s(max(prompt_tokens - cached_tokens, 0), prompt_tokens)
+                self.loading(self.seconds - expected_s)
+            return False
         return not learned and self._learn(prompt_tokens - cached_tokens, prompt_tokens, now_s)
 
     def _learn(self, tokens: int, prompt_tokens: int, now_s: float) -> bool:
@@ -151,6 +160,8 @@ class Line:
         """What decisions go by."""
         self.kind: PerfModel | None = None
         """What others like it are, once some are known."""
+        self.is_kind_known = False
+        """Whether some of that kind are more than their prior."""
         self.waiting = 0
         self.waiting_tokens = 0
         self.computed_s = -math.inf

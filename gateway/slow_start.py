@@ -14,18 +14,20 @@ from gateway.scheduling import Candidate, Filtered
 
 
 class SlowStart:
-    """With `for_s` 0 it is off."""
+    """Newcomers take `for_s`; with 0 there are none, but for those that come back after they were left out."""
 
     def __init__(self, for_s: float, clock: Callable[[], float]) -> None:
         self._for_s = for_s
         self._clock = clock
-        self._since_s: dict[str, float] = {}
+        self._since_s: dict[str, tuple[float, float]] = {}
+        """Since when, and for how long."""
         self._credit: dict[str, float] = {}
 
-    def begin(self, endpoint_id: str) -> None:
-        """An endpoint is new."""
-        if self._for_s:
-            self._since_s[endpoint_id] = self._clock()
+    def begin(self, endpoint_id: str, for_s: float | None = None) -> None:
+        """An endpoint is new, or comes back for `for_s`."""
+        for_s = self._for_s if for_s is None else for_s
+        if for_s:
+            self._since_s[endpoint_id] = self._clock(), for_s
             self._credit[endpoint_id] = 0.0
 
     def removed(self, endpoint_id: str) -> None:
@@ -44,7 +46,8 @@ class SlowStart:
             if one.endpoint_id in self._since_s:
                 known[one.endpoint_id] = max(one.known_tokens, known.get(one.endpoint_id, 0))
         for endpoint_id, tokens in known.items():
-            share = (now_s - self._since_s[endpoint_id]) / self._for_s
+            since_s, for_s = self._since_s[endpoint_id]
+            share = (now_s - since_s) / for_s
             if share >= 1:
                 self.removed(endpoint_id)
             elif not (tokens and tokens == most_known) and not self._is_due(endpoint_id, share):
