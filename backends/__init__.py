@@ -22,6 +22,7 @@ from backends.perf import PerfModel
 from backends.registry import PollSettings, Registry
 from backends.reservations import Reservation
 from backends.types import (
+    AdapterSample,
     Condition,
     Deadlines,
     EndpointConfig,
@@ -33,6 +34,7 @@ from backends.types import (
     EventSourceKind,
     Headers,
     InFlight,
+    KnownAdapter,
     LoadSample,
     Metering,
     PriorityForm,
@@ -42,6 +44,7 @@ from backends.types import (
 )
 
 __all__ = [
+    "AdapterSample",
     "BackendError",
     "BreakerRules",
     "BreakerState",
@@ -63,6 +66,7 @@ __all__ = [
     "IdleTimeout",
     "InFlight",
     "InvalidEndpoint",
+    "KnownAdapter",
     "LoadSample",
     "Member",
     "Metering",

@@ -16,6 +16,7 @@ import asyncio
 import json
 import re
 import ssl
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import httpx
@@ -35,7 +36,7 @@ from backends.dialects import (
     signed,
 )
 from backends.errors import ProbeFailed
-from backends.types import EndpointConfig, EndpointFacts, EventSourceFacts, LoadSample
+from backends.types import EndpointConfig, EndpointFacts, EventSourceFacts, KnownAdapter, LoadSample, ServedModel
 
 MODELS_PATH = "/v1/models"
 MAX_PAGE_BYTES = 8 * 1024 * 1024
@@ -90,6 +91,7 @@ class Probe:
         self._id = config.id
         self._http = http
         self._host = urlsplit(config.url).hostname or ""
+        self._adapters = config.adapters
         self._spoken: dict[str, bool] = {}
         self._sources: object = None
         self._told: Samples = {}
@@ -115,7 +117,7 @@ class Probe:
             has_metrics=metrics is not None,
             has_event_page=None if dialect.event_sources_path is None else self._sources is not None,
         )
-        return dialect, facts(dialect, models, samples, info, asked)
+        return dialect, with_adapters(facts(dialect, models, samples, info, asked), self._adapters)
 
     async def poll(self, dialect: Dialect, now_s: float) -> LoadSample | None:
         """The endpoint's load at `now_s`, None where no page has it; raises `ProbeFailed` when unhealthy."""
@@ -229,6 +231,17 @@ class Probe:
             raise ProbeFailed(self._id, "cannot connect") from None
         except httpx.HTTPError:
             raise ProbeFailed(self._id, f"GET {path} broke off") from None
+
+
+def with_adapters(told: EndpointFacts, known: tuple[KnownAdapter, ...]) -> EndpointFacts:
+    """What an endpoint says of itself, and of the adapters that it does not list, those that it has."""
+    listed = {model.id: model for model in told.models}
+    more = [
+        ServedModel(one.name, listed[one.parent].max_model_len, one.parent)
+        for one in known
+        if one.name not in listed and one.parent in listed and (one.engines is None or told.engine in one.engines)
+    ]
+    return replace(told, models=(*told.models, *more)) if more else told
 
 
 def restarted(before: LoadSample | None, after: LoadSample | None, was_down: bool) -> bool:

@@ -27,13 +27,23 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class KnownAdapter:
+    """A LoRA adapter of the model `parent` that an endpoint has without listing it; of `engines` alone, where given."""
+
+    name: str
+    parent: str
+    engines: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointConfig:
     """Where an endpoint is and how to be let in.
 
     `url` is `http(s)://host[:port][/base/path]`: the base path is kept in front of every path, a trailing slash is
     dropped. `api_key` is sent as a bearer token and never printed. `ca_file` replaces the system's certificate
     authorities; `cert_file` with `key_file` is our client certificate. `server_name` is what the server is called and,
-    over TLS, must prove to be, where that is not the URL's host: an address that was found behind a name.
+    over TLS, must prove to be, where that is not the URL's host: an address that was found behind a name. `adapters`
+    are served where their model is, beside what the endpoint lists.
 
     Raises `InvalidEndpoint` when the URL is not of that form.
     """
@@ -45,6 +55,7 @@ class EndpointConfig:
     cert_file: Path | None = None
     key_file: Path | None = None
     server_name: str | None = None
+    adapters: tuple[KnownAdapter, ...] = ()
 
     def __post_init__(self) -> None:
         try:

@@ -42,6 +42,10 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
         whole = self.facts.capacity_tokens
         return None if whole is None else max(whole // self.ranks, 1)
 
+    def capacity_blocks(self, block_size: int) -> int | None:
+        """The same in blocks of ours."""
+        return None if self.capacity_tokens is None else max(self.capacity_tokens // block_size, 1)
+
     @property
     def places(self) -> list[str]:
         """Where requests queue for it: its ranks, or itself."""

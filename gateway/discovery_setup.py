@@ -12,12 +12,12 @@ from backends import Registry, UpstreamClient
 from backends.discovery import DnsName, LookUp, RecordLookup, Source, SystemLookup, WatchedFile
 from backends.discovery.kubernetes import ApiAccess, KubernetesSlices, Reaching, SliceApi
 from gateway import queue_setup
+from gateway.adapters import AdapterBook, Adapters, forms_of
 from gateway.config import Backend, Config, ConfigInvalid
 from gateway.discovery.files import AdminFile, read_listing
 from gateway.discovery.members import ADMIN, Discovering, Knowing
 from gateway.discovery_sections import SERVICE_ACCOUNT, DnsSource, KubernetesSource
 from gateway.event_feeds import EventFeeds
-from gateway.adapters import AdapterBook, Adapters, forms_of
 from gateway.fleet import Fleet
 from gateway.options import endpoint_of, prior_of
 from gateway.perf_book import PerfBook

@@ -1,8 +1,10 @@
 """The configuration as the options of what serves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from backends import Deadlines, EndpointConfig, EndpointId, PerfModel
+from backends import Deadlines, EndpointConfig, EndpointId, KnownAdapter, PerfModel
+from gateway.adapter_config import Adapter
+from gateway.adapters import UNLISTING
 from gateway.config import Backend, Config, Scheduling, backend_key, salt_secret
 from gateway.dispatching import PipelineOptions
 from gateway.edge.auth import Authenticator, load_keys, open_to_all
@@ -20,8 +22,8 @@ def authenticator_of(config: Config) -> Authenticator:
     return load_keys(config.keys_file, secret, config.quota.cached_token_weight)
 
 
-def endpoint_of(backend: Backend, environment: Mapping[str, str]) -> EndpointConfig:
-    """Where a configured backend is. Raises `ConfigInvalid` or `InvalidEndpoint`."""
+def endpoint_of(backend: Backend, environment: Mapping[str, str], adapters: Sequence[Adapter] = ()) -> EndpointConfig:
+    """Where a configured backend is, and which of `adapters` it has. Raises `ConfigInvalid` or `InvalidEndpoint`."""
     return EndpointConfig(
         id=EndpointId(backend.name),
         url=backend.url,
@@ -30,6 +32,11 @@ def endpoint_of(backend: Backend, environment: Mapping[str, str]) -> EndpointCon
         cert_file=backend.cert_file,
         key_file=backend.key_file,
         server_name=backend.server_name,
+        adapters=tuple(
+            KnownAdapter(one.name, one.model, UNLISTING if one.backends is None else None)
+            for one in adapters
+            if one.backends is None or backend.name in one.backends
+        ),
     )
 
 

@@ -34,6 +34,7 @@ _PROMPTS = "sglang:prompt_tokens"
 _RUNNING = "sglang:num_running_reqs"
 _WAITING = "sglang:num_queue_reqs"
 _USE = "sglang:token_usage"
+_COMPUTED = "prompt tokens computed"
 _PAGE_SIZE = "sglang:page_size"
 _MAX_TOKENS = "sglang:max_total_num_tokens"
 _CONFIG = "sglang:cache_config_info"
@@ -42,6 +43,7 @@ _LOADS = {
     "num_waiting_reqs": _WAITING,
     "token_usage": _USE,
     "max_total_num_tokens": _MAX_TOKENS,
+    "total_prefill_uncached_tokens": _COMPUTED,
 }
 _SWITCHES = {
     Feature.CACHED_TOKENS: "enable_cache_report",
@@ -121,7 +123,7 @@ SGLANG = Dialect(
         kv_use=(_USE, "sglang:full_token_usage"),
         prefix_hits=counter(_CACHED),
         prefix_queries=counter(_PROMPTS),
-        finished=counter("sglang:num_requests"),
+        finished=(*counter("sglang:num_requests"), _COMPUTED),
         also=(_PAGE_SIZE, _MAX_TOKENS, _CONFIG, SGLANG_SLOTS, SGLANG_USED),
     ),
     health_paths=("/ready", "/health"),

@@ -55,7 +55,7 @@ class MetricNames:
     """Which metrics carry the load; each field lists alternatives, best first. `also` is read by `shape` and the like.
 
     `steps` are counters that move with every step of the engine; here all that are present are summed.
-    `finished` are counters of requests that are over. `started` are gauges that hold the Unix time at which the
+    `finished` are counters that rise as requests are done. `started` are gauges that hold the Unix time at which the
     engine's process, or its counters, came to be.
     """
 

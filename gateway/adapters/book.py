@@ -1,0 +1,173 @@
+"""Which adapters are loaded where, and what loading one takes: the part of a decision's cost that is theirs.
+
+    engine's metrics   slots 4, at work {a, b}     ┐   resident: at work, or among the last `slots` that were sent there
+    what we sent       a  b  c  d | e  f           ┴─> else: load_s, and load_s * P(f' is wanted) for who is pushed out
+                       latest        oldest
+
+vLLM tells which adapters are at work, not which are loaded; SGLang how many. Engines push out the one that was used
+longest ago, so the last that were sent there are those that are loaded: a stand-in, until the engine's word. Where
+nobody says how many it keeps, what was sent once counts as loaded. What nobody has sent yet is not known to be there.
+
+Heat is the number of requests of the last minute, fading: an adapter that has `h` of them is wanted again within the
+next with probability 1 - exp(-h) (Poisson). One that nobody asks for costs nothing to push out, one in steady use a
+load.
+
+What a first use takes more than its prefill is what loading takes: the middle one of the last uses, and of two votes
+for what was believed. So one slow disk decides nothing, and three say more than the configuration.
+
+Costs: O(1) a request but for the copy of candidates that would load; `MOST_KEPT` names a place.
+"""
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from statistics import median
+from typing import Final
+
+from msgspec.structs import replace
+
+from backends import AdapterSample, LoadSample
+from gateway.adapter_metrics import AdapterMetrics
+from gateway.scheduling import Candidate, endpoint_at
+
+MOST_KEPT: Final = 256
+"""Adapters that are remembered of a place: more than any engine keeps on its GPU."""
+HEAT_S: Final = 60.0
+"""After so long a request counts 1/e."""
+_SAMPLES: Final = 15
+_VOTES_OF_PRIOR: Final = 2
+
+
+class Residency(StrEnum):
+    """Whether an adapter is loaded at a place."""
+
+    AT_WORK = "at_work"
+    """The engine says so."""
+    SENT_LATELY = "sent_lately"
+    """It was sent there, and as far as is known, nothing has pushed it out."""
+    ABSENT = "absent"
+    """Nothing says that it is there."""
+
+
+class _Place:
+    """Of one endpoint or rank: heat by adapter as of a time, oldest use first."""
+
+    __slots__ = ("heats",)
+
+    def __init__(self) -> None:
+        self.heats: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def heat(self, adapter: str, now_s: float) -> float:
+        heat, at_s = self.heats.get(adapter, (0.0, now_s))
+        return heat * math.exp((at_s - now_s) / HEAT_S)
+
+    def use(self, adapter: str, now_s: float) -> None:
+        self.heats[adapter] = self.heat(adapter, now_s) + 1, now_s
+        self.heats.move_to_end(adapter)
+        if len(self.heats) > MOST_KEPT:
+            self.heats.popitem(last=False)
+
+    def loaded(self, slots: int | None) -> list[str]:
+        """Those that were used last, oldest first, as many as fit."""
+        return list(self.heats) if slots is None else list(self.heats)[-slots:]
+
+
+class AdapterBook:
+    """Of one process. Plain calls, no I/O. `load_s` and `slots` are believed where nothing is told or learned."""
+
+    def __init__(
+        self, metrics: AdapterMetrics, clock: Callable[[], float], *, load_s: float, slots: int | None = None
+    ) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._load_s = load_s
+        self._slots = slots
+        self._places: dict[str, _Place] = {}
+        self._samples: dict[str, deque[float]] = {}
+        """Seconds of loads by endpoint: its ranks load from the same disk."""
+
+    def load_s(self, endpoint_id: str) -> float:
+        """What loading an adapter takes there. O(1)."""
+        samples = self._samples.get(endpoint_id)
+        return self._load_s if samples is None else median([*samples, *[self._load_s] * _VOTES_OF_PRIOR])
+
+    def residency(self, place: str, adapter: str, told: AdapterSample | None) -> Residency:
+        """Whether an adapter is loaded at a place, whose engine has last said this. O(slots)."""
+        if told is not None and told.in_use is not None and adapter in told.in_use:
+            return Residency.AT_WORK
+        kept = self._places.get(place)
+        return Residency.SENT_LATELY if kept and adapter in kept.loaded(self._slots_of(told)) else Residency.ABSENT
+
+    def weighed(
+        self, candidates: Iterable[Candidate], adapter: str, loads: Mapping[str, LoadSample | None]
+    ) -> list[Candidate]:
+        """The candidates with what an adapter costs at each; `loads` are the last samples by endpoint."""
+        now_s = self._clock()
+        return [self._weighed(one, adapter, _told(loads.get(one.endpoint_id)), now_s) for one in candidates]
+
+    def sent(self, place: str, adapter: str, load: LoadSample | None) -> Residency:
+        """A request for an adapter is sent to a place; how it stood there before. O(slots)."""
+        told, now_s, endpoint_id = _told(load), self._clock(), endpoint_at(place)
+        found = self.residency(place, adapter, told)
+        kept = self._places.get(place)
+        if kept is None:
+            kept = self._places[place] = _Place()
+            self._metrics.load_s(endpoint_id).set(self.load_s(endpoint_id))
+        if found is Residency.ABSENT and self._victim(place, told) is not None:
+            self._metrics.evictions(place).inc()
+        kept.use(adapter, now_s)
+        self._metrics.requests(place, found.value).inc()
+        return found
+
+    def learn(self, place: str, load_s: float) -> None:
+        """A first use at a place took so much longer than its prefill."""
+        endpoint_id = endpoint_at(place)
+        self._samples.setdefault(endpoint_id, deque(maxlen=_SAMPLES)).append(max(load_s, 0.0))
+        self._metrics.load_s(endpoint_id).set(self.load_s(endpoint_id))
+
+    def listed(self, endpoint_id: str, adapters: frozenset[str]) -> None:
+        """An endpoint lists these adapters now: others were unloaded there. O(ranks × kept)."""
+        for place in self._places_of(endpoint_id):
+            heats = self._places[place].heats
+            for name in [name for name in heats if name not in adapters and not name.startswith("{")]:
+                del heats[name]
+
+    def new_generation(self, endpoint_id: str, _generation: int) -> None:
+        """The engine is another one now: nothing is loaded there."""
+        for place in self._places_of(endpoint_id):
+            del self._places[place]
+
+    def removed(self, endpoint_id: str) -> None:
+        """An endpoint is none of the fleet any more."""
+        self.new_generation(endpoint_id, 0)
+        self._samples.pop(endpoint_id, None)
+
+    def _weighed(self, one: Candidate, adapter: str, told: AdapterSample | None, now_s: float) -> Candidate:
+        place = one.place
+        if self.residency(place, adapter, told) is not Residency.ABSENT:
+            return one
+        load_s, victim = self.load_s(one.endpoint_id), self._victim(place, told)
+        wanted = 0.0 if victim is None else 1 - math.exp(-self._places[place].heat(victim, now_s))
+        return replace(one, adapter_load_s=load_s, adapter_evicts_s=load_s * wanted)
+
+    def _victim(self, place: str, told: AdapterSample | None) -> str | None:
+        """Who is pushed out by one more: of a full place, the one that was used longest ago and is not at work."""
+        kept, slots = self._places.get(place), self._slots_of(told)
+        if kept is None or slots is None:
+            return None
+        loaded = kept.loaded(slots)
+        if max(len(loaded), (told.used or 0) if told is not None else 0) < slots or not loaded:
+            return None
+        at_work = (told.in_use if told is not None else None) or frozenset()
+        return next((name for name in loaded if name not in at_work), loaded[0])
+
+    def _slots_of(self, told: AdapterSample | None) -> int | None:
+        return self._slots if told is None or told.slots is None else told.slots
+
+    def _places_of(self, endpoint_id: str) -> list[str]:
+        return [place for place in self._places if endpoint_at(place) == endpoint_id]
+
+
+def _told(load: LoadSample | None) -> AdapterSample | None:
+    return None if load is None else load.adapters

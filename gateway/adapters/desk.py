@@ -1,0 +1,96 @@
+"""All that a request's way has to do with adapters: named, weighed, told to the engine, learned from.
+
+named ──> the request as its adapter's            naming.py
+weighed ─> candidates, each with what loading costs there     book.py
+form ───> how the chosen engine is told           forms.py
+sent ───> it is loaded there from now on; where it was not, what its first use took beyond its prefill is learned
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from backends import EndpointSnapshot, ServedModel
+from gateway.adapters.book import AdapterBook, Residency
+from gateway.adapters.forms import AdapterForm, form_at
+from gateway.adapters.naming import SEPARATOR, adapter_of, named
+from gateway.scheduling import Candidate, endpoint_at
+from gateway.types import InferenceRequest, Route
+
+
+class Adapters:
+    """Of one process. `snapshot` gives the fleet as last seen, the same object while it is the same; `forms` are
+    `forms_of` what is configured. Requests without an adapter cost a look at their model's name."""
+
+    def __init__(
+        self,
+        book: AdapterBook,
+        forms: Mapping[str, Mapping[str, dict[str, bytes]]],
+        snapshot: Callable[[], tuple[EndpointSnapshot, ...]],
+    ) -> None:
+        self.book = book
+        self._forms = forms
+        self._snapshot = snapshot
+        self._seen: tuple[EndpointSnapshot, ...] = ()
+        self._by_id: dict[str, EndpointSnapshot] = {}
+        self._served: dict[str, ServedModel] = {}
+        """Of what was asked for since the fleet changed; names that nobody serves are not kept."""
+
+    def served(self, name: str) -> ServedModel | None:
+        """The model that endpoints know by this name. O(1), or O(endpoints × models) after a change."""
+        self._look()
+        found = self._served.get(name)
+        if found is None:
+            known = (one for e in self._seen if e.facts is not None for one in e.facts.models)
+            found = next((one for one in known if one.id == name), None)
+            if found is not None:
+                self._served[name] = found
+        return found
+
+    def named(self, request: InferenceRequest) -> InferenceRequest:
+        """The request with its adapter as its model, where the fleet lists it. Raises `BadRequest` or `Forbidden`."""
+        if request.adapter is None and SEPARATOR not in request.model:
+            return request
+        return named(request, self.served)
+
+    def weighed(
+        self, request: InferenceRequest, able: list[Candidate], endpoints: Sequence[EndpointSnapshot]
+    ) -> list[Candidate]:
+        """The candidates, with what the request's adapter costs at each. O(candidates) where it has one."""
+        adapter = adapter_of(request, self.served)
+        if adapter is None:
+            return able
+        return self.book.weighed(able, adapter, {endpoint.id: endpoint.load for endpoint in endpoints})
+
+    def sent(self, request: InferenceRequest, place: str) -> Callable[[float], None] | None:
+        """A request goes to a place. Where its adapter is loaded first: who is to be told how many seconds it took
+        beyond its prefill."""
+        adapter = adapter_of(request, self.served)
+        if adapter is None:
+            return None
+        endpoint = self._by_id.get(endpoint_at(place))
+        if self.book.sent(place, adapter, None if endpoint is None else endpoint.load) is not Residency.ABSENT:
+            return None
+        return partial(self.book.learn, place)
+
+    def form(self, request: InferenceRequest, endpoint_id: str, *, natively: bool) -> AdapterForm | None:
+        """How an endpoint's engine is told of the request's adapter; None where the name of its model is all it
+        needs."""
+        served = self.served(request.model) if request.adapter is None else None
+        endpoint = self._by_id.get(endpoint_id)
+        if served is None or served.parent is None or endpoint is None or endpoint.facts is None:
+            return None
+        path = request.route_path if natively else Route.CHAT.value
+        return form_at(endpoint.facts.engine, request.model, served.parent, path, self._forms)
+
+    def _look(self) -> None:
+        """Take over the fleet as it is now; of endpoints with new facts, adapters that they list no more are
+        forgotten. O(1) while nothing changes."""
+        endpoints = self._snapshot()
+        if endpoints is self._seen:
+            return
+        before, self._by_id = self._by_id, {endpoint.id: endpoint for endpoint in endpoints}
+        self._seen, self._served = endpoints, {}
+        for endpoint in endpoints:
+            known, facts = before.get(endpoint.id), endpoint.facts
+            if facts is not None and (known is None or known.facts is not facts):
+                self.book.listed(endpoint.id, frozenset(one.id for one in facts.models if one.parent is not None))
