@@ -6,20 +6,32 @@ Cached tokens are always in `usage`.
 Its own `/v1/messages` and `/v1/responses` turn a request into a chat in ways of their own (a system prompt's billing
 line stays, empty turns vanish, items without a type are refused), so it gets the chat that other engines would make of
 it: one conversation is one prompt in every dialect, and the tokens are known.
- It closes its connection after each answer. Metrics need `--metrics`. Embeddings
-and ranks need a flag each and answer 501 without. `/completion` and `/infill` stay shut: they pin slots and carry no
-usage to bill.
+It closes its connection after each answer. Metrics need `--metrics`; without, `/slots` tells how many work, though not
+how many wait. Reading either counts as work for `--sleep-idle-seconds`. Embeddings and ranks need a flag each and
+answer 501 without. `/completion` and `/infill` stay shut: they pin slots and carry no usage to bill.
 """
 
 from collections.abc import Mapping
 
 from backends.dialects.metrics import total, whole_number
-from backends.dialects.types import EMBEDDINGS, CacheShape, Dialect, Info, MetricNames, Samples, counter
+from backends.dialects.types import (
+    EMBEDDINGS,
+    CacheShape,
+    Dialect,
+    Info,
+    LoadPage,
+    MetricNames,
+    Samples,
+    Series,
+    counter,
+)
 from backends.features import Feature
 from backends.types import Metering, TokenizeForm
 
 _COMPUTED = "llamacpp:prompt_tokens_total"
 _CACHED = "llamacpp:prompt_tokens_cached_total"
+_PROCESSING = "llamacpp:requests_processing"
+_LATEST_TASK = "latest task"
 _QUERIES = "prompt tokens, cached and computed"
 
 
@@ -29,6 +41,19 @@ def _prepare(samples: Samples) -> Samples:
     if computed is None or cached is None:
         return samples
     return {**samples, _QUERIES: [({}, computed + cached)]}
+
+
+def _read(page: object) -> Samples:
+    """`/slots`: how many are at work, and the number of the latest task, which begins anew with the process."""
+    slots = [one for one in page if isinstance(one, Mapping)] if isinstance(page, list) else []
+    busy = [one["is_processing"] for one in slots if isinstance(one.get("is_processing"), bool)]
+    tasks = [task for one in slots if isinstance(task := one.get("id_task"), int)]
+    found: dict[str, list[Series]] = {}
+    if busy:
+        found[_PROCESSING] = [({}, float(sum(busy)))]
+    if tasks:
+        found[_LATEST_TASK] = [({}, float(max(tasks)))]
+    return found
 
 
 def _shape(samples: Samples, info: Info) -> CacheShape:
@@ -45,15 +70,17 @@ LLAMACPP = Dialect(
     owned_by=frozenset({"llamacpp"}),
     metric_prefix="llamacpp:",
     metrics=MetricNames(
-        running=("llamacpp:requests_processing",),
+        running=(_PROCESSING,),
         waiting=("llamacpp:requests_deferred",),
         steps=("llamacpp:n_decode_total", *counter("llamacpp:tokens_predicted"), *counter("llamacpp:prompt_tokens")),
         kv_use=("llamacpp:kv_cache_usage_ratio",),
         prefix_hits=(_CACHED,),
         prefix_queries=(_QUERIES,),
+        finished=(_LATEST_TASK,),
         also=(_COMPUTED,),
     ),
     health_paths=("/health",),
+    load_page=LoadPage("/slots", _read),
     signature=("/props", "default_generation_settings"),
     info_paths=("/props",),
     version_key="build_info",

@@ -127,6 +127,24 @@ def _props(site: Site) -> Reply:
     )
 
 
+def _slots(site: Site) -> Reply:
+    """Those at work come first; their tasks are numbered from the start of the process on."""
+    running, latest = site.runner.sample(0).running, site.runner.totals[0].requests
+    numbers = range(site.runner.spec.max_running)
+    tasks = {0: latest} if latest else {}
+    return Reply(
+        [
+            {
+                "id": number,
+                "n_ctx": site.spec.max_model_len,
+                "is_processing": number < running,
+                "id_task": tasks.get(number, -1),
+            }
+            for number in numbers
+        ]
+    )
+
+
 def _metrics(site: Site) -> Reply:
     runner = site.runner
     totals, sample = runner.totals[0], runner.sample(0)
@@ -174,6 +192,7 @@ LLAMACPP = Face(
         "/v1/health": _health,
         "/v1/models": _models,
         "/props": _props,
+        "/slots": _slots,
         "/metrics": _metrics,
         "/lora-adapters": _adapters,
     },

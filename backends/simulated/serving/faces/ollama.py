@@ -34,6 +34,9 @@ def _tags(site: Site) -> Reply:
 
 
 def _running(site: Site) -> Reply:
+    """Models in memory: one comes there with its first request."""
+    if not any(one.requests for one in site.runner.totals):
+        return Reply({"models": []})
     return Reply({"models": [{**_tag(site.spec.model), "context_length": site.spec.max_model_len, "size_vram": 0}]})
 
 
