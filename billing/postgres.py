@@ -16,12 +16,17 @@ from sqlalchemy.pool import NullPool
 
 from billing.batch_sql import Rows, postgres_statement
 from billing.database import Sync, Watcher, words
+from billing.patience import allow, make_patient
 from billing.postgres_address import postgres_url, shown
 from billing.takeover import Takeover, lock_owner
 
 _UPGRADE_LOCK = 0x7072_6566_6978_6761  # "prefixga"
 _KEEPALIVE = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
 _MS = 1000
+LEAST_SILENT_S = 2.0
+_SILENT = 2.5
+"""Times the patience with locks: a server that says nothing for so long is away. A request waits for its row that long,
+and for one more try to connect, before it is spooled or refused."""
 _MISTAKES = ("authentication failed", "does not exist", "pg_hba.conf", "no password supplied")
 
 
@@ -52,12 +57,14 @@ class Postgres:
         self._takeover_s = takeover_s
         self._locked = False
         self._takeover: Takeover | None = None
+        self._silent_s = max(LEAST_SILENT_S, _SILENT * patience_s)
         self._engine = postgres_engine(
             self._url,
             connect_timeout=str(max(2, round(patience_s))),
             tcp_user_timeout=str(round(patience_s * _MS) + 8000),
             options=_options(sync, patience_s),
         )
+        make_patient(self._engine, self._silent_s)
 
     @property
     def name(self) -> str:
@@ -76,7 +83,8 @@ class Postgres:
         self._locked = lock_owner(connection, owner_id)
 
     def stand_for(self, connection: Connection, owner_id: str) -> None:
-        """Take the lock that an earlier session of ours still had."""
+        """Take the lock that an earlier session of ours still had; from now on it is about single rows."""
+        allow(connection, self._silent_s)
         if not self._locked:
             self._locked = lock_owner(connection, owner_id)
 
@@ -89,7 +97,8 @@ class Postgres:
         return not any(word in words(error) for word in _MISTAKES)
 
     def begin_alone(self, connection: Connection) -> None:
-        """One gateway after the other."""
+        """One gateway after the other, and as long as it takes."""
+        allow(connection, None)
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
         connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})")

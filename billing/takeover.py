@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from billing.database import Watcher
+from billing.patience import unhurried
 from billing.recovery import close_open
 from billing.schema import owners
 
@@ -87,7 +88,7 @@ class Takeover:
     def _close(self, connection: Connection, owner_id: str) -> None:
         """Once, whoever else looks: the lock of the dead is taken until the end of the transaction."""
         watcher = self._watcher
-        with connection.begin():
+        with unhurried(connection), connection.begin():
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
             taken = connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({lock_key(owner_id)})").scalar_one()
             still = select(owners.c.owner_id).where(owners.c.owner_id == owner_id, owners.c.ended_at_us.is_(None))

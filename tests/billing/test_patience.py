@@ -1,0 +1,119 @@
+"""A PostgreSQL that is frozen says nothing at all: its session is given up, and nothing is lost or doubled by that."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from billing import LedgerOptions, open_ledger
+from billing import postgres as postgres_module
+from billing import spooled_store as spooled_store_module
+from billing.patience import allow, unhurried
+from billing.postgres import Postgres
+from tests.billing.samples import book, opened, settled
+
+SILENT_S = 0.2
+WITHIN_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_module, "LEAST_SILENT_S", SILENT_S)
+    monkeypatch.setattr(spooled_store_module, "ASK_S", 0.01)
+    monkeypatch.setattr("billing.writer.PROBE_S", 0.01)
+
+
+def processes(url: str) -> list[int]:
+    """The server's processes that serve this database, ours apart."""
+    with psycopg.connect(url) as server:
+        query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        return [pid for (pid,) in server.execute(query)]
+
+
+@contextmanager
+def frozen(pids: list[int]) -> Iterator[None]:
+    """They are stopped: their connections stay open, and their machine takes what is sent."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def counted(url: str) -> tuple[int, int]:
+    with psycopg.connect(url) as server:
+        row = server.execute("SELECT (SELECT count(*) FROM requests), (SELECT count(*) FROM settlements)").fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+async def test_a_session_that_is_frozen_is_given_up_and_its_rows_are_written_by_another(postgres_url: str) -> None:
+    async with open_ledger(postgres_url, book(), options=LedgerOptions(busy_timeout_s=0.05)) as ledger:
+        await ledger.open(opened("before"))
+        with frozen(processes(postgres_url)):
+            async with asyncio.timeout(WITHIN_S):
+                await ledger.open(opened("meanwhile"))
+                await ledger.settle(settled("before"))
+        await ledger.settle(settled("meanwhile"))
+    assert counted(postgres_url) == (2, 2)
+
+
+async def test_while_nobody_can_be_reached_either_records_wait_on_the_disk(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = LedgerOptions(busy_timeout_s=0.05, takeover_s=3600, spool=tmp_path / "spool")
+    async with open_ledger(postgres_url, book(), options=options) as ledger:
+        await ledger.open(opened("before"))
+        sessions = processes(postgres_url)
+        connect = Postgres.connect
+        monkeypatch.setattr(Postgres, "connect", _refused)  # a frozen server would let us wait two seconds each time
+        monkeypatch.setattr(Postgres, "reach", _refused)
+        with frozen(sessions):
+            async with asyncio.timeout(WITHIN_S):
+                await ledger.open(opened("meanwhile"))
+                await ledger.settle(settled("before"))
+                await ledger.settle(settled("meanwhile"))
+            assert ledger.spool is not None
+            assert ledger.spool.is_away
+            assert ledger.spool.records == 3
+        monkeypatch.setattr(Postgres, "connect", connect)
+        monkeypatch.setattr(Postgres, "reach", lambda database: None)
+        async with asyncio.timeout(WITHIN_S):
+            while ledger.spool.records:
+                await asyncio.sleep(0.001)
+    assert counted(postgres_url) == (2, 2)
+
+
+def _refused(_: Postgres) -> None:
+    raise psycopg.OperationalError("nobody answers")
+
+
+def test_what_may_take_long_is_not_given_up(postgres_url: str) -> None:
+    database = Postgres(postgres_url, sync="normal", patience_s=0.05, takeover_s=3600)
+    with database.connect() as connection:
+        with unhurried(connection):
+            connection.exec_driver_sql("SELECT pg_sleep(%s)" % (1.5 * SILENT_S))
+        assert allow(connection, None) == SILENT_S
+        connection.exec_driver_sql("SELECT pg_sleep(%s)" % (1.5 * SILENT_S))
+        allow(connection, SILENT_S)
+        with pytest.raises(database.failures, match=r"said nothing for 0\.2 s"):
+            connection.exec_driver_sql("SELECT pg_sleep(5)")
+        assert database.is_lost(connection)
+        assert allow(connection, None) is None
+
+
+def test_an_error_of_the_server_is_passed_on_as_it_is(postgres_url: str) -> None:
+    database = Postgres(postgres_url, sync="normal", patience_s=0.05, takeover_s=3600)
+    with database.connect() as connection:
+        process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        with psycopg.connect(postgres_url, autocommit=True) as server:
+            server.execute("SELECT pg_terminate_backend(%s)", (process,))
+        with pytest.raises(database.failures, match="terminat"):
+            connection.exec_driver_sql("SELECT 1")
