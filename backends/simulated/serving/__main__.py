@@ -81,7 +81,7 @@ def _spec(options: argparse.Namespace) -> ServerSpec:
         tokenizer=options.tokenizer,
         role=Role(options.role),
         lease_s=options.lease_seconds,
-        bootstrap_port=options.bootstrap_port,
+        side_port=options.side_port,
         host=options.host,
         port=options.port,
         control_port=options.control_port,
@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokenizer", type=Path, metavar="DIRECTORY", help="tokens and template of a model (default: words)")
     add("--role", choices=[str(role) for role in Role], default=str(defaults.role), help="default: %(default)s")
     add("--lease-seconds", type=float, default=defaults.lease_s, help="default: %(default)s")
-    add("--bootstrap-port", type=int, default=defaults.bootstrap_port, help="default: %(default)s")
+    add("--side-port", type=int, default=0, help="where prompts are fetched: SGLang's bootstrap port (default: any)")
     add("--host", default=defaults.host, help="default: %(default)s")
     add("--port", type=int, default=0, help="0 takes a free one (default: %(default)s)")
     add("--control-port", type=int, help="where faults are switched on; 0 takes a free one (default: nowhere)")

@@ -94,7 +94,7 @@ async def _whole(site: Site, wanted: Wanted, bodies: Bodies) -> Response:
             choice = choices[one.choice]
             choice.text.append(one.text)
             choice.token_ids.extend(one.token_ids)
-            choice.ends = one.ends
+            choice.ends, choice.more = one.ends, one.more
             tallies[one.choice] = one.tally
     await site.thawed.wait()
     return _reply(site, Reply(bodies.whole(choices, tallies)))

@@ -8,6 +8,7 @@ import msgspec
 from backends.simulated.serving.faults import WrongUsage
 from backends.simulated.serving.generating import Said
 from backends.simulated.serving.site import Site
+from backends.simulated.serving.split.leg import More
 from backends.simulated.serving.types import Json, Refused, Tally, Wanted
 
 DONE = b"data: [DONE]\n\n"
@@ -20,6 +21,7 @@ class Choice:
     text: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     ends: str | None = None
+    more: More = field(default_factory=More)
 
 
 class Bodies:
@@ -85,7 +87,7 @@ class Bodies:
                 said["text"] = text
             if self._wanted.return_token_ids:
                 said["token_ids"] = one.token_ids
-            listed.append(said)
+            listed.append({**said, **one.more.choice})
         body: Json = {
             **self._common,
             "object": "chat.completion" if self._wanted.chat else "text_completion",
@@ -93,6 +95,7 @@ class Bodies:
             **shape.whole,
             **self._usage(),
             **self._site.face.beside(self._site, self._counted()),
+            **{name: value for one in choices for name, value in one.more.top.items()},
         }
         if self._wanted.return_token_ids:
             body["prompt_token_ids"] = list(self._wanted.prompts[0].ids)

@@ -5,15 +5,19 @@ A face holds no state and does no I/O. What a server knows of itself is its `Sit
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from backends.simulated.serving.adapters import Adapters
 from backends.simulated.serving.faults import Faults
 from backends.simulated.serving.reading import Fields
 from backends.simulated.serving.runner import Runner
-from backends.simulated.serving.types import Json, Refused, ServerSpec, Tally
+from backends.simulated.serving.types import Json, Prompt, Refused, ServerSpec, Tally, Wanted
 from backends.simulated.serving.words import Vocabulary
 from backends.simulated.types import EngineSpec
+
+if TYPE_CHECKING:
+    from backends.simulated.serving.split import Channel, Depot, Leg
+    from backends.simulated.serving.split.bootstrap import Rooms
 
 
 class Site(Protocol):
@@ -28,6 +32,9 @@ class Site(Protocol):
     created: int
     started_at_s: float
     instance: str
+    channel: "Channel"
+    depot: "Depot"
+    rooms: "Rooms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +156,8 @@ class Face:
     the prompt. `adapter`: the one that a request asks for. `model_key`: equal for names of one model. `overload`: None
     is a queue without a bound. `is_open`: whether the chat's last message goes on. `completion_tokens`: output of a
     completion that names no limit. `guarded`: path beginnings that need the key. `json_type`: of JSON answers.
-    `default_usage`: whether usage is streamed without being asked for in so many words.
+    `default_usage`: whether usage is streamed without being asked for in so many words. `leg`: this engine's part of a
+    request, where prompts and answers may be computed apart; `hand_over`: what its side channel answers, and how.
     """
 
     name: str
@@ -185,3 +193,5 @@ class Face:
     json_type: str = "application/json"
     request_id_header: bool = False
     default_usage: Callable[[Fields], bool] = never_open
+    leg: "Callable[[Site, Wanted, Prompt], Leg] | None" = None
+    hand_over: "tuple[str, Callable[[Site, Json], Awaitable[Json]]] | None" = None

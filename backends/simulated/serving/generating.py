@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from backends.simulated.serving.runner import Answering, Note
 from backends.simulated.serving.site import Site
+from backends.simulated.serving.split import WHOLE, Leg
+from backends.simulated.serving.split.leg import More
 from backends.simulated.serving.text import Continued, answer_of
 from backends.simulated.serving.types import Prompt, Refused, Tally, Wanted
 from backends.simulated.types import Job
@@ -21,6 +23,7 @@ class Said:
     token_ids: tuple[int, ...]
     tally: Tally
     ends: str | None
+    more: More = field(default_factory=More)
 
 
 @asynccontextmanager
@@ -58,23 +61,33 @@ async def _follow(
     runner = site.runner
     rank = runner.lightest() if wanted.rank is None else wanted.rank
     answer = answer_of(prompt, site.vocabulary)
-    length, ends = _length(site, wanted, prompt, answer)
+    leg = WHOLE if site.face.leg is None else site.face.leg(site, wanted, prompt)
+    length, ends = (1, "length") if leg.one_token else _length(site, wanted, prompt, answer)
+    await leg.begin(rank)
     async with _adapter(site, wanted.adapter):
         slot_asked = wanted.fields.get("id_slot")
         pinned = slot_asked if isinstance(slot_asked, int) and slot_asked >= 0 else None
-        slot, names = await runner.named(prompt, f"{wanted.adapter}\0{wanted.salt}", pinned)
+        slot, names = await runner.named(prompt, f"{wanted.adapter}\0{wanted.salt}{leg.namespace}", pinned)
         try:
-            job = Job(runner.new_number(), names, len(prompt.ids), length)
-            with runner.generating(job, rank, Note(wanted.request_id, wanted.adapter, ends)) as one:
-                await _say(site, one, answer, (choice, ends), queue)
+            number = runner.new_number()
+            job = Job(number, names, len(prompt.ids), length, hold=leg.hold, transferred=leg.transferred)
+            with runner.generating(job, rank, Note(wanted.request_id, wanted.adapter, leg.part, ends)) as one:
+                await _say(site, one, answer, _Kind(choice, ends, leg), queue)
         finally:
             await runner.slot_done(slot)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    choice: int
+    ends: str
+    leg: Leg
+
+
 async def _say(
-    site: Site, one: Answering, answer: Continued, kind: tuple[int, str], queue: asyncio.Queue[Said | Exception]
+    site: Site, one: Answering, answer: Continued, kind: _Kind, queue: asyncio.Queue[Said | Exception]
 ) -> None:
-    choice, ends = kind
+    ends, leg = kind.ends, kind.leg
     length, sent = one.job.output_tokens, 0
     while sent < length:
         written = await one.more(sent)
@@ -84,9 +97,18 @@ async def _say(
         for number in range(sent, written):
             text = answer.piece(number) if answer.natural_tokens > 0 or ends == "length" else ""
             ids = tuple(site.vocabulary.encode(text))
-            last = ends if number + 1 == length else None
-            queue.put_nowait(Said(choice, text, ids, replace(one.tally, output_tokens=number + 1), last))
+            is_last = number + 1 == length
+            more = await leg.end(one.job.number, one) if is_last else More()
+            tally = _told(replace(one.tally, output_tokens=number + 1), leg)
+            queue.put_nowait(Said(kind.choice, text, ids, tally, ends if is_last else None, more))
         sent = written
+
+
+def _told(tally: Tally, leg: Leg) -> Tally:
+    if leg.cached_tokens is None:
+        return tally
+    prompt_tokens = tally.prompt_tokens if leg.prompt_tokens is None else leg.prompt_tokens
+    return replace(tally, cached_tokens=leg.cached_tokens, created_tokens=0, prompt_tokens=prompt_tokens)
 
 
 def _lost(site: Site, one: Answering) -> Exception:

@@ -8,7 +8,7 @@ many of its tokens are out. Everything else happens between two of its steps, on
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -30,13 +30,14 @@ class Note:
 
     request_id: str
     adapter: str | None
+    part: str
     ends: str
 
 
 class Answering:
     """One answer in the making. `changed` is set whenever one of the others changes."""
 
-    __slots__ = ("changed", "finished", "job", "lost", "rank", "tally", "written")
+    __slots__ = ("changed", "finished", "job", "lost", "parked", "rank", "tally", "written")
 
     def __init__(self, job: Job, rank: int, asked_s: float) -> None:
         self.job = job
@@ -45,6 +46,8 @@ class Answering:
         self.written = 0
         self.finished = False
         self.lost = False
+        self.parked = False
+        """Its prompt's blocks stay behind, and somebody sees to it that they are let go."""
         self.changed = asyncio.Event()
 
     async def more(self, than: int) -> int:
@@ -67,6 +70,8 @@ class Runner:
         self._slots = None if slots is None else Slots(slots)
         self._slot_free = asyncio.Condition()
         self.deferred = 0
+        self.chores: list[Callable[[float], None]] = []
+        """Done in each round, with the engine's time."""
         self._answering: dict[int, Answering] = {}
         self._numbers = 0
         self._wake = asyncio.Event()
@@ -102,6 +107,8 @@ class Runner:
                 self._look(rank, one)
                 self.engines[rank].abort(job.number, self.clock.now_s())
                 self._wake.set()
+            if job.hold and not one.parked:
+                self.let_go(rank, job.number)
             self._record(one, note)
 
     async def named(self, prompt: Prompt, namespace: str, wanted_slot: int | None = None) -> tuple[int | None, bytes]:
@@ -123,6 +130,11 @@ class Runner:
             self._slots.give_back(slot)
             async with self._slot_free:
                 self._slot_free.notify_all()
+
+    def let_go(self, rank: int, number: int) -> None:
+        """The blocks that an ended job still holds are free."""
+        self.engines[rank].let_go(number, self.clock.now_s())
+        self._wake.set()
 
     def new_number(self) -> int:
         """A number that no other job has."""
@@ -147,6 +159,8 @@ class Runner:
                 next_s = min(next_s, engine.step_end_s(now_s))
             for one in self._answering.values():
                 self._look(one.rank, one)
+            for chore in self.chores:
+                chore(now_s)
             nap_s = min(self.clock.wait_s(next_s), LONGEST_NAP_S)
             try:
                 async with asyncio.timeout(nap_s):
@@ -204,4 +218,4 @@ class Runner:
         totals.outcomes[outcome] += 1
         tally = one.tally
         tokens = (tally.prompt_tokens, tally.cached_tokens, tally.output_tokens)
-        self.records.append(Record(note.request_id, one.rank, note.adapter, *tokens, outcome))
+        self.records.append(Record(note.request_id, one.rank, note.adapter, note.part, *tokens, outcome))

@@ -18,6 +18,7 @@ from backends.simulated.serving.control import create_control
 from backends.simulated.serving.faults import Faults
 from backends.simulated.serving.site import Site
 from backends.simulated.serving.types import Json, Record, ServerSpec
+from backends.simulated.types import Role
 
 KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections in their pools, so that it is they who close them."""
@@ -73,7 +74,8 @@ async def serve(
     if control is not None:
         servers.append(_Server(_config(create_control(site), HttpToolsProtocol)))
         sockets.append(control)
-    async with asyncio.TaskGroup() as group:
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        await _open_side_channel(site, stack)
         works = [group.create_task(site.runner.run())]
         for server, one in zip(servers, sockets, strict=True):
             works.append(group.create_task(server.serve(sockets=[one])))
@@ -88,6 +90,12 @@ async def serve(
             transport.abort()
         for work in works:  # not asked to end: it would wait for its next tick, and for answers in the making
             work.cancel()
+
+
+async def _open_side_channel(site: Site, stack: contextlib.AsyncExitStack) -> None:
+    if site.spec.role is not Role.BOTH:
+        side = await site.channel.serve(site.spec.host, site.spec.side_port)
+        stack.callback(side.close)
 
 
 def _config(app: object, protocol: type[asyncio.Protocol]) -> uvicorn.Config:
@@ -122,6 +130,11 @@ class SimulatedServer:
         self._stop: asyncio.Event | None = None
 
     @property
+    def side_port(self) -> int:
+        """The port of its side channel, where prompts and answers are computed apart; SGLang's bootstrap port."""
+        return 0 if self.site is None else self.site.channel.port
+
+    @property
     def url(self) -> str:
         """Where it listens, or did in its last life."""
         return f"http://{self.spec.host}:{self.spec.port}"
@@ -154,6 +167,7 @@ class SimulatedServer:
         )
         self._thread.start()
         begun.result(START_WITHIN_S)
+        self.spec = replace(self.spec, side_port=self.side_port)
         self.lives += 1
 
     def kill(self) -> None:

@@ -13,6 +13,8 @@ from backends.simulated.serving.face import Face
 from backends.simulated.serving.faces import FACES
 from backends.simulated.serving.faults import Faults, Share
 from backends.simulated.serving.runner import Runner
+from backends.simulated.serving.split import Channel, Depot
+from backends.simulated.serving.split.bootstrap import Rooms
 from backends.simulated.serving.types import Json, ServerSpec
 from backends.simulated.serving.words import vocabulary
 
@@ -31,6 +33,12 @@ class Site:
         self.runner = Runner(engine, spec.ranks, self.clock, engine.max_running if self.face.has_slots else None)
         self.vocabulary = vocabulary(spec.tokenizer)
         self.adapters = Adapters(spec.adapters, spec.max_adapters, spec.adapter_load_s, self.clock)
+        self.channel = Channel()
+        self.depot = Depot(self.runner)
+        self.rooms = Rooms()
+        if self.face.hand_over is not None:
+            name, answer = self.face.hand_over
+            self.channel.answers[name] = lambda asked: answer(self, asked)
         self.faults = Faults()
         self.created = int(time.time())
         self.started_at_s = time.time()
@@ -105,5 +113,8 @@ class Site:
             "faults": msgspec.to_builtins(self.faults),
             "adapters": {"resident": list(self.adapters.resident), "loads": self.adapters.loads},
             "deferred": self.runner.deferred,
+            "parked": len(self.depot),
+            "expired": self.depot.expired,
+            "side_port": self.channel.port,
             "ranks": ranks,
         }

@@ -20,7 +20,8 @@ class ServerSpec:
     `adapters`: LoRA adapters it was started with; at most `max_adapters` are resident at a time, and one that is not is
     loaded in `adapter_load_s` of the engine's seconds. `tokenizer`: directory of a Hugging Face model whose tokens and
     chat template are used; None is words. `role`: its part where prompts and answers are computed apart;
-    `lease_s`: how long, in its seconds, a prefill engine keeps what nobody fetches. `control_port`: where faults are
+    `lease_s`: how long, in its seconds, a prefill engine keeps what nobody fetches; `side_port`: where a decode engine
+    fetches it, any free one where 0; `bootstrap_port`: where it does unless told. `control_port`: where faults are
     switched on; None is nowhere.
     """
 
@@ -43,6 +44,7 @@ class ServerSpec:
     role: Role = Role.BOTH
     lease_s: float = 30.0
     bootstrap_port: int = 8998
+    side_port: int = 0
     host: str = "127.0.0.1"
     port: int = 0
     control_port: int | None = None
@@ -110,11 +112,16 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A request as the engine remembers it, for whoever audits a gateway. `outcome`: stop, length, abort or lost."""
+    """A request as the engine remembers it, for whoever audits a gateway.
+
+    `part`: whole, or prefill or decode where prompt and answer were computed apart. `outcome`: stop, length, abort or
+    lost.
+    """
 
     request_id: str
     rank: int
     adapter: str | None
+    part: str
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int

@@ -222,3 +222,47 @@ def test_a_stride_is_one_look_however_many_steps_it_takes() -> None:
         engine.advance(next_s)
     assert next(looks) == 2
     assert engine.work.output_tokens == 30_000
+
+
+def test_the_tokens_of_an_answer_are_seen_step_by_step_without_an_event_for_each() -> None:
+    engine = SimulatedEngine(SPEC, "one")
+    engine.submit(job(0, 10, 4), 0.0)
+    seen = [(engine.written_tokens(0, at_s), round(engine.step_end_s(at_s), 9)) for at_s in (0.1, 0.65, 0.75, 0.85)]
+    assert seen == [(0, 0.6), (1, 0.7), (2, 0.8), (3, 0.9)]
+    assert engine.step_end_s(1.0) == inf
+    with pytest.raises(KeyError):
+        engine.written_tokens(0, 1.0)
+
+
+def test_a_prompt_that_is_held_stays_after_its_end_and_is_in_the_way_until_it_is_let_go() -> None:
+    engine = SimulatedEngine(replace(SPEC, capacity_blocks=4), "one")
+    engine.submit(replace(job(0, 12, 2), hold=True), 0.0)
+    assert len(engine.advance(5.0)) == 2
+    assert engine.sample(5.0).kv_use == 0.75
+    engine.submit(job(1, 8, 1, first_block=50), 5.0)
+    assert (engine.advance(9.0), engine.sample(9.0).waiting) == ([], 1)
+    with pytest.raises(ValueError, match="here already"):
+        engine.submit(job(0, 4, 1), 9.0)
+    assert engine.let_go(0, 9.0)
+    assert rounded(engine.advance(20.0)) == [first(1, 9.58), finished(1, 9.58)]
+    assert not engine.let_go(0, 20.0)
+    assert engine.sample(20.0).kv_use == 0.0
+
+
+def test_what_is_aborted_or_lost_in_a_restart_holds_nothing() -> None:
+    engine = SimulatedEngine(SPEC, "one")
+    engine.submit(replace(job(0, 12, 9), hold=True), 0.0)
+    engine.abort(0, 0.1)
+    assert engine.sample(5.0).kv_use == 0.0
+    engine.submit(replace(job(1, 12, 1), hold=True), 5.0)
+    engine.restart(9.0)
+    assert not engine.let_go(1, 9.0)
+
+
+def test_a_prompt_that_comes_computed_is_transferred_at_an_engine_that_computes_others_itself() -> None:
+    engine = SimulatedEngine(replace(SPEC, transfer_tokens_per_s=100.0), "one")
+    engine.submit(replace(job(0, 12, 2), transferred=True), 0.0)
+    assert run(engine) == [first(0, 0.11 + 0.1), finished(0, 0.31)]
+    assert (engine.work.transferred_tokens, engine.work.uncached_tokens) == (11, 0)
+    engine.submit(job(1, 13, 1), 10.0)
+    assert run(engine) == [first(1, 10.55, cached_tokens=8), finished(1, 10.55)]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from backends.simulated.serving.exposition import counter, gauge, histogram
 from backends.simulated.serving.face import Face, Reply, Shape, Site, flat_error, plain_usage
 from backends.simulated.serving.reading import Fields, messages_of
+from backends.simulated.serving.split import bootstrap
 from backends.simulated.serving.types import Json, Refused, Tally
 from backends.simulated.types import EngineSpec
 
@@ -100,7 +101,7 @@ def _server_info(site: Site) -> Reply:
             "enable_cache_report": spec.reports_cached_tokens,
             "enable_metrics": spec.has_metrics,
             "disaggregation_mode": {"both": "null"}.get(spec.role, str(spec.role)),
-            "disaggregation_bootstrap_port": spec.bootstrap_port,
+            "disaggregation_bootstrap_port": site.channel.port or spec.bootstrap_port,
             "kv_events": None,
             "internal_states": [{} for _ in range(spec.ranks)],
             "version": site.version,
@@ -113,7 +114,7 @@ def _model_info(site: Site) -> Reply:
 
 
 def _loads(site: Site) -> Reply:
-    engine = site.runner.spec
+    engine, totals = site.runner.spec, site.runner.totals
     loads = []
     for rank in range(site.spec.ranks):
         sample = site.runner.sample(rank)
@@ -124,6 +125,7 @@ def _loads(site: Site) -> Reply:
                 "num_waiting_reqs": sample.waiting,
                 "max_total_num_tokens": engine.capacity_blocks * engine.block_size,
                 "token_usage": sample.kv_use,
+                "total_prefill_uncached_tokens": totals[rank].prompt_tokens - totals[rank].cached_tokens,
             }
         )
     return Reply({"version": site.version, "loads": loads})
@@ -230,6 +232,8 @@ SGLANG = Face(
     rank_header="x-data-parallel-rank",
     guarded=("/",),
     overload=Refused(503, "The request queue is full.", kind="ServiceUnavailable"),
+    leg=bootstrap.leg,
+    hand_over=("room", bootstrap.hand_over),
     shape=Shape(
         role={"role": "assistant", "content": "", "reasoning_content": None, "tool_calls": None},
         ends_alone=True,

@@ -9,6 +9,7 @@ from typing import Final
 from backends.simulated.serving.exposition import counter, gauge, histogram
 from backends.simulated.serving.face import Face, Reply, Shape, Site, flat_error, plain_usage
 from backends.simulated.serving.reading import Fields
+from backends.simulated.serving.split import context_first
 from backends.simulated.serving.types import Json, Refused, Tally
 from backends.simulated.types import EngineSpec
 
@@ -169,5 +170,7 @@ TRTLLM = Face(
     too_long=_too_long,
     salted=True,
     default_usage=_default_usage,
+    leg=context_first.leg,
+    hand_over=("context", context_first.hand_over),
     shape=Shape(role={"role": "assistant"}, pad=" "),
 )

@@ -11,6 +11,7 @@ from typing import Final
 from backends.simulated.serving.exposition import counter, gauge, histogram
 from backends.simulated.serving.face import Face, Reply, Shape, Site, nested_error, plain_usage
 from backends.simulated.serving.reading import Fields, messages_of
+from backends.simulated.serving.split import nixl
 from backends.simulated.serving.types import Json, Refused, Tally
 
 SALT_FORBIDDEN: Final = frozenset("@/\\\0")
@@ -155,6 +156,8 @@ def _metrics(site: Site) -> Reply:
             "vllm:time_to_first_token_seconds",
             [(label, one.first_token_s, one.first_tokens) for label, one in zip(labels, totals, strict=True)],
         ),
+        counter("vllm:nixl_num_kv_expired_reqs", [(label, site.depot.expired) for label in labels[:1]]),
+        counter("vllm:nixl_num_failed_transfers", [(label, site.depot.refused) for label in labels[:1]]),
         gauge("vllm:cache_config_info", [(_cache_config(site, str(rank)), 1) for rank, _ in ranks]),
     ]
     if spec.adapters or site.adapters.known:
@@ -238,6 +241,8 @@ VLLM = Face(
     rank_header="x-data-parallel-rank",
     request_id_header=True,
     overload=Refused(503, "The server is overloaded: too many queued requests.", kind="ServiceUnavailableError"),
+    leg=nixl.leg,
+    hand_over=("nixl", nixl.hand_over),
     shape=Shape(
         choice={"logprobs": None},
         message={"refusal": None, "annotations": None, "audio": None, "function_call": None, "reasoning": None},
