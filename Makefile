@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos crash rolling
+.PHONY: help demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -123,8 +123,11 @@ bench-profile: $(VENV)/installed ## where the time of a gateway goes, a minute: 
 bench-routing-live: $(VENV)/installed ## policies on two real engines, 6 minutes: bench/results/routing_live.json
 	$(BIN)/python bench/routing_live.py
 
-chaos: $(VENV)/installed ## gateways, an engine and Redis are killed under load, 3 minutes; fails where a promise is broken
-	$(BIN)/python bench/chaos.py
+chaos: $(VENV)/installed ## every part of a fleet fails in every way under load, and two at a time, 18 minutes (CHAOS_ARGS=--quick: 3): bench/results/chaos.json; fails where anything is lost
+	$(BIN)/python -m bench.faults $(CHAOS_ARGS)
+
+affinity: $(VENV)/installed ## gateways, a real engine and Redis are killed, and how soon prefixes are found again, 3 minutes: bench/results/affinity.json
+	$(BIN)/python bench/affinity.py
 
 crash: $(VENV)/installed ## a gateway is killed 200 times under load, 15 minutes: bench/results/crash.json; fails where a row is lost or twice there
 	$(BIN)/python -m bench.crash $(CRASH_ARGS)

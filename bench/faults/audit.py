@@ -109,8 +109,8 @@ def _unserved(books: _Books) -> Iterator[str]:
     for asked in books.evidence.asked:
         if asked.outcome is Outcome.FAILED and could_be_served(asked, books.evidence.world):
             tries = "; ".join(f"{one.gateway}: {one.status or 'nothing'} {one.why[:160]}" for one in asked.tries)
-            took_s = asked.ended_s - asked.began_s
-            yield f"{asked.id} ({asked.model}) at {asked.began_s:.1f} s for {took_s:.1f} s: {tries}"
+            at_s, took_s = asked.began_s - books.evidence.world.epoch_s, asked.ended_s - asked.began_s
+            yield f"{asked.id} ({asked.model}) at {at_s:.1f} s for {took_s:.1f} s: {tries}"
 
 
 def _cut_for_nothing(books: _Books) -> Iterator[str]:
@@ -118,8 +118,8 @@ def _cut_for_nothing(books: _Books) -> Iterator[str]:
         if asked.outcome is Outcome.CUT and not is_explained(asked, books.evidence.world.acted):
             last = asked.last
             assert last is not None
-            why = last.why or repr(last.body[-200:])
-            yield f"{last.id}, {last.endpoint} by {last.gateway}, at {last.ended_s:.1f} s: {why}"
+            at_s, why = last.ended_s - books.evidence.world.epoch_s, last.why or repr(last.body[-200:])
+            yield f"{last.id}, {last.endpoint} by {last.gateway}, at {at_s:.1f} s: {why}"
 
 
 def _altered(books: _Books) -> Iterator[str]:

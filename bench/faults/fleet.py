@@ -236,7 +236,7 @@ def _add_gateway(
     spool = {"on_ledger_down": "spool", "spool": str(home / f"{name}.spool")}
     if LEDGER in near:
         at = near[LEDGER]
-        url = f"postgresql://prefixgate@{at[0]}:{at[1]}/postgres?connect_timeout=3"
+        url = f"postgresql://prefixgate@{at[0]}:{at[1]}/postgres"
         config["ledger"] = {"url": url, "takeover_s": TAKEOVER_S, **spool}
     else:
         disk = stack.enter_context(small_disk(home / f"{name}.disk"))

@@ -24,12 +24,14 @@ _LATE_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What there was: endpoints by model, gateways, all faults. `settled_s`: after a fault, until it should be over."""
+    """What there was: endpoints by model, gateways, all faults. `settled_s`: after a fault, until it should be over;
+    `epoch_s`: from when people count."""
 
     endpoints: Mapping[str, Sequence[str]]
     gateways: Sequence[str]
     acted: Sequence[Acted]
     settled_s: float
+    epoch_s: float = 0.0
 
 
 def could_be_served(asked: Asked, world: World) -> bool:

@@ -90,7 +90,7 @@ async def run(plan: Plan, home: Path, say: Callable[[str], None]) -> Ran:
         if fleet.address is None:
             rows = await _rows(fleet)
         found = leaked(home, canary, fleet.secrets)
-    world = World(models_of(plan.fleet.engines), list(urls), _acted(played.steps), SETTLED_S)
+    world = World(models_of(plan.fleet.engines), list(urls), _acted(played.steps), SETTLED_S, played.epoch_s)
     evidence = Evidence(clients.asked, fleet.computed, rows, world, PRICES, list(fleet.records.values()), left, found)
     names = [engine.name for engine in plan.fleet.engines]
     return Ran(

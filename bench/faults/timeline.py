@@ -28,6 +28,7 @@ class Sent:
     endpoint: str
     at_s: float
     answered: bool
+    gateway: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,9 @@ def figures_of(
     wall_less_mono_s: float,
 ) -> list[Figures]:
     """Each step. `wall_less_mono_s` turns the ledger's wall seconds into the run's. O(steps · (asked + attempts))."""
+    by = {one.id: one.gateway for request in asked for one in request.tries}
     sent = [
-        Sent(one.endpoint, one.began_wall_s - wall_less_mono_s, one.outcome == _ANSWERED)
+        Sent(one.endpoint, one.began_wall_s - wall_less_mono_s, one.outcome == _ANSWERED, by.get(row.job or ""))
         for row in rows
         for one in row.attempts
     ]
@@ -145,7 +147,8 @@ def _waited_s(asked: Asked) -> float | None:
 
 
 def _aim(acted: Acted, end_s: float, sent: Sequence[Sent]) -> Aim:
-    at_it = [one for one in sent if one.endpoint == acted.fault.part]
+    fault = acted.fault
+    at_it = [one for one in sent if one.endpoint == fault.part and fault.gateway in (None, one.gateway)]
     during = [one.at_s for one in at_it if acted.from_s <= one.at_s < acted.until_s]
     after = [one.at_s for one in at_it if acted.until_s <= one.at_s < end_s and one.answered]
     return Aim(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.chaos import price_pico
+from bench.affinity import price_pico
 from bench.chaos_audit import audit
 from bench.chaos_types import Counts, Outcome, Row, Seen
 

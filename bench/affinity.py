@@ -1,7 +1,7 @@
 """Three gateways, two engines, one Valkey, and a client that never stops, while each of them is killed.
 
-make chaos                                   both halves on the tiny model: three minutes on two cores
-.venv/bin/python bench/chaos.py --half events
+make affinity                                both halves on the tiny model: three minutes on two cores
+.venv/bin/python bench/affinity.py --half events
 
 receipts     what the index knows comes from the answers of the engines
 events       the engines publish KV events, which one replica consumes; that one is killed
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             halves.append(asyncio.run(_half(name, options, directory, console)))
             _show(halves[-1], console)
     except DemoFailed as failure:
-        console.print(f"chaos: {failure}", style="red", markup=False)
+        console.print(f"affinity: {failure}", style="red", markup=False)
         return 2
     goals = [goal for half in halves for goal in half.goals]
     for goal in goals:
@@ -134,7 +134,7 @@ async def _half(name: str, options: argparse.Namespace, directory: Path, console
         engines=options.engines,
         events=name == "events",
     )
-    with tempfile.TemporaryDirectory(prefix="prefixgate-chaos-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="prefixgate-affinity-") as temporary:
         home = Path(temporary) if options.logs is None else options.logs / name
         home.mkdir(parents=True, exist_ok=True)
         async with running_fleet(fleet_plan, home) as fleet:
@@ -180,7 +180,7 @@ def price_pico(usage: Counts) -> int:
 
 def _show(half: Half, console: Console) -> None:
     table = Table(
-        title=f"chaos, {half.name}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+        title=f"affinity, {half.name}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
     )
     table.add_column("phase", no_wrap=True)
     for head in ("s", "asked", "failed", "cut", "again", "TTFT", "cached", "error", "affinity"):
