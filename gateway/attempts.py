@@ -27,7 +27,8 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 from backends import EndpointId, EndpointState, Member, PerfModel, Registry
 from gateway.health_config import Health
@@ -35,6 +36,7 @@ from gateway.health_metrics import HealthMetrics
 from gateway.scheduling import Decision
 
 LOOK_S: Final = 1.0
+"""And where silence is not borne for that long, a quarter of that."""
 _UNKNOWN: Final = 4.0
 """So many times as long a page may stand still at an endpoint whose speed is not known."""
 _LONGEST_ANSWER_TOKENS: Final = 32_768
@@ -60,7 +62,7 @@ class Expected:
 class UnderWay:
     """One request at one endpoint, from its sending to its end. `may_leave`: another endpoint could take it."""
 
-    __slots__ = ("_probed", "answering", "began_s", "expected", "may_leave", "place", "silent_s", "timer", "waits")
+    __slots__ = ("_probed", "_timer", "answering", "began_s", "expected", "may_leave", "place", "silent_s", "waits")
 
     def __init__(
         self, place: "Place", answering: Answering, began_s: float, expected: Expected, *, may_leave: bool
@@ -73,7 +75,7 @@ class UnderWay:
         self.waits = True
         self.silent_s = 0.0
         """How long its endpoint had been silent when it was given up; 0: it was not."""
-        self.timer = asyncio.timeout(None)
+        self._timer: asyncio.Timeout | None = None
         self._probed: Callable[[], None] | None = None
         place.under_way[self] = None
         place.waiting += 1
@@ -98,9 +100,22 @@ class UnderWay:
             self.place.token(self.answering.last_token_s)
 
     def give_up(self, silent_s: float) -> None:
-        """Take it elsewhere: whoever waits in its `timer` is told."""
-        self.silent_s, self.may_leave = silent_s, False
-        self.timer.reschedule(asyncio.get_running_loop().time())
+        """Take it elsewhere: whoever waits inside it gets a `TimeoutError`."""
+        self.silent_s = silent_s
+        if self._timer is not None:
+            self.may_leave = False
+            self._timer.reschedule(asyncio.get_running_loop().time())
+
+    async def __aenter__(self) -> Self:
+        self._timer = asyncio.timeout(None)
+        await self._timer.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        timer, self._timer = self._timer, None
+        return None if timer is None else await timer.__aexit__(kind, error, trace)
 
 
 @dataclass(slots=True)
@@ -116,7 +131,7 @@ class Place:
     stalled_s: float | None = None
     """Since when others get its requests."""
     since_s: float = -math.inf
-    """Nothing before that counts: it was taken back then, or is another engine since."""
+    """It was taken back then, or is another engine since: what was before makes it no stalled one."""
 
     def token(self, at_s: float | None) -> None:
         """An answer went on here."""
@@ -130,7 +145,7 @@ class Place:
 
     def silent_s(self, attempt: UnderWay, now_s: float) -> float:
         """For how long an attempt has waited without a sign of life."""
-        return now_s - max(attempt.began_s, self.alive_s, self.since_s)
+        return now_s - max(attempt.began_s, self.alive_s)
 
 
 class Attempts:
@@ -155,6 +170,8 @@ class Attempts:
         self._metrics = metrics
         self._clock = clock
         self._places: dict[str, Place] = {}
+        self.look_s = min(LOOK_S, health.first_byte_least_s / 4, (health.stall_s or health.first_byte_least_s) / 4)
+        """How often to look."""
 
     def begins(
         self, decision: Decision, answering: Answering, answer_tokens: int | None, *, streams: bool, may_leave: bool
@@ -211,7 +228,7 @@ class Attempts:
             place.since_s, place.stalled_s, place.retry_s = self._clock(), None, self._health.open_s
 
     def look(self) -> None:
-        """See who is silent. Once in `LOOK_S`."""
+        """See who is silent. Once in `look_s`."""
         now_s = self._clock()
         for place in self._everywhere():
             member = self._registry.member(place.endpoint_id)
@@ -230,7 +247,7 @@ class Attempts:
         place.token(pulse.moved_s)
         if place.stalled_s is None and pulse.still_since_s is None and not place.waiting:
             return
-        if now_s - place.alive_s < LOOK_S and place.stalled_s is None:
+        if now_s - place.alive_s < self.look_s and place.stalled_s is None:
             return
         place.look_at_answers()
         if place.stalled_s is not None:
@@ -241,8 +258,11 @@ class Attempts:
                 place.stalled_s = now_s
                 self._registry.set_aside(place.endpoint_id, EndpointState.STALLED, why)
                 self._metrics.set_aside(place.endpoint_id, EndpointState.STALLED.value).inc()
-        for attempt in list(place.under_way) if place.waiting else ():
-            self._may_give_up(place, attempt, now_s, is_still=pulse.still_since_s is not None)
+        if place.waiting:
+            still_s = 0.0 if pulse.still_since_s is None else now_s - max(pulse.still_since_s, place.alive_s)
+            is_still = still_s > 0 and still_s >= self._patience_with_page_s(place)
+            for attempt in list(place.under_way):
+                self._may_give_up(place, attempt, now_s, is_still=is_still)
 
     def _may_recover(self, place: Place, now_s: float) -> None:
         """It moves again, or it has been left alone for long enough to be tried."""
@@ -261,7 +281,8 @@ class Attempts:
             for attempt in place.under_way
             if attempt.waits
             and attempt.expected.prefill_s is not None
-            and (silent_s := place.silent_s(attempt, now_s)) >= self._patience_s(attempt, self._health.stall_s)
+            and (silent_s := min(place.silent_s(attempt, now_s), now_s - place.since_s))
+            >= self._patience_s(attempt, self._health.stall_s)
         ]
         if stuck:
             return f"{len(stuck)} without a first byte, and nobody there got any for {max(stuck):.0f} s"
@@ -285,7 +306,7 @@ class Attempts:
         if not attempt.waits or not attempt.may_leave or attempt.expected.prefill_s is None:
             return
         patience_s = self._patience_s(attempt, self._health.first_byte_least_s)
-        if is_still and place.stalled_s is not None:  # it gives no tokens: those of an answer need not be waited for
+        if is_still:  # it gives no tokens: those of an answer need not be waited for
             patience_s -= attempt.expected.answer_s
         silent_s = place.silent_s(attempt, now_s)
         if silent_s >= min(patience_s, self._longest_s):

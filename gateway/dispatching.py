@@ -206,7 +206,7 @@ class Dispatcher:
         attempt = exchange.under_way
         assert attempt is not None, "it was begun when it was decided"
         try:
-            async with attempt.timer:
+            async with attempt:
                 return await self._first_bytes(exchange, endpoint, upstream)
         except TimeoutError:
             raise FirstByteTimeout(endpoint.id, attempt.silent_s) from None

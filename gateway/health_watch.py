@@ -16,7 +16,7 @@ from typing import Final
 
 from backends import EndpointId, EndpointSnapshot, EndpointState, Registry
 from backends.outliers import Ejector, Measured, Odd, Oddity
-from gateway.attempts import LOOK_S, Attempts
+from gateway.attempts import Attempts
 from gateway.config import Config
 from gateway.health_config import Outliers
 from gateway.health_metrics import HealthMetrics
@@ -89,7 +89,7 @@ class HealthWatch:
         """Look, until cancelled."""
         while True:
             self.look()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self.attempts.look_s)
 
     def look(self) -> None:
         """Once: O(endpoints), and at times as much again for comparing them."""
