@@ -44,15 +44,18 @@ def _prepare(samples: Samples) -> Samples:
 
 
 def _read(page: object) -> Samples:
-    """`/slots`: how many are at work, and the number of the latest task, which begins anew with the process."""
+    """`/slots`: how many are at work, and the number of the latest task, which begins anew with the process.
+
+    A slot that nobody has used yet names no task, which is less than any number.
+    """
     slots = [one for one in page if isinstance(one, Mapping)] if isinstance(page, list) else []
     busy = [one["is_processing"] for one in slots if isinstance(one.get("is_processing"), bool)]
     tasks = [task for one in slots if isinstance(task := one.get("id_task"), int)]
     found: dict[str, list[Series]] = {}
     if busy:
         found[_PROCESSING] = [({}, float(sum(busy)))]
-    if tasks:
-        found[_LATEST_TASK] = [({}, float(max(tasks)))]
+    if slots:
+        found[_LATEST_TASK] = [({}, float(max(tasks, default=-1)))]
     return found
 
 

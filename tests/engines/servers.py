@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -117,9 +118,12 @@ def vllm(model: str, folder: Path, more: VllmOptions = VllmOptions()) -> Iterato
 
 
 @contextmanager
-def llamacpp(model: str, folder: Path) -> Iterator[EngineServer]:
-    """llama.cpp's server with `model` and one slot: about 2 s to start, 0.6 GB of memory. Logs to `folder`."""
-    port = free_port()
+def llamacpp(model: str, folder: Path, port: int = 0, *, has_metrics: bool = True) -> Iterator[EngineServer]:
+    """llama.cpp's server with `model` and one slot: about 2 s to start, 0.6 GB of memory. Logs to `folder`.
+
+    `port` 0 takes a free one.
+    """
+    port = port or free_port()
     options = {
         "--alias": MODEL,
         "--cache-ram": "0",
@@ -132,11 +136,31 @@ def llamacpp(model: str, folder: Path) -> Iterator[EngineServer]:
         "--threads": "2",
     }
     binary = _installed("llamacpp/build/bin/llama-server")
-    command = [str(binary), *_flat(options), "--jinja", "--metrics", "--slots"]
+    command = [str(binary), *_flat(options), "--jinja", "--slots", *(["--metrics"] if has_metrics else [])]
     log = folder / "llamacpp.log"
     with _running(command, log, b"listening on", {}) as process:
         url = f"http://127.0.0.1:{port}"
         yield EngineServer("llamacpp", url, ensure_model("tiny"), TEMPLATE_WITH_TOOLS, log, process)
+
+
+@contextmanager
+def reference(model: str, folder: Path, port: int = 0) -> Iterator[EngineServer]:
+    """The reference engine in a process of its own, with blocks as large as vLLM's here: a few seconds to start."""
+    port = port or free_port()
+    options = {
+        "--block-size": str(VLLM_BLOCK_TOKENS),
+        "--chat-template": str(TEMPLATE_WITH_TOOLS),
+        "--kv-blocks": str(2 * CONTEXT_TOKENS // VLLM_BLOCK_TOKENS),
+        "--model": model,
+        "--port": str(port),
+        "--served-model-name": MODEL,
+        "--threads": "2",
+    }
+    command = [sys.executable, "-m", "backends.reference", *_flat(options)]
+    log = folder / "reference.log"
+    with _running(command, log, b'"url"', {}) as process:
+        url = f"http://127.0.0.1:{port}"
+        yield EngineServer("reference", url, ensure_model(model), TEMPLATE_WITH_TOOLS, log, process)
 
 
 def version_of(server: EngineServer) -> str:
