@@ -1,16 +1,31 @@
 """Sections of the configuration about model servers and their models."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from backends.hardware import GPUS, MODEL_SHAPES
 from billing import PeriodInvalid
 from billing.when import zone_named
 from gateway.config_sections import NAME_PATTERN, SERVER_NAME, PositiveInt, PrefillRate, Running, Section
 from prefix_index.errors import EventSourceInvalid
 from prefix_index.kv_events.sources import EventSource
+
+
+def _named_in(names: Collection[str]) -> AfterValidator:
+    def known(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"{name} is none of {', '.join(names)}")
+        return name
+
+    return AfterValidator(known)
+
+
+GpuName = Annotated[str, _named_in(GPUS)]
+ShapeName = Annotated[str, _named_in(MODEL_SHAPES)]
 
 
 class KvEvents(Section):
@@ -60,6 +75,11 @@ class Backend(Section):
     )
     prefill_tokens_per_s: PrefillRate | None = Field(
         None, description="Prior for the prefill speed of this server, tokens a second."
+    )
+    gpu: GpuName | None = Field(None, description="Its kind of GPU, for the priors of its speed.")
+    gpus: PositiveInt = Field(1, description="So many of them work as one for it.")
+    gpu_model: ShapeName | None = Field(
+        None, description="Which model it serves, for the same; default: one of 8 billion parameters."
     )
     max_running: Running | None = Field(
         None, description="Requests it takes at a time, further ones wait in the gateway; default: `queue.max_running`."

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from gateway.backend_sections import Backend
-from gateway.config_sections import SERVER_NAME, PositiveFloat, PrefillRate, Section
+from gateway.backend_sections import Backend, GpuName, ShapeName
+from gateway.config_sections import SERVER_NAME, PositiveFloat, PositiveInt, PrefillRate, Section
 
 DNS_LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -29,6 +29,11 @@ class FoundEndpoints(Section):
     )
     prefill_tokens_per_s: PrefillRate | None = Field(
         None, description="Prior for the prefill speed of these servers, tokens a second."
+    )
+    gpu: GpuName | None = Field(None, description="Their kind of GPU, for the priors of their speed.")
+    gpus: PositiveInt = Field(1, description="So many of them work as one for each.")
+    gpu_model: ShapeName | None = Field(
+        None, description="Which model they serve, for the same; default: one of 8 billion parameters."
     )
     role: Literal["both", "prefill", "decode"] = Field("both", description="What they are there for.")
     bootstrap_port: Port | None = Field(None, description="Where decode servers meet these prefill servers (SGLang).")

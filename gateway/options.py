@@ -1,8 +1,10 @@
 """The configuration as the options of what serves."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from backends import Deadlines, EndpointConfig, EndpointId, KnownAdapter, PerfModel
+from backends.hardware import USUAL_MODEL, expected_speed
 from gateway.adapter_config import Adapter
 from gateway.adapters import UNLISTING
 from gateway.config import Backend, Config, Scheduling, backend_key, salt_secret
@@ -41,13 +43,14 @@ def endpoint_of(backend: Backend, environment: Mapping[str, str], adapters: Sequ
 
 
 def prior_of(backend: Backend, prior: Scheduling) -> PerfModel:
-    """How fast an endpoint is believed to be until something is measured."""
-    return PerfModel(
-        base_s=prior.base_s,
-        prefill_tokens_per_s=backend.prefill_tokens_per_s or prior.prefill_tokens_per_s,
-        quad_s_per_token2=prior.quad_s_per_token2,
-        itl_s=prior.itl_s,
-    )
+    """How fast an endpoint is believed to be until something is measured: as its GPUs, where they are named, else as
+    all; with its own rate before either."""
+    if backend.gpu is not None:
+        speed = expected_speed(backend.gpu, backend.gpus, backend.gpu_model or USUAL_MODEL)
+    else:
+        speed = PerfModel(prior.base_s, prior.prefill_tokens_per_s, prior.quad_s_per_token2, prior.itl_s)
+    rate = backend.prefill_tokens_per_s
+    return speed if rate is None else replace(speed, prefill_tokens_per_s=rate)
 
 
 def fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions:
