@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=24, help="pairs of faults (default: %(default)s)")
     parser.add_argument("--fault", type=float, metavar="S", help="how long a fault lasts (default: 2.5 or 5)")
     parser.add_argument("--ledger", choices=("postgres", "sqlite"), help="only this one")
+    parser.add_argument("--as-user", action="store_true", help="as for who is not root: a proxy loses what passes")
     parser.add_argument("--only", action="append", default=[], help="faults whose names begin so")
     parser.add_argument("--home", type=Path, help="keep configurations, logs and ledgers in this new folder")
     options = parser.parse_args(arguments)
@@ -76,11 +77,15 @@ def _plans(options: argparse.Namespace) -> list[Plan]:
     pace = Pace(fault_s if options.fault is None else options.fault, calm_s)
     only = tuple(options.only)
     plans = [
-        Plan(FleetPlan(FLEET, ledger="postgres"), pace, options.seed, options.workers, _pairs(options), only),
-        Plan(FleetPlan(FLEET, ledger="sqlite"), pace, options.seed + 1, options.workers, 0, only),
+        Plan(_fleet(options, "postgres"), pace, options.seed, options.workers, _pairs(options), only),
+        Plan(_fleet(options, "sqlite"), pace, options.seed + 1, options.workers, 0, only),
     ]
     wanted = options.ledger or ("postgres" if options.quick else None)
     return [plan for plan in plans if wanted in (None, plan.fleet.ledger)]
+
+
+def _fleet(options: argparse.Namespace, ledger: str) -> FleetPlan:
+    return FleetPlan(FLEET, ledger=ledger, as_root=not options.as_user)
 
 
 def _pairs(options: argparse.Namespace) -> int:

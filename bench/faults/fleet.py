@@ -49,11 +49,13 @@ _ASK_AGAIN_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """What to start. `ledger`: one PostgreSQL for all, or a SQLite file for each gateway."""
+    """What to start. `ledger`: one PostgreSQL for all (`postgres`), or a SQLite file for each gateway (`sqlite`);
+    `as_root`: use namespaces and small file systems where root is allowed them."""
 
     engines: tuple[EngineSpec, ...]
     gateways: int = 3
     ledger: str = "postgres"
+    as_root: bool = True
 
 
 @dataclass(slots=True)
@@ -193,12 +195,12 @@ def _lay_out(fleet: Fleet, stack: AsyncExitStack) -> None:
     if plan.ledger == "postgres":
         home.chmod(0o711)  # PostgreSQL runs as another user, where this one is root
         far[LEDGER] = free_port()
-        fleet.disk = stack.enter_context(small_disk(home / "ledger-disk"))
+        fleet.disk = stack.enter_context(small_disk(home / "ledger-disk", mounts=plan.as_root))
         part, fleet.address, answers = postgres_part(home, far[LEDGER], environment, fleet.disk.folder)
         fleet.parts[LEDGER], fleet.readies[LEDGER] = part, answers
     _write_files(fleet)
     names = [f"gateway-{number}" for number in range(plan.gateways)]
-    spaces = namespaces(plan.gateways, list(far))
+    spaces = namespaces(plan.gateways, list(far)) if plan.as_root else None
     for one in spaces or ():
         stack.callback(one.close)
     library = built(home)
@@ -239,7 +241,7 @@ def _add_gateway(
         url = f"postgresql://prefixgate@{at[0]}:{at[1]}/postgres"
         config["ledger"] = {"url": url, "takeover_s": TAKEOVER_S, **spool}
     else:
-        disk = stack.enter_context(small_disk(home / f"{name}.disk"))
+        disk = stack.enter_context(small_disk(home / f"{name}.disk", mounts=fleet.plan.as_root))
         ledger = disk.folder / "ledger.db"
         config["ledger"] = {"path": str(ledger), **spool}
     config["listen"] = {"host": host, "port": port}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bench.faults.page import table_of
 from bench.faults.timeline import WINDOW, back_to_s, figures_of
 from bench.faults.types import Acted, Asked, Attempt, Fault, Kind, Outcome, Row, Step, Try
 
@@ -50,3 +51,21 @@ def test_work_leaves_a_faulty_endpoint_and_comes_back() -> None:
     assert (found.requests, found.failed, found.cut) == (1, 0, 0)
     assert found.slowest_s == pytest.approx(0.3)
     assert found.row(5.0)["from_s"] == 5.0
+
+
+def test_the_page_has_a_line_for_each_step() -> None:
+    step = {
+        "faults": ["kill engine-0"],
+        "requests": 70,
+        "failed": 0,
+        "cut": 2,
+        "ttft_p50_before_s": 0.071,
+        "ttft_p50_during_s": 0.08,
+        "ttft_slowest_s": 0.5,
+        "ttft_p50_back_after_s": 0.0,
+        "endpoints": [{"no_new_work_after_s": None, "work_again_after_s": 1.2}],
+    }
+    pair = {**step, "faults": ["kill engine-0", "freeze valkey"]}
+    lines = list(table_of({"steps": [pair, step]}, pairs=False))
+    assert lines[2:] == ["| kill engine-0 | 70 | 0 | 2 | 0.07 s | 0.08 s | 0.50 s | kept | at once | 1.20 s |"]
+    assert len(list(table_of({"steps": [pair, step]}, pairs=True))) == 3
