@@ -203,6 +203,9 @@ def attempt_row(attempt: Attempt) -> Row:
         to_us(attempt.ended_at),
         attempt.outcome,
         attempt.status,
+        attempt.prompt_tokens,
+        attempt.cached_tokens,
+        attempt.output_tokens,
     )
 
 

@@ -119,6 +119,9 @@ attempts = Table(
     Column("ended_at_us", BigInteger, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("status", Integer),
+    Column("prompt_tokens", BigInteger),
+    Column("cached_tokens", BigInteger),
+    Column("output_tokens", BigInteger),
     sqlite_with_rowid=False,
 )
 

@@ -163,7 +163,11 @@ class OpenedRequest(Struct, frozen=True, gc=False):
 
 
 class Attempt(Struct, frozen=True, gc=False):
-    """One upstream call of a request, the `ordinal`-th from 0."""
+    """One upstream call of a request, the `ordinal`-th from 0.
+
+    The tokens are told where several endpoints wrote one answer: what each computed of its own prompt, which ends with
+    what was written before, and wrote. None: they are those of the settlement, or not known.
+    """
 
     request_id: str
     ordinal: int
@@ -172,6 +176,9 @@ class Attempt(Struct, frozen=True, gc=False):
     ended_at: datetime
     outcome: str
     status: int | None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
 
 
 class Settlement(Struct, frozen=True, gc=False):

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from billing import Settlement, Usage, UsageFlag
+from billing import Attempt, Settlement, Usage, UsageFlag
 from gateway.continuing.joining import ContinuedStream, FailuresHeld, Joined, mark
 from gateway.continuing.types import Said
 from gateway.edge.translation import AnswerTranslator
@@ -80,9 +80,11 @@ class Carried:
 
     def settled(self, settlement: Settlement, tee: object) -> Settlement:
         """The settlement of all of the answer; `settlement` is that of the last attempt alone, whose tee is `tee`."""
-        if not self.said.text:
-            return replace(settlement, continuations=self.number)
         began = tee is not self.tee
+        attempts = _with_tokens(settlement.attempts, settlement.usage) if began else settlement.attempts
+        settlement = replace(settlement, attempts=attempts, continuations=self.number)
+        if not self.said.text:
+            return settlement
         usage = self.composed(settlement.usage if began else Usage(None, None, 0))
         counted = not began or (settlement.usage is not None and settlement.usage.output_tokens is not None)
         flags = settlement.flags | {UsageFlag.ESTIMATED} | (frozenset() if counted else {UsageFlag.INCOMPLETE})
@@ -91,12 +93,19 @@ class Carried:
             usage=usage,
             flags=flags,
             expected_cached_tokens=self.cached_tokens,
-            continuations=self.number,
             verdict=None,
             miss_reason=None,
             changed_segment=None,
             lost_tokens=None,
         )
+
+
+def _with_tokens(attempts: tuple[Attempt, ...], usage: Usage | None) -> tuple[Attempt, ...]:
+    """The attempts, the last with what its engine reported."""
+    if usage is None or not attempts:
+        return attempts
+    told = {"prompt_tokens": usage.prompt_tokens, "cached_tokens": usage.cached_tokens}
+    return (*attempts[:-1], replace(attempts[-1], output_tokens=usage.output_tokens, **told))
 
 
 def _count(value: object) -> int | None:

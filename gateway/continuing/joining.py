@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.continuing.reading import is_clients_fault
 from gateway.continuing.types import Said
 from gateway.edge.translation import AnswerTranslator
 from gateway.errors import UpstreamFailed
@@ -44,12 +45,9 @@ class FailuresHeld(ChatFormat):
     def look(self, data: bytes) -> Seen:
         """As `ChatFormat`, but for failures."""
         seen = super().look(data)
-        if not seen.failed:
+        if not seen.failed or is_clients_fault(decode_answer(data).error):
             return seen
-        error = decode_answer(data).error
-        code = error.get("code") if isinstance(error, dict) else None
-        is_clients = isinstance(code, int) and 400 <= code < 500
-        return seen if is_clients else Seen(Kind.END, seen.usage, failed=True)
+        return Seen(Kind.END, seen.usage, failed=True)
 
 
 class Joined:

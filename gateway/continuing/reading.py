@@ -60,6 +60,12 @@ def said_in(stream: bytes) -> Said:
     return reader.said()
 
 
+def is_clients_fault(error: object) -> bool:
+    """Whether an error that an engine tells in a stream is about the request."""
+    code = error.get("code") if isinstance(error, dict) else None
+    return isinstance(code, int) and 400 <= code < 500
+
+
 class _Reader:
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -74,6 +80,8 @@ class _Reader:
         except UNREADABLE:
             raise CannotContinue(NotContinued.UNREADABLE) from None
         if chunk.error is not None:
+            if is_clients_fault(chunk.error):
+                raise CannotContinue(NotContinued.BLAMED)
             return  # told instead of the answer's end; it is held back
         self._opening = self._opening or data
         if chunk.choices and isinstance(chunk.usage, dict):

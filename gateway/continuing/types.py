@@ -13,6 +13,8 @@ class NotContinued(StrEnum):
     """No other endpoint can take it: none is there, all are full for too long, or all failed."""
     REFUSED = "refused"
     """The other endpoint answered with an error, or with no stream."""
+    BLAMED = "blamed"
+    """The engine ended it for what it was asked (an error of 4xx in the stream): another would as well."""
     DIALECT = "dialect"
     """The endpoint spoke Responses or Messages itself: only streams of chats and completions are gone on with."""
     SEVERAL_CHOICES = "several_choices"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
+from sqlalchemy import select
 
 from billing import Correction, CorrectionKind, RowRefused, Verdict, open_ledger, reading, report
 from billing.archive import archive_month, restore_month
@@ -17,10 +18,10 @@ from billing.money import split_pico
 from billing.reports.query import Query
 from billing.reports.rows import usage_rows
 from billing.rollup_sql import differences
-from billing.schema import REVISION, metadata
+from billing.schema import REVISION, attempts, metadata
 from billing.spool import framed, read_segment
 from tests.billing.conftest import Rows, Where
-from tests.billing.samples import NOON, book, opened, settled
+from tests.billing.samples import NOON, attempt, book, opened, settled
 
 VERSION_1 = Path(__file__).with_name("version_1.sql")
 ALL = Query(NOON - timedelta(days=365), NOON + timedelta(days=365))
@@ -32,7 +33,8 @@ SHARED: dict[str, Any] = {
     "prefill_cached_tokens": 640,
     "decode_cached_tokens": 999,
 }
-NEW_IN_4 = {"requests": ROUTED, "settlements": SHARED}
+OF_ATTEMPTS: dict[str, Any] = {"prompt_tokens": 1200, "cached_tokens": 16, "output_tokens": 100}
+NEW_IN_4 = {"requests": ROUTED, "settlements": SHARED, "attempts": OF_ATTEMPTS}
 
 
 @pytest.fixture
@@ -191,6 +193,16 @@ async def test_which_name_led_to_a_model_and_who_shared_the_work_are_kept(where:
     assert [{name for name in new if name in row} for row in for_tenants] == [seen_by_tenants] * 2
 
 
+async def test_what_each_of_several_attempts_computed_is_kept(where: Where) -> None:
+    died, went_on = attempt(outcome="broke_off"), replace(attempt(ordinal=1), **OF_ATTEMPTS)
+    async with open_ledger(where, book()) as ledger:
+        await ledger.open(opened())
+        await ledger.settle(settled(attempts=(died, went_on)))
+    with reading(where) as connection:
+        rows = connection.execute(select(attempts).order_by(attempts.c.ordinal)).mappings().all()
+    assert [{name: row[name] for name in OF_ATTEMPTS} for row in rows] == [dict.fromkeys(OF_ATTEMPTS), OF_ATTEMPTS]
+
+
 async def test_a_ledger_of_version_3_and_a_month_that_it_archived_get_the_new_columns(
     ledger_path: Path, tmp_path: Path, rows: Rows
 ) -> None:
@@ -241,7 +253,7 @@ def test_files_that_version_3_spooled_are_read(tmp_path: Path) -> None:
     path = tmp_path / "00000001.spool"
     records = (opened(), settled())
     frames = [framed("owner", "before")]
-    for name, record, table in zip(("opened", "settled"), records, NEW_IN_4.values(), strict=True):
+    for name, record, table in zip(("opened", "settled"), records, (ROUTED, SHARED), strict=True):
         fields = {key: value for key, value in to_builtins(record).items() if key not in table}
         frames.append(framed(name, fields))
     path.write_bytes(b"".join(frames))

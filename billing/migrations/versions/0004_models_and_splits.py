@@ -15,3 +15,5 @@ def upgrade() -> None:
     op.add_column("settlements", Column("prefill_endpoint_id", Text))
     op.add_column("settlements", Column("prefill_cached_tokens", BigInteger))
     op.add_column("settlements", Column("decode_cached_tokens", BigInteger))
+    for name in ("prompt_tokens", "cached_tokens", "output_tokens"):
+        op.add_column("attempts", Column(name, BigInteger))
