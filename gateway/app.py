@@ -32,7 +32,7 @@ from gateway.config import (
     admin_token,
     salt_secret,
 )
-from gateway.cost_pages import CostParts, cost_router
+from gateway.cost_pages import cost_router
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
 from gateway.disaggregation.setup import Disaggregating, DisaggregationParts
@@ -41,7 +41,7 @@ from gateway.discovery_setup import DiscoveryParts, admin_file_of, discovering_o
 from gateway.dispatching import Parts
 from gateway.divergence.pages import lint_router
 from gateway.divergence.watching import Watch
-from gateway.edge.auth import Authenticator, KeysFileInvalid
+from gateway.edge.auth import KeysFileInvalid
 from gateway.edge.labels import Labeller
 from gateway.endpoint_pages import EndpointParts, endpoint_router
 from gateway.engine_tokens import RemoteTokenizer
@@ -72,7 +72,14 @@ from gateway.receipts import Receipts
 from gateway.report_pages import report_router
 from gateway.response_owners import ResponseOwners
 from gateway.settling import Settler, SettlerParts
-from gateway.starting import say_what_runs, tenant_pages_of
+from gateway.starting import (
+    cost_parts,
+    observe_turn,
+    say_what_runs,
+    tenant_pages_of,
+    trust_again,
+    unsalted,
+)
 from gateway.status import StatusPages, StatusParts
 from gateway.team.catching_up import caught_up
 from gateway.team.member import Team, leads
@@ -83,8 +90,6 @@ from gateway.tracing import running_tracer
 from gateway.verifying import Verifying
 from gateway.wire import Receive, Scope, Send
 from prefix_index import (
-    Chain,
-    Claim,
     PrefixIndexError,
     SharedIndex,
 )
@@ -189,12 +194,12 @@ class Gateway:
         health = watch_of(config, registry, fleet.slow_start, perf, telemetry.health, clocks.monotonic)
         feeds = EventFeeds(
             EventFeedParts(
-                fleet, index, client, client_of(carrier), config.index.pool, replica, _unsalted(config, authenticator)
+                fleet, index, client, client_of(carrier), config.index.pool, replica, unsalted(config, authenticator)
             ),
             {},
         )
         fleet.follow_events(feeds.is_followed)
-        fleet.ranks_found, options = perf.ranks_found, pipeline_options(config)
+        fleet.ranks_found, options = perf.ranks_found, pipeline_options(config, clocks.wall)
         misses = MissReasons(fleet, telemetry, prompts)
         prewarmer = Prewarmer(
             PrewarmParts(
@@ -206,7 +211,7 @@ class Gateway:
             fleet.new_generation,
             perf.new_generation,
             feeds.new_generation,
-            partial(_trust_again, parity, fleet),
+            partial(trust_again, parity, fleet),
             prewarmer.new_generation,
             health.new_generation,
             misses.new_generation,
@@ -215,7 +220,7 @@ class Gateway:
             registry.subscribe(listener)
         planner = Planner(local, RemoteTokenizer(client, fleet.config_of), parity, salted=config.isolation == "salt")
         next_turns, fixing = (
-            NextTurns(planner.text_of, partial(_observe_turn, index, fleet), telemetry),
+            NextTurns(planner.text_of, partial(observe_turn, index, fleet), telemetry),
             fixing_of(config, planner, fleet, client_of(carrier), telemetry, clocks),
         )
         decisions, templates, responses = (
@@ -232,7 +237,7 @@ class Gateway:
             config,
             DisaggregationParts(
                 *(registry, fleet, perf, receipts, client, telemetry, clocks, options.deadlines),
-                *(chooser_for(config.scheduling), turns, feeds.worked),
+                *(chooser_for(config.scheduling, options.costs), turns, feeds.worked),
             ),
         )
         settler = Settler(
@@ -312,7 +317,7 @@ class Gateway:
             (
                 endpoint_router(EndpointParts(fleet, registry, discovering, prewarmer, admin_file_of(config))),
                 price_router(prices),
-                cost_router(CostParts(config, clocks.wall)),
+                cost_router(cost_parts(config, clocks.wall, options.costs, fleet, discovering)),
                 verifying.router,
                 report_router(reports),
                 fixing.router,
@@ -376,25 +381,3 @@ class _Background:
     def works(self) -> tuple[Work, ...]:
         """What runs until the server stops."""
         return (self.registry.run, self.index.run, self.quotas.run, *self.also)
-
-
-def _observe_turn(index: SharedIndex, fleet: Fleet, holder: str, chain: Chain) -> None:
-    """What an answer has left in a cache; where events tell of it, they do, and of what has gone since."""
-    endpoint_id = fleet.endpoint_of(holder)
-    if endpoint_id is None:
-        return
-    observe = index.observe_here if fleet.is_followed(endpoint_id) else index.observe
-    observe(holder, chain, Claim.CONFIRMED)
-
-
-def _unsalted(config: Config, authenticator: Authenticator) -> str:
-    """The salt of the prompts that go to engines which take none: there is one share group then, or no salt at all."""
-    salts = authenticator.salts
-    return salts[0] if config.isolation == "salt" and len(salts) == 1 else ""
-
-
-def _trust_again(parity: ParityBook, fleet: Fleet, endpoint_id: EndpointId, _generation: int) -> None:
-    """The engine of an endpoint is another one now: what its predecessor said of our tokens is forgotten."""
-    facts = fleet.seen(endpoint_id).facts
-    for model in facts.models if facts is not None else ():
-        parity.trust_again(model.id)

@@ -219,6 +219,9 @@ class Scheduling(Section):
     near_tie_s: Annotated[float, Field(ge=0)] = Field(
         0.002, description="Endpoints this close to the best are chosen among at random, seconds."
     )
+    cheaper_within_s: Annotated[float, Field(ge=0, le=60)] = Field(
+        0.0, description="Endpoints so close to the best may be chosen for costing less an hour, seconds; 0: never."
+    )
     prefill_tokens_per_s: PrefillRate = Field(8000.0, description="Prior for the prefill speed, tokens a second.")
     base_s: Annotated[float, Field(ge=0, le=600)] = Field(
         0.01, description="Prior for the fixed cost of a prefill, seconds."

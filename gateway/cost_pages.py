@@ -26,6 +26,8 @@ class CostParts:
 
     config: Config
     wall: Callable[[], datetime]
+    completed: Callable[[CostBook], CostBook] = lambda book: book
+    """The rates of the file with those that it lacks and somebody else knows."""
 
 
 def cost_router(parts: CostParts) -> APIRouter:
@@ -48,14 +50,14 @@ def cost_router(parts: CostParts) -> APIRouter:
     def read_cost(start_us: int, end_us: int) -> dict[str, object]:
         if config.costs_file is None:
             raise HTTPException(404, "what endpoints cost is not known: costs_file is not configured")
-        book = CostBook.load(config.costs_file)
+        book = parts.completed(CostBook.load(config.costs_file))
         with ledgers([ledger_place(config)]) as opened:
             assumed = assumptions(opened, config, book.currency, (start_us, end_us))
             found = cost_report(opened, book, start_us, end_us, assumed)
         return cost_json(found, cost_sheets(found))
 
     def read_jobs(start_us: int, end_us: int) -> dict[str, object]:
-        book = None if config.costs_file is None else CostBook.load(config.costs_file)
+        book = None if config.costs_file is None else parts.completed(CostBook.load(config.costs_file))
         with ledgers([ledger_place(config)]) as opened:
             found = job_report(opened, book, start_us, end_us)
         sheet = jobs_sheet(found.jobs, with_cost=book is not None, most=_MOST_JOBS)

@@ -50,7 +50,7 @@ class ListedEndpoint(Backend):
     draining: bool = Field(False, description="It is to get no new requests.")
     model: str | None = Field(None, max_length=256, description="What it serves, as its owner says; shown.")
     gpu_cost_per_hour: str | None = Field(
-        None, pattern=r"^\d{1,9}(\.\d{1,9})?$", description="What it costs an hour; shown."
+        None, pattern=r"^\d{1,9}(\.\d{1,9})?$", description="What it costs an hour, where the costs file does not say."
     )
 
 

@@ -34,6 +34,7 @@ from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
 from gateway.errors import Unavailable
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
+from gateway.hourly_costs import HourlyCosts
 from gateway.limits import Limits
 from gateway.next_turn import NextTurns
 from gateway.perf_book import PerfBook
@@ -67,6 +68,8 @@ class PipelineOptions:
     deadlines: Deadlines
     choose: Chooser
     inject_salt: bool
+    costs: HourlyCosts
+    """What endpoints cost, for those who choose."""
     chain_tokens: int | None = None
     """The ledger keeps a hash for each so many tokens of a prompt; None: of no prompt."""
     timing: TimingHeader = NO_TIMING
@@ -302,5 +305,8 @@ async def _outgoing(exchange: Exchange, parts: Parts, *, natively: bool, inject_
     request, told = exchange.request, told_priority(parts.turns, exchange, natively=natively)
     adapters = parts.fleet.adapters
     form = None if adapters is None else adapters.form(request, exchange.endpoint_id, natively=natively)
-    make = partial(outgoing, request, natively=natively, inject_salt=inject_salt, priority=told, adapter=form)
+    refuses = parts.fleet.refused_by(exchange.endpoint_id)
+    make = partial(
+        outgoing, request, natively=natively, inject_salt=inject_salt, priority=told, adapter=form, refuses=refuses
+    )
     return await asyncio.to_thread(make) if len(request.body) > LOOP_SAFE_SPLICED_BYTES else make()

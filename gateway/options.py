@@ -1,7 +1,8 @@
 """The configuration as the options of what serves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from backends import Deadlines, EndpointConfig, EndpointId, KnownAdapter, PerfModel
 from backends.hardware import USUAL_MODEL, expected_speed
@@ -11,8 +12,9 @@ from gateway.config import Backend, Config, Scheduling, backend_key, salt_secret
 from gateway.dispatching import PipelineOptions
 from gateway.edge.auth import Authenticator, load_keys, open_to_all
 from gateway.fleet import FleetOptions
+from gateway.hourly_costs import HourlyCosts
 from gateway.limits_parts import needs_salt
-from gateway.scheduling import Chooser, chooser_of, observing
+from gateway.scheduling import Chooser, Thrift, chooser_of, observing
 from gateway.timing import TimingHeader
 
 
@@ -66,22 +68,26 @@ def fleet_options(config: Config, authenticator: Authenticator) -> FleetOptions:
     )
 
 
-def pipeline_options(config: Config) -> PipelineOptions:
-    """What holds for every request."""
+def pipeline_options(config: Config, wall: Callable[[], datetime]) -> PipelineOptions:
+    """What holds for every request. Raises `CostsInvalid` where decisions go by what endpoints cost."""
+    costs = HourlyCosts(config.costs_file if config.scheduling.cheaper_within_s else None, wall)
     limits = config.limits
     return PipelineOptions(
         deadlines=Deadlines(connect_s=limits.connect_s, first_byte_s=limits.first_byte_s, idle_s=limits.idle_s),
-        choose=chooser_for(config.scheduling),
+        choose=chooser_for(config.scheduling, costs),
         inject_salt=config.isolation == "salt",
         chain_tokens=config.ledger.chain_tokens,
         timing=TimingHeader(config.timing.header, coarse=config.keys_file is not None),
+        costs=costs,
         continuations=config.continuation.at_most if config.continuation.enabled else 0,
     )
 
 
-def chooser_for(scheduling: Scheduling) -> Chooser:
+def chooser_for(scheduling: Scheduling, costs: HourlyCosts) -> Chooser:
     """The configured policy, or another that routes while it is only watched."""
-    chooser = chooser_of(scheduling.policy, scheduling.near_tie_s)
+    within_s = scheduling.cheaper_within_s
+    thrift = Thrift(costs.per_hour, within_s) if within_s else None
+    chooser = chooser_of(scheduling.policy, scheduling.near_tie_s, thrift)
     if scheduling.observe is None:
         return chooser
     return observing(chooser_of(scheduling.observe, scheduling.near_tie_s), chooser)

@@ -42,6 +42,8 @@ class Reason(StrEnum):
     """The chosen endpoint is expected to hold at least one block, and no other that could be chosen more."""
     PREFIX_ELSEWHERE = "prefix_elsewhere"
     """Another endpoint holds more, but waiting there costs more seconds than computing here."""
+    CHEAPER = "cheaper"
+    """Another endpoint would have been a little quicker, and costs more an hour (`scheduling.cheaper_within_s`)."""
     PREFIX_COPIED = "prefix_copied"
     """The prefix is hot: its requests have waited for its holders longer than one more copy takes, so it was sent where
     there was none."""

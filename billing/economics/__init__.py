@@ -10,7 +10,7 @@ ledger     --> calls, what they earned          rows
 
 from billing.economics.break_even import ComparedPrice, public_prices
 from billing.economics.plan_revenue import PlanTerms, plan_revenue
-from billing.economics.rates import CostBook
+from billing.economics.rates import CostBook, EndpointRate
 from billing.economics.report import Assumptions, CostReport, JobReport, PlanRevenue, cost_report, job_report
 from billing.economics.rows import Ledgers, ledgers
 from billing.economics.sheets import cost_sheets, jobs_sheet
@@ -21,6 +21,7 @@ __all__ = [
     "ComparedPrice",
     "CostBook",
     "CostReport",
+    "EndpointRate",
     "JobReport",
     "Ledgers",
     "PlanRevenue",

@@ -126,6 +126,10 @@ class CostBook:
         """All endpoints that it has a rate of, sorted."""
         return tuple(sorted(self._by_endpoint))
 
+    def __contains__(self, endpoint_id: object) -> bool:
+        """Whether it has a rate of an endpoint, whenever that is valid."""
+        return endpoint_id in self._by_endpoint
+
     def rate_at(self, endpoint_id: str, when_us: int) -> EndpointRate | None:
         """The rate of an endpoint at a time, None where it has none."""
         rates = self._by_endpoint.get(endpoint_id, [])

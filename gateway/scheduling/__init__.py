@@ -11,6 +11,7 @@ from gateway.scheduling.plain import at_random, in_turn, least_requests
 from gateway.scheduling.question import Chooser, Question
 from gateway.scheduling.recent_work import RecentWork
 from gateway.scheduling.splitting import as_handed_over, carried_tokens, cheapest_decode, split_terms
+from gateway.scheduling.thrift import Thrift, cheapest
 from gateway.scheduling.types import (
     Candidate,
     Decision,
@@ -40,10 +41,12 @@ __all__ = [
     "SplitReason",
     "SplitTerms",
     "Terms",
+    "Thrift",
     "as_handed_over",
     "at_random",
     "behind",
     "carried_tokens",
+    "cheapest",
     "cheapest_decode",
     "chooser_of",
     "costs_s",

@@ -18,15 +18,17 @@ from gateway.scheduling.copies import copying
 from gateway.scheduling.decide import decide_by_cost
 from gateway.scheduling.plain import at_random, in_turn, least_requests
 from gateway.scheduling.question import Chooser, Question
+from gateway.scheduling.thrift import Thrift
 from gateway.scheduling.types import Candidate, Decision
 from gateway.types import Reason
 
 
-def chooser_of(policy: str, near_tie_s: float) -> Chooser:
-    """The policy of that name: `prefix`, `round_robin`, `least_requests` or `random`. Raises `KeyError`."""
+def chooser_of(policy: str, near_tie_s: float, thrift: Thrift | None = None) -> Chooser:
+    """The policy of that name: `prefix`, `round_robin`, `least_requests` or `random`; `thrift` is for the first.
+    Raises `KeyError`."""
     turns = count()
     choosers: dict[str, Chooser] = {
-        "prefix": copying(_by_cost(near_tie_s)),
+        "prefix": copying(_by_cost(near_tie_s, thrift)),
         "round_robin": _plain(lambda asked: in_turn(asked.candidates, next(turns))),
         "least_requests": _plain(lambda asked: least_requests(asked.candidates, asked.chance())),
         "random": _plain(lambda asked: at_random(asked.candidates, asked.chance())),
@@ -46,7 +48,7 @@ def observing(routes: Chooser, watched: Chooser) -> Chooser:
     return choose
 
 
-def _by_cost(near_tie_s: float) -> Chooser:
+def _by_cost(near_tie_s: float, thrift: Thrift | None) -> Chooser:
     def choose(asked: Question) -> Decision:
         return decide_by_cost(
             asked.candidates,
@@ -56,6 +58,7 @@ def _by_cost(near_tie_s: float) -> Chooser:
             chance=asked.chance(),
             no_affinity=asked.no_affinity,
             refine=asked.refine,
+            thrift=thrift,
         )
 
     return choose

@@ -2,7 +2,7 @@
 
     candidates at their best -> costs -> the best MOST_REFINED -> refined -> costs -> best
                                                      within near_tie_s of it: chosen among at random, the cheaper the
-                                                     likelier; the others: never
+                                                     likelier; the others: never (but for `thrift`)
 
 Refining, which says how likely it is that an endpoint still has what it is known to have had, only ever makes it
 dearer. So who is not among the best at its best need not be looked at, and a decision among 500 costs little more than
@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 
 from gateway.scheduling.cost import costs_s
+from gateway.scheduling.thrift import Thrift, cheapest
 from gateway.scheduling.types import Candidate, Decision, Demand, Filtered
 from gateway.types import Reason
 
@@ -31,8 +32,10 @@ def decide_by_cost(  # noqa: PLR0913 - the candidates, and what a decision rests
     chance: float,
     no_affinity: Reason | None = None,
     refine: Callable[[Candidate], Candidate] = lambda candidate: candidate,
+    thrift: Thrift | None = None,
 ) -> Decision:
-    """The endpoint of least cost. `chance` is uniform in [0, 1); `no_affinity` names why prefixes are not known.
+    """The endpoint of least cost. `chance` is uniform in [0, 1); `no_affinity` names why prefixes are not known;
+    `thrift` prefers who is cheaper an hour among those that are nearly as quick.
 
     `candidates` must not be empty; `refine` gives one as it is rather than at its best. O(candidates log candidates).
     """
@@ -40,11 +43,15 @@ def decide_by_cost(  # noqa: PLR0913 - the candidates, and what a decision rests
     best = _best(candidates, all_costs, chance)
     refined = [refine(candidates[at]) for at in best]
     costs = costs_s(refined, demand)
-    chosen = _near_best(refined, costs, near_tie_s, chance)
+    frugal = None if thrift is None else cheapest(refined, costs, thrift)
+    near, near_costs = (refined, costs) if frugal is None else frugal
+    chosen = _near_best(near, near_costs, near_tie_s, chance)
     looked_at = list(candidates)
     for at, candidate, cost in zip(best, refined, costs, strict=True):
         looked_at[at], all_costs[at] = candidate, cost
     reason = no_affinity or _reason(chosen, refined)
+    if frugal is not None and no_affinity is None and near_costs[near.index(chosen)] > min(costs) + near_tie_s:
+        reason = Reason.CHEAPER
     return Decision(chosen, reason, looked_at, filtered, demand, all_costs)
 
 

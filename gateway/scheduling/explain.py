@@ -27,6 +27,7 @@ MOST_SHOWN: Final = 16
 REASON_WORDS: Final[Mapping[Reason, str]] = {
     Reason.PREFIX_HIT: "no endpoint that could be chosen is known to hold more of the prompt",
     Reason.PREFIX_ELSEWHERE: "another endpoint holds more of the prompt, but would have cost more seconds",
+    Reason.CHEAPER: "another endpoint would have been a little quicker, and costs more an hour",
     Reason.PREFIX_COPIED: "many ask for this prefix and have waited longer than one more copy takes, so one is made",
     Reason.NO_PREFIX: "no endpoint is known to hold the first block of the prompt",
     Reason.SHORT_PROMPT: "the prompt has no whole block that could be reused",
