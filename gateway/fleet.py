@@ -154,6 +154,11 @@ class Fleet:
         self.config_of(endpoint_id)
         return next(endpoint for endpoint in self._registry.snapshot() if endpoint.id == endpoint_id)
 
+    def refused_by(self, endpoint_id: str) -> frozenset[str]:
+        """Fields of OpenAI's API that the engine would refuse a request for."""
+        standing = self._standings.get(endpoint_id)
+        return frozenset() if standing is None else standing.facts.refuses
+
     def takes_salt(self, endpoint_id: str) -> bool:
         """Whether the engine keeps share groups apart by a salt."""
         standing = self._standings.get(endpoint_id)
@@ -263,14 +268,8 @@ class Fleet:
         return models_of(self.snapshot())
 
     def block_size(self, endpoints: Iterable[EndpointSnapshot]) -> int:
-        """Tokens a block for prompts of these endpoints: the configured size, else their greatest common divisor.
-
-        Engines that reuse single tokens (block size 1) take part in any size; what they report may exceed what is
-        expected by less than a block.
-        """
-        if self._options.block_size is not None:
-            return self._options.block_size
-        return common_block_size(endpoints)
+        """Tokens a block for prompts of these endpoints: the configured size, else one that suits them all."""
+        return self._options.block_size or common_block_size(endpoints)
 
     def candidates(
         self, request: InferenceRequest, plan: Plan, match: Match[str], failed: frozenset[str], owner: str | None = None

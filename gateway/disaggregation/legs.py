@@ -114,7 +114,9 @@ class PrefillLegs:
         parts = self._parts
         salted = parts.inject_salt and parts.fleet.takes_salt(endpoint_id)
         natively = parts.fleet.speaks(endpoint_id, request)
-        make = partial(outgoing, request, natively=natively, inject_salt=salted)
+        refuses, adapters = parts.fleet.refused_by(endpoint_id), parts.fleet.adapters
+        form = None if adapters is None else adapters.form(request, endpoint_id, natively=natively)
+        make = partial(outgoing, request, natively=natively, inject_salt=salted, adapter=form, refuses=refuses)
         return await asyncio.to_thread(make) if len(request.body) > LOOP_SAFE_BYTES else make()
 
     async def _call(self, request: InferenceRequest, split: Split) -> tuple[int, bytes]:

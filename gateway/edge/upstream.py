@@ -6,7 +6,7 @@ engine speaks only chat        the chat form, written anew
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import msgspec
@@ -52,19 +52,24 @@ def outgoing(
     inject_salt: bool,
     priority: float | None = None,
     adapter: EngineNames | None = None,
+    refuses: frozenset[str] = frozenset(),
 ) -> Outgoing:
     """The request for an engine that speaks its dialect (`natively`), or only chat completions. O(body).
 
     `inject_salt` adds the share group's salt, `priority` the engine's field of that name, `adapter` what the engine
-    must be told of the request's LoRA adapter beyond its name; usage is always asked for in streams. Raises
+    must be told of the request's LoRA adapter beyond its name; `refuses` are fields of OpenAI's API that would make the
+    engine refuse the whole, and are taken out; usage is always asked for in streams. Raises
     `BadRequest` where a part of the body that `read_request` only passed over is not UTF-8, or nested too deeply.
     """
     try:
         if natively:
-            return Outgoing(request.path, _spliced(request, inject_salt, priority, adapter))
-        assert request.foreign is not None
-        assert request.translatable, "what cannot be translated goes nowhere else"
-        return _translated(request, request.foreign, inject_salt, priority, adapter)
+            out = Outgoing(request.path, _spliced(request, inject_salt, priority, adapter))
+        else:
+            assert request.foreign is not None
+            assert request.translatable, "what cannot be translated goes nowhere else"
+            out = _translated(request, request.foreign, inject_salt, priority, adapter)
+        named = any(name.encode() in out.body for name in refuses)
+        return replace(out, body=cut_fields(out.body, refuses)) if named else out
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise BadRequest("the request body is not valid JSON: not UTF-8") from None
     except RecursionError:
