@@ -224,6 +224,8 @@ class LedgerStore:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(*self._database.failures):
+                if self._database.is_lost(connection):
+                    connection.invalidate()  # else SQLAlchemy asks it to roll back, and logs that it cannot
                 connection.close()
 
     def _fail(self) -> None:

@@ -54,7 +54,9 @@ def counted(url: str) -> tuple[int, int]:
     return row[0], row[1]
 
 
-async def test_a_session_that_is_frozen_is_given_up_and_its_rows_are_written_by_another(postgres_url: str) -> None:
+async def test_a_session_that_is_frozen_is_given_up_and_its_rows_are_written_by_another(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with open_ledger(postgres_url, book(), options=LedgerOptions(busy_timeout_s=0.05)) as ledger:
         await ledger.open(opened("before"))
         with frozen(processes(postgres_url)):
@@ -63,6 +65,7 @@ async def test_a_session_that_is_frozen_is_given_up_and_its_rows_are_written_by_
                 await ledger.settle(settled("before"))
         await ledger.settle(settled("meanwhile"))
     assert counted(postgres_url) == (2, 2)
+    assert caplog.messages == []
 
 
 async def test_while_nobody_can_be_reached_either_records_wait_on_the_disk(
