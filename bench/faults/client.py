@@ -20,6 +20,7 @@ import aiohttp
 from bench.faults.engines import Prompt, body_of, due_text
 from bench.faults.types import Asked, Outcome, Try
 from bench.faults.wire import read_answer
+from gateway.demo.types import DemoFailed
 
 CONNECT_S: Final = 1.0
 PATIENCE_S: Final = 15.0
@@ -78,6 +79,16 @@ class Clients:
         ):
             for number in range(workers):
                 group.create_task(self._converse(http, number))
+
+    async def greet(self) -> None:
+        """Ask each gateway for each model once, before anything fails. Raises `DemoFailed`."""
+        async with aiohttp.ClientSession() as http:
+            for model in self._models:
+                for _ in self._urls:
+                    prompt = Prompt(model, (self._canary, f"{self._canary} hello"), OUTPUT_TOKENS[0], is_stream=True)
+                    asked = await self._ask(http, prompt, next(iter(self._keys)))
+                    if asked.outcome is not Outcome.SERVED or len(asked.tries) > 1:
+                        raise DemoFailed(f"nothing has failed yet, and {model} is not served: {asked.tries}")
 
     async def _converse(self, http: aiohttp.ClientSession, worker: int) -> None:
         model = self._models[worker % len(self._models)]

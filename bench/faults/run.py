@@ -77,6 +77,7 @@ async def run(plan: Plan, home: Path, say: Callable[[str], None]) -> Ran:
         urls = {name: gateway.url for name, gateway in fleet.gateways.items()}
         rng = random.Random(plan.seed)
         clients = Clients(urls, fleet.keys, sorted(models_of(plan.fleet.engines)), canary, rng)
+        await clients.greet()
         async with asyncio.TaskGroup() as group:
             group.create_task(clients.run(plan.workers))
             played = await play(fleet, steps_of(plan), plan.pace, say)
