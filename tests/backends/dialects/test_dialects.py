@@ -1,7 +1,6 @@
 """Every dialect against pages of its engine: recorded ones where there are, else composed from its metric names."""
 
 import json
-import re
 import time
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from backends.dialects import (
     DIALECTS,
     OPENAI,
-    Asked,
     Dialect,
     facts,
     load,
@@ -23,10 +21,10 @@ from backends.dialects.llamacpp import LLAMACPP
 from backends.dialects.sglang import SGLANG
 from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
-from backends.dialects.types import NEWER_ROUTES, RANKED_ROUTES
+from backends.dialects.types import RANKED_ROUTES
 from backends.dialects.vllm import REFERENCE, VLLM
 from backends.features import Feature, FeatureFact, Features, Standing
-from backends.types import EndpointFacts, LoadSample, Metering, PriorityForm, ServedModel, TokenizeForm
+from backends.types import EndpointFacts, LoadSample, PriorityForm, ServedModel, TokenizeForm
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
 ENGINES = [dialect for dialect in DIALECTS if dialect is not OPENAI]
@@ -351,64 +349,6 @@ def test_every_engine_names_its_flag_where_cached_tokens_depend_on_one(dialect: 
         assert dialect.reports_cached_tokens is None
 
 
-def test_engines_are_asked_for_tokens_each_in_its_own_form() -> None:
-    forms = {dialect.name: facts(dialect, {}, {}, {}).tokenize for dialect in DIALECTS}
-    assert {name: form for name, form in forms.items() if form is not None} == {
-        "reference": TokenizeForm.MESSAGES,
-        "vllm": TokenizeForm.MESSAGES,
-        "sglang": TokenizeForm.TEXT_ONLY,
-        "trtllm": TokenizeForm.TEXT_ONLY,
-        "llamacpp": TokenizeForm.TEMPLATE,
-        "tgi": TokenizeForm.INPUTS,
-    }
-
-
-@pytest.mark.parametrize(
-    ("version", "form"),
-    [
-        ("0.5.12", TokenizeForm.MESSAGES),
-        ("0.5.23.post1", TokenizeForm.MESSAGES),
-        ("0.5.9", TokenizeForm.TEXT_ONLY),
-        (None, TokenizeForm.TEXT_ONLY),
-    ],
-)
-def test_sglang_renders_chats_for_us_from_the_version_on_that_can(version: str | None, form: TokenizeForm) -> None:
-    assert told(SGLANG, {}, "", {"version": version}).tokenize is form
-
-
-def test_routes_are_those_every_version_has_and_those_that_answered() -> None:
-    for dialect in DIALECTS:
-        always = {"/v1/chat/completions"} if dialect is OPENAI else {"/v1/chat/completions", "/v1/completions"}
-        assert facts(dialect, {}, {}, {}).routes == always
-        assert facts(dialect, {}, {}, {}, Asked(spoken=("/v1/messages",))).routes == {*always, "/v1/messages"}
-    assert [dialect.name for dialect in DIALECTS if not dialect.uncertain_routes] == ["reference", "tgi"]
-
-
-STEERING = re.compile(
-    r"adapter|lora|profile|cache|sleep|wake|slot|props|shutdown|weight|memory|pause|resume|abort|session|rpc|scale"
-    r"|batch|generate|completion$|infill|models|metrics|server_info|internal"
-)
-
-
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-def test_no_path_that_steers_an_engine_is_open_to_tenants(dialect: Dialect) -> None:
-    known = facts(dialect, {}, {}, {})
-    assert known.open_paths == dialect.open_paths
-    for path in known.open_paths:
-        assert re.fullmatch(r"POST (/[a-z0-9_-]+)+", path)
-        assert not STEERING.search(path)
-    assert not {path.partition(" ")[2] for path in known.open_paths} & {*dialect.routes, *NEWER_ROUTES}
-
-
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-def test_what_only_reads_is_free_and_what_runs_the_model_is_metered(dialect: Dialect) -> None:
-    reads = re.compile(r"tokeni[sz]e|input_tokens|apply-template")
-    for path, metering in dialect.open_paths.items():
-        assert metering is (Metering.FREE if reads.search(path) else Metering.METERED)
-    if dialect.tokenize is TokenizeForm.MESSAGES:
-        assert dialect.open_paths["POST /tokenize"] is Metering.FREE
-
-
 def test_a_page_of_vllms_full_size_is_scanned_without_holding_up_the_loop() -> None:
     metrics = text("vllm-0.32-metrics.txt")
     filler = "".join(f'vllm:request_seconds_bucket{{engine="0",le="{i}.0",model_name="m"}} {i}.0\n' for i in range(800))
@@ -423,24 +363,3 @@ def _seconds_of_scan(metrics: str) -> float:
     start = time.thread_time()
     scan(metrics, names_read(VLLM))
     return time.thread_time() - start
-
-
-@pytest.mark.parametrize(
-    ("version", "heeds"),
-    [
-        ("0.32.0", True),
-        ("0.33.1", True),
-        ("1.0", True),
-        ("0.31.2", False),
-        ("0.9", False),
-        ("dev", False),
-        (None, False),
-    ],
-)
-def test_a_salt_is_trusted_in_newer_dialects_only_where_the_version_is_known_to_heed_it(
-    version: str | None, heeds: bool
-) -> None:
-    spoken = ("/v1/messages", "/v1/responses", "/v1/embeddings")
-    known = facts(VLLM, page("vllm-0.32-models.json"), {}, {"version": version}, Asked(spoken=spoken))
-    assert {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} <= known.salted_routes
-    assert ({"/v1/messages", "/v1/responses"} <= known.salted_routes) is heeds
