@@ -77,7 +77,7 @@ class UnderWay:
         """How long its endpoint had been silent when it was given up; 0: it was not."""
         self._timer: asyncio.Timeout | None = None
         self._probed: Callable[[], None] | None = None
-        place.under_way[self] = None
+        place.under_way.add(self)
         place.waiting += 1
 
     def probes(self, probed: Callable[[], None] | None) -> None:
@@ -95,7 +95,8 @@ class UnderWay:
 
     def end(self) -> None:
         """However it ended; idempotent."""
-        if self.place.under_way.pop(self, self) is None:
+        if self in self.place.under_way:
+            self.place.under_way.discard(self)
             self.has_first_byte()
             self.place.token(self.answering.last_token_s)
 
@@ -113,9 +114,10 @@ class UnderWay:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         timer, self._timer = self._timer, None
-        return None if timer is None else await timer.__aexit__(kind, error, trace)
+        if timer is not None:
+            await timer.__aexit__(kind, error, trace)
 
 
 @dataclass(slots=True)
@@ -125,7 +127,7 @@ class Place:
 
     endpoint_id: EndpointId
     retry_s: float
-    under_way: dict[UnderWay, None] = field(default_factory=dict)
+    under_way: set[UnderWay] = field(default_factory=set)
     waiting: int = 0
     alive_s: float = -math.inf
     stalled_s: float | None = None

@@ -35,6 +35,8 @@ class ScriptedEngine:
     """Paths of those that were asked for."""
     silent: bool = False
     """Whether it takes what it is sent and says nothing any more, on any path."""
+    unwell: bool = False
+    """Whether its health page says so."""
     url: str = ""
     requests: list[bytes] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,7 +86,9 @@ class ScriptedEngine:
         if path == "/metrics":
             page = self.metrics or METRICS
             return _head(200, b"text/plain", page) + page
-        return _plain(200, {}) if path == "/health" else _plain(404, {})
+        if path == "/health":
+            return _plain(503 if self.unwell else 200, {})
+        return _plain(404, {})
 
 
 METRICS = b"""vllm:num_requests_running{engine="0",model_name="m"} 0.0
