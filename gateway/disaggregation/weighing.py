@@ -35,6 +35,7 @@ from gateway.transfers import Transfers
 from gateway.types import Reason, Route
 
 _ROUTES: Final = frozenset({Route.CHAT, Route.COMPLETIONS})
+_NOT_ONE_PROMPT: Final = frozenset({Reason.PROMPT_BATCH, Reason.PREVIOUS_RESPONSE, Reason.NO_KV})
 _Kind = tuple[str, str | None]
 """Engine and version: caches of two builds do not fit each other."""
 
@@ -85,7 +86,8 @@ class Weighing:
         self, exchange: Exchange, decision: Decision, failed: AbstractSet[str], set_aside: AbstractSet[str]
     ) -> Pair | SplitReason:
         """The pair that is cheaper than who was chosen to do both, or why there is none."""
-        why = _unsplittable(exchange)
+        alone = self.cheapest_alone(decision)
+        why = _unsplittable(exchange) or (None if alone is None else _not_worth_it(exchange))
         if why is not None:
             return why
         prefilling = self._prefilling(exchange, frozenset({*failed, *set_aside, *self._parts.full()}))
@@ -96,7 +98,7 @@ class Weighing:
             return SplitReason.NO_PREFILL_ENDPOINT if answering or not prefilling else SplitReason.NO_DECODE_ENDPOINT
         asked = self._chosen(exchange, decision, able)
         kind = self._kind_of(asked.chosen)
-        pair = self._paired(exchange, decision, asked, [one for one in answering if self._kind_of(one) == kind])
+        pair = self._paired(exchange, decision, asked, [one for one in answering if self._kind_of(one) == kind], alone)
         return pair if pair.part.terms.pays else SplitReason.DEARER
 
     def again(self, decision: Decision, part: SplitPart, asked: Decision) -> Pair | None:
@@ -159,10 +161,11 @@ class Weighing:
             )
         )
 
-    def _paired(self, exchange: Exchange, decision: Decision, asked: Decision, able: list[Candidate]) -> Pair:
+    def _paired(
+        self, exchange: Exchange, decision: Decision, asked: Decision, able: list[Candidate], alone: Decision | None
+    ) -> Pair:
         refined = [self._parts.fleet.refined(one, exchange.plan, exchange.match) for one in able]
         decode = self._who_answers(refined, decision.demand)
-        alone = self.cheapest_alone(decision)
         reason = SplitReason.NEEDED if alone is None else SplitReason.PAYS
         return self._handing_over(decision, asked, decode, reason, None if alone is None else alone.chosen)
 
@@ -193,11 +196,18 @@ class Weighing:
 
 
 def _unsplittable(exchange: Exchange) -> SplitReason | None:
-    request, plan = exchange.request, exchange.plan
-    if plan.no_affinity is Reason.SHORT_PROMPT:
-        return SplitReason.SHORT_PROMPT
-    if request.choices > 1 or plan.no_affinity is not None or exchange.owner is not None:
+    """What no pair of engines can do."""
+    request = exchange.request
+    if request.choices > 1 or exchange.owner is not None or exchange.plan.no_affinity in _NOT_ONE_PROMPT:
         return SplitReason.NOT_SPLITTABLE
     if request.route is Route.COMPLETIONS and b'"echo"' in request.body:  # with the prompt's own log probabilities
         return SplitReason.NOT_SPLITTABLE
     return None if request.route in _ROUTES or request.translatable else SplitReason.NOT_SPLITTABLE
+
+
+def _not_worth_it(exchange: Exchange) -> SplitReason | None:
+    """What one engine does as well, as far as is known."""
+    unknown = exchange.plan.no_affinity
+    if unknown is Reason.SHORT_PROMPT:
+        return SplitReason.SHORT_PROMPT
+    return None if unknown is None else SplitReason.NOT_SPLITTABLE

@@ -18,6 +18,8 @@ from tests.gateway.scripted_engine import ScriptedEngine, chat_stream, scripted_
 from tests.hostile import Behaviour, Peer
 
 PROMPT = 40
+PATIENCE_S = 1.0
+"""How long one of SGLang waits in a room."""
 SLOW = 10.0
 """Tokens a second at which a decode endpoint is believed to prefill: splitting pays."""
 
@@ -126,11 +128,14 @@ def sglang(hall: Hall, side: str) -> Behaviour:
         if "bootstrap_room" not in body:
             return refused("Disaggregated request received without bootstrap room id")
         room = body["bootstrap_room"]
-        async with hall.met:
-            inside = hall.rooms.setdefault(room, [])
-            inside.append(side)
-            hall.met.notify_all()
-            await hall.met.wait_for(lambda: len(inside) >= 2)
+        inside = hall.rooms.setdefault(room, [])
+        inside.append(side)
+        try:
+            async with asyncio.timeout(PATIENCE_S), hall.met:
+                hall.met.notify_all()
+                await hall.met.wait_for(lambda: len(inside) >= 2)
+        except TimeoutError:
+            return 500, {"error": {"message": "nobody came"}}
         if sorted(inside) != ["decode", "prefill"]:
             return refused("two of a kind met")
         if side == "prefill":

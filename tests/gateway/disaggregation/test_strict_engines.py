@@ -1,0 +1,124 @@
+"""Pairs of simulated engines of three families, which refuse every wrong sequence, behind a gateway."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from backends.simulated import Role
+from backends.simulated.serving import ServerSpec, SimulatedServer
+from tests.gateway.conftest import StartGateway, settled, start
+from tests.gateway.disaggregation.ledger import attempts, split_row
+
+FAST = 500.0
+WORDS = "cite the shelf and do not guess " * 40
+FAMILIES = ("vllm", "sglang", "trtllm")
+
+
+@contextmanager
+def fleet_of(dialect: str, *roles: Role, **more: Any) -> Iterator[list[SimulatedServer]]:
+    """So many engines, by role."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                SimulatedServer(
+                    ServerSpec(dialect=dialect, model="m", role=role, speed=FAST, lease_s=30 * FAST, **more)
+                )
+            )
+            for role in roles
+        ]
+
+
+def backends_of(servers: list[SimulatedServer]) -> list[dict[str, Any]]:
+    """Entries of `backends`: p0, d1, ... where it is not believed that those that answer prefill as fast."""
+    return [
+        {
+            "url": server.url,
+            "id": f"{server.spec.role.value[0]}{number}",
+            "role": server.spec.role.value,
+            "prefill_tokens_per_s": 1e6 if server.spec.role is Role.PREFILL else 50.0,
+            "bootstrap_port": server.side_port if server.spec.dialect == "sglang" else None,
+        }
+        for number, server in enumerate(servers)
+    ]
+
+
+def chat(words: str = WORDS, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": words}], "max_tokens": 6, **more}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", FAMILIES)
+async def test_a_pair_answers_as_one_engine_would_and_what_the_first_found_cached_is_billed(
+    dialect: str, stream: bool, start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    with fleet_of(dialect, Role.PREFILL, Role.DECODE) as servers:
+        gateway = await start(start_gateway, backends=backends_of(servers))
+        url = f"{gateway.url}/v1/chat/completions"
+        first = await client.post(url, json=chat(stream=stream))
+        second = await client.post(url, json=chat(WORDS + "And what is a whale?", stream=stream))
+        for answer in (first, second):
+            assert (answer.status_code, answer.headers["x-prefixgate-prefill-endpoint"]) == (200, "p0"), answer.text
+        assert len(await settled(gateway, 2)) == 2
+        endpoint, prefill_endpoint, prefill_cached, decode_cached, cached, output, flags = split_row(gateway)
+        assert (endpoint, prefill_endpoint, output, "disputed" in flags) == ("d1", "p0", 6, False)
+        assert prefill_cached == cached == decode_cached
+        assert cached > 100
+        assert attempts(gateway) == [("p0", "prefilled"), ("d1", "answered")] * 2
+        assert [one.part for one in servers[1].records()] == ["decode", "decode"]
+        assert [one.part for one in servers[0].records()] == ["prefill", "prefill"]
+
+
+async def test_before_031_the_decode_engines_word_is_another_and_no_dispute(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    with fleet_of("vllm", Role.PREFILL, Role.DECODE, version="0.23.0") as servers:
+        gateway = await start(start_gateway, backends=backends_of(servers))
+        answer = await client.post(f"{gateway.url}/v1/chat/completions", json=chat())
+        usage = answer.json()["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
+        await settled(gateway, 1)
+        _, _, prefill_cached, decode_cached, cached, _, flags = split_row(gateway)
+    assert (prefill_cached, cached, decode_cached) == (0, 0, usage["prompt_tokens"] - 1)
+    assert "disputed" not in flags
+
+
+async def test_prefixes_gather_where_prompts_are_computed(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    roles = (Role.PREFILL, Role.PREFILL, Role.DECODE, Role.DECODE)
+    with fleet_of("vllm", *roles) as servers:
+        gateway = await start(start_gateway, backends=backends_of(servers), scheduling__near_tie_s=0.0)
+        places: dict[str, set[str]] = {}
+        for turn in range(4):
+            for who in ("ann", "ben", "cem"):
+                words = f"{who} asks. {WORDS}" + "Go on. " * turn
+                answer = await client.post(f"{gateway.url}/v1/chat/completions", json=chat(words))
+                assert answer.status_code == 200, answer.text
+                places.setdefault(who, set()).add(answer.headers["x-prefixgate-prefill-endpoint"])
+        rows = await settled(gateway, 12)
+    assert {who: len(found) for who, found in places.items()} == {"ann": 1, "ben": 1, "cem": 1}
+    assert sum(row.cached_tokens or 0 for row in rows) > 0.6 * sum(row.prompt_tokens or 0 for row in rows)
+
+
+async def test_what_clients_leave_behind_is_freed_at_who_computed_it(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    with fleet_of("vllm", Role.PREFILL, Role.DECODE) as servers:
+        gateway = await start(start_gateway, backends=backends_of(servers))
+        for number in range(12):
+            try:
+                await client.post(
+                    f"{gateway.url}/v1/chat/completions", json=chat(f"{number} {WORDS}"), timeout=0.004 * (number + 1)
+                )
+            except httpx.TimeoutException:
+                pass
+        await settled(gateway, gateway_rows := len({*range(12)}), within_s=20)
+        assert gateway_rows == 12
+        answer = await client.post(f"{gateway.url}/v1/chat/completions", json=chat())
+        assert answer.status_code == 200
+        await settled(gateway, 13)
+        state: Any = servers[0].state()
+    assert state["parked"] == 0, state
