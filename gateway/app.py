@@ -53,9 +53,9 @@ from gateway.health_watch import watch_of
 from gateway.index_pages import IndexParts
 from gateway.index_setup import carrier_of, client_of, index_of
 from gateway.ledger_setup import ledger_of
-from gateway.limits_parts import admission_of, keys_watch_of, limits_of, quotas_of
+from gateway.limits_parts import admission_of, keys_watch_of, limits_of, quotas_of, salt_rotation_of
 from gateway.miss_reasons import MissReasons
-from gateway.model_routes import Fallbacks, model_routes_of, route_router
+from gateway.model_routes import Fallbacks, model_routes_of, route_router, works_of
 from gateway.model_texts import load_model_texts
 from gateway.next_turn import NextTurns
 from gateway.options import authenticator_of, chooser_for, fleet_options, pipeline_options
@@ -342,6 +342,7 @@ class Gateway:
                 admission=self._admission,
                 max_body_bytes=config.limits.max_body_bytes,
                 tenant_pages=tenant_pages,
+                client_salt=config.client_salt,
                 fixer=fixing.fixer,
                 routes=routes,
                 templates=templates.calls,
@@ -355,10 +356,12 @@ class Gateway:
                 splitting.splitter.releaser.run,
                 prewarmer.run,
                 watch.run,
+                salt_rotation_of(config, authenticator, fleet, partial(authenticator_of, config)).run,
                 health.run,
                 verifying.run,
                 partial(watch_prices, prices, config.poll_interval_s),
                 *fixing.works,
+                *works_of(config, routes, client_of(carrier)),
                 templates.watch,
                 *(() if turns is None else (turns.gate.run,)),
             ),

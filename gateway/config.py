@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AwareDatetime, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from billing.postgres_address import postgres_url
@@ -42,6 +42,7 @@ from gateway.discovery_sections import Discovery
 from gateway.health_config import Health, Outliers
 from gateway.queue_config import Queue
 from gateway.routes_config import ModelRoute, refuse_unclear
+from gateway.salt_secrets import ClientSalt, SaltSecrets
 from gateway.strict_yaml import complaint_of, load_yaml
 from prefix_index import RedisAccess
 
@@ -76,6 +77,7 @@ __all__ = [
     "process_environment",
     "redis_access",
     "salt_secret",
+    "salt_secrets",
     "tracing_headers",
 ]
 
@@ -105,6 +107,16 @@ class Config(Section):
     keys_poll_s: PositiveFloat = Field(1.0, description="How often the keys file is looked at for changes, seconds.")
     salt_secret_file: Path | None = Field(
         None, description="Secret mixed into cache salts; the same on every replica. Recommended with a keys file."
+    )
+    salt_secret_next_file: Path | None = Field(
+        None, description="Secret that takes over from `salt_secret_file`; the same on every replica."
+    )
+    salt_secret_next_from: AwareDatetime | None = Field(
+        None, description="When it does, with a time zone: on all replicas that have it at once."
+    )
+    client_salt: ClientSalt = Field(
+        ClientSalt.STRIP,
+        description="What becomes of `cache_salt` in a request: taken out, combined with the group's, or refused.",
     )
     isolation: Literal["salt", "none"] = Field(
         "salt",
@@ -145,6 +157,12 @@ class Config(Section):
         if doubles:
             raise ValueError(f"two backends are called {', '.join(doubles)}: give them ids")
         refuse_unclear(self.model_routes)
+        return self
+
+    @model_validator(mode="after")
+    def _next_secret_has_its_time(self) -> "Config":
+        if (self.salt_secret_next_file is None) != (self.salt_secret_next_from is None):
+            raise ValueError("salt_secret_next_file and salt_secret_next_from need each other")
         return self
 
     @model_validator(mode="after")
@@ -261,6 +279,14 @@ def tracing_headers(tracing: Tracing, environment: Mapping[str, str]) -> str | N
 def salt_secret(config: Config) -> bytes:
     """The secret behind the cache salts; empty where none is configured. Raises `ConfigInvalid`."""
     return b"" if config.salt_secret_file is None else _secret_file(config.salt_secret_file).strip()
+
+
+def salt_secrets(config: Config) -> SaltSecrets:
+    """The same with the one that takes over from it, where one does. Raises `ConfigInvalid`."""
+    file, from_ = config.salt_secret_next_file, config.salt_secret_next_from
+    if file is None or from_ is None:
+        return SaltSecrets(salt_secret(config))
+    return SaltSecrets(salt_secret(config), _secret_file(file).strip(), from_.timestamp())
 
 
 def admin_token(config: Config) -> str | None:

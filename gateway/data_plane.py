@@ -20,6 +20,7 @@ from gateway.edge.auth import Authenticator
 from gateway.edge.error_shapes import error_body
 from gateway.edge.labels import Labeller
 from gateway.edge.reading import LOOP_SAFE_PARSED_BYTES, Arrival, read_request
+from gateway.edge.salts import with_client_salt
 from gateway.errors import (
     BadRequest,
     BodyTooLarge,
@@ -37,6 +38,7 @@ from gateway.leaving import while_client_stays
 from gateway.log_lines import LOGGER
 from gateway.model_routes import ModelRoutes, Serves
 from gateway.passthrough import FreeRequest, Passthrough
+from gateway.salt_secrets import ClientSalt
 from gateway.status import Answer, StatusPages, TenantPage
 from gateway.telemetry import Telemetry
 from gateway.templates.calls import TemplateCalls, tagged
@@ -67,6 +69,8 @@ class EdgeParts:
     """Leads names of models to those that are served; None where no names are configured."""
     templates: TemplateCalls | None = None
     """Renders requests that call a template; None where none are kept."""
+    client_salt: ClientSalt = ClientSalt.STRIP
+    """What becomes of a salt that a client sends."""
     admin: ASGIApp | None = None
     """Serves `/admin`; None where no token is configured."""
 
@@ -169,6 +173,8 @@ class Edge:
             request = await asyncio.to_thread(read_request, arrival, body)
         else:
             request = read_request(arrival, body)
+        if parts.client_salt is not ClientSalt.STRIP:
+            request = with_client_salt(request, parts.client_salt)
         labels = parts.labeller.labels(arrival.headers, arrival.tenant, request.user)
         request = replace(request, user=None, labels=labels if template is None else tagged(labels, template))
         if parts.routes is not None:

@@ -38,12 +38,14 @@ class RemoteTokenizer:
         self._config_of = config_of
         self._kept = SegmentCache(MOST_KEPT_BYTES)
 
-    async def tokens_of(self, model: str, prompt: PromptView, endpoints: list[EndpointSnapshot]) -> TokenIds | None:
-        """Token ids of a prompt, from the cache or from the first healthy endpoint that can tell."""
+    async def tokens_of(
+        self, model: str, prompt: PromptView, endpoints: list[EndpointSnapshot], space: int = 0
+    ) -> TokenIds | None:
+        """Token ids of a prompt, from that space of the cache or from the first healthy endpoint that can tell."""
         for endpoint in endpoints:
             if endpoint.facts is None or (question := question_of(endpoint.facts, model, prompt)) is None:
                 continue
-            key = self._kept.key_of(question.path.encode() + b"\n" + question.body)
+            key = self._kept.key_of(question.path.encode() + b"\n" + question.body, space=space)
             known = self._kept.get(key)
             if known is not None:
                 return known

@@ -28,7 +28,7 @@ class WatchedKeys:
     """Which file, and how it is read."""
 
     path: Path
-    salt_secret: bytes
+    salt_secret: Callable[[], bytes]
     cached_token_weight: float
     poll_s: float
 
@@ -99,4 +99,4 @@ class KeysWatch:
         except UnicodeDecodeError as error:
             raise KeysFileInvalid(f"{watched.path}: {error}") from error
         file = parse_keys_file(watched.path, text)
-        return authenticator_from(file, watched.salt_secret, watched.cached_token_weight)
+        return authenticator_from(file, watched.salt_secret(), watched.cached_token_weight)

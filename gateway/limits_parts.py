@@ -1,5 +1,7 @@
 """Limits, who is let in, and the watch over the keys file, composed from the configuration."""
 
+import time
+from collections.abc import Callable
 from functools import partial
 
 from billing import Down, QuotaOptions, QuotaRedis, Quotas
@@ -7,12 +9,13 @@ from billing.prices.book import Prices
 from billing.quotas.spending import spent_micro
 from billing.quotas.types import Purse
 from gateway.admission import Admission, AdmissionLimits
-from gateway.config import Config, ledger_place, salt_secret
+from gateway.config import Config, ledger_place, salt_secrets
 from gateway.edge.auth import Authenticator
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet
 from gateway.keys_watch import KeysWatch, WatchedKeys
 from gateway.limits import LimitOptions, Limits
+from gateway.salt_rotation import SaltRotation
 from gateway.telemetry import Telemetry
 from prefix_index import Carrier
 
@@ -58,11 +61,20 @@ def keys_watch_of(config: Config, authenticator: Authenticator, fleet: Fleet, te
     """The watch over the keys file; it has nothing to do where there is none."""
     watched = None
     if config.keys_file is not None:
+        secrets = salt_secrets(config)
         watched = WatchedKeys(
-            config.keys_file, salt_secret(config), config.quota.cached_token_weight, config.keys_poll_s
+            config.keys_file, lambda: secrets.at(time.time()), config.quota.cached_token_weight, config.keys_poll_s
         )
     changed = partial(_groups_changed, config, authenticator, fleet)
     return KeysWatch(authenticator, watched, telemetry.limits, changed)
+
+
+def salt_rotation_of(
+    config: Config, authenticator: Authenticator, fleet: Fleet, rebuilt: Callable[[], Authenticator]
+) -> SaltRotation:
+    """Has the next salt secret take over; it has nothing to do where there is none."""
+    changed = partial(_groups_changed, config, authenticator, fleet)
+    return SaltRotation(authenticator, salt_secrets(config), rebuilt, changed, time.time)
 
 
 def needs_salt(config: Config, authenticator: Authenticator) -> bool:

@@ -275,7 +275,7 @@ def _fault(answer: AnswerText) -> Outcome | None:
 
 
 def _ids(text: ModelText, turn: _Turn, rendered: Rendered) -> _Steps:
-    encoding = text.begin_prompt(rendered, add_special_tokens=turn.prompt.add_special_tokens)
+    encoding = text.begin_prompt(rendered, add_special_tokens=turn.prompt.add_special_tokens, space=turn.plan.space)
     if encoding.missing_bytes > MOST_NEW_BYTES:
         raise _Unclaimed(Outcome.TOO_LONG)
     yield encoding

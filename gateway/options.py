@@ -1,5 +1,6 @@
 """The configuration as the options of what serves."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -8,7 +9,7 @@ from backends import Deadlines, EndpointConfig, EndpointId, KnownAdapter, PerfMo
 from backends.hardware import USUAL_MODEL, expected_speed
 from gateway.adapter_config import Adapter
 from gateway.adapters import UNLISTING
-from gateway.config import Backend, Config, Scheduling, backend_key, salt_secret
+from gateway.config import Backend, Config, Scheduling, backend_key, salt_secrets
 from gateway.dispatching import PipelineOptions
 from gateway.edge.auth import Authenticator, load_keys, open_to_all
 from gateway.fleet import FleetOptions
@@ -20,7 +21,7 @@ from gateway.timing import TimingHeader
 
 def authenticator_of(config: Config) -> Authenticator:
     """Who may call, from the keys file or open to all. Raises `KeysFileInvalid` or `ConfigInvalid`."""
-    secret = salt_secret(config)
+    secret = salt_secrets(config).at(time.time())
     if config.keys_file is None:
         return open_to_all(secret)
     return load_keys(config.keys_file, secret, config.quota.cached_token_weight)

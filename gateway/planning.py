@@ -17,6 +17,7 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
+from xxhash import xxh3_64_intdigest
 
 from backends import EndpointSnapshot
 from gateway.parity import ParityBook, shape_of
@@ -48,12 +49,17 @@ LOOP_SAFE_BODY_BYTES: Final = 128 * 1024
 LOOP_SAFE_TOKENS_BYTES: Final = 1024 * 1024
 """Ids whose chain may be hashed on the event loop when nothing of it is known: under 2 ms at 0.07 µs a block of 16."""
 
+MOST_ROOTS: Final = 4096
+"""Roots that are remembered for each model."""
+
 
 class EngineTokenizer(Protocol):
     """Asks an engine for the token ids of a prompt."""
 
-    async def tokens_of(self, model: str, prompt: PromptView, endpoints: list[EndpointSnapshot]) -> TokenIds | None:
-        """Token ids, or None where no engine could say."""
+    async def tokens_of(
+        self, model: str, prompt: PromptView, endpoints: list[EndpointSnapshot], space: int = 0
+    ) -> TokenIds | None:
+        """Token ids, or None where no engine could say. What was asked in another space is asked again."""
 
 
 class _Tokens(msgspec.Struct, frozen=True):
@@ -94,7 +100,7 @@ class Planner:
         is_long, prompt = _is_long(request), request.prompt
         shape = await _off_loop(is_long, shape_of, request.route.value, prompt)
         try:
-            tokens = await self._tokens(request, endpoints, shape, is_long=is_long)
+            tokens = await self._tokens(request, endpoints, (shape, self._space(request)), is_long=is_long)
         except UnsupportedContent:
             return _without_tokens(request, block_size, Reason.UNSUPPORTED_CONTENT)
         except TemplateFailed:
@@ -105,8 +111,18 @@ class Planner:
         request.marks.planned_s = self._monotonic()
         short = None if len(chain) else Reason.SHORT_PROMPT
         return Plan(
-            chain, tokens.source, short, exact=tokens.exact, shape=shape, local_tokens=tokens.local_tokens, root=root
+            *(chain, tokens.source, short),
+            exact=tokens.exact,
+            shape=shape,
+            local_tokens=tokens.local_tokens,
+            root=root,
+            space=self._space(request),
         )
+
+    def _space(self, request: InferenceRequest) -> int:
+        """Where it is remembered what a share group has had tokenised: apart from what others have, since it shows in
+        the time that a prompt takes. Where engines' caches are shared, this one is."""
+        return xxh3_64_intdigest(request.tenant.salt.encode()) if self._salted else 0
 
     def is_exact(self, model: str, endpoints: list[EndpointSnapshot]) -> bool:
         """Whether the prompts of a model are tokenised as its engine does."""
@@ -131,16 +147,17 @@ class Planner:
         return text if facts is None else text.for_engine(facts.engine)
 
     async def _tokens(
-        self, request: InferenceRequest, endpoints: list[EndpointSnapshot], shape: str, *, is_long: bool
+        self, request: InferenceRequest, endpoints: list[EndpointSnapshot], kept: tuple[str, int], *, is_long: bool
     ) -> _Tokens:
-        """Raises `UnsupportedContent` or `TemplateFailed` where there is no way to the tokens."""
-        text = self.text_of(request.model, endpoints)
+        """`kept`: the shape under which the counts are compared, and the space in which the tokens are remembered.
+        Raises `UnsupportedContent` or `TemplateFailed` where there is no way to the tokens."""
+        text, (shape, space) = self.text_of(request.model, endpoints), kept
         believed = not self._parity.is_degraded(request.model, shape)
-        local = None if text is None else await _local_tokens(text, request, self._monotonic, is_long=is_long)
+        local = None if text is None else await self._local_tokens(text, request, space, is_long=is_long)
         if local is not None and believed:
             return local
         given = await _off_loop(is_long, given_ids, request.prompt)
-        asked = given or await self._engine.tokens_of(request.model, request.prompt, endpoints)
+        asked = given or await self._engine.tokens_of(request.model, request.prompt, endpoints, space)
         counted = len(local.ids) // TOKEN_BYTES if local is not None and local.exact else None
         if asked is not None:
             return _Tokens(asked, TokenSource.ENGINE, local_tokens=counted)
@@ -148,6 +165,35 @@ class Planner:
             return replace(local, exact=False, local_tokens=counted)
         ids = await _off_loop(is_long, bytes_as_tokens, request.prompt)
         return _Tokens(ids, TokenSource.BYTES, exact=False)
+
+    async def _local_tokens(
+        self, text: ModelText, request: InferenceRequest, space: int, *, is_long: bool
+    ) -> _Tokens | None:
+        """None where only the engine has the tokenizer, or renders by code of its own."""
+        try:
+            if is_long:
+                return await asyncio.to_thread(self._rendered_here, text, request, space)
+            encoding, exact = self._begun(text, request, space)
+            if encoding.is_long:
+                await asyncio.to_thread(encoding.compute)
+            else:
+                encoding.compute()
+            return _Tokens(encoding.finish(), TokenSource.LOCAL, exact)
+        except UnsupportedContent as error:
+            if error.kind in _ENGINE_KNOWS:
+                return None
+            raise
+
+    def _rendered_here(self, text: ModelText, request: InferenceRequest, space: int) -> _Tokens:
+        encoding, exact = self._begun(text, request, space)
+        encoding.compute()
+        return _Tokens(encoding.finish(), TokenSource.LOCAL, exact)
+
+    def _begun(self, text: ModelText, request: InferenceRequest, space: int) -> tuple[Encoding, bool]:
+        rendered = text.prompt_of(request.prompt)
+        request.marks.rendered_s = self._monotonic()
+        special = request.prompt.add_special_tokens
+        return text.begin_prompt(rendered, add_special_tokens=special, space=space), rendered.exact
 
     def _root(
         self, request: InferenceRequest, endpoints: list[EndpointSnapshot], kind: tuple[TokenSource, int]
@@ -162,6 +208,8 @@ class Planner:
         if root is None:
             root = root_of_request(request, endpoints, source, block_size, salt)
             if request.adapter is None:
+                if len(known[1]) >= MOST_ROOTS:  # clients may have salts of their own
+                    known[1].clear()
                 known[1][kind, salt] = root
         return root
 
@@ -169,37 +217,6 @@ class Planner:
         if len(tokens.ids) > LOOP_SAFE_TOKENS_BYTES:  # the memo belongs to the loop
             return await asyncio.to_thread(chain_of, tokens.ids, root, block_size)
         return self._memo.chain_of(tokens.ids, root, block_size)
-
-
-async def _local_tokens(
-    text: ModelText, request: InferenceRequest, monotonic: Callable[[], float], *, is_long: bool
-) -> _Tokens | None:
-    """None where only the engine has the tokenizer, or renders by code of its own."""
-    try:
-        if is_long:
-            return await asyncio.to_thread(_rendered_here, text, request, monotonic)
-        encoding, exact = _begun(text, request, monotonic)
-        if encoding.is_long:
-            await asyncio.to_thread(encoding.compute)
-        else:
-            encoding.compute()
-        return _Tokens(encoding.finish(), TokenSource.LOCAL, exact)
-    except UnsupportedContent as error:
-        if error.kind in _ENGINE_KNOWS:
-            return None
-        raise
-
-
-def _rendered_here(text: ModelText, request: InferenceRequest, monotonic: Callable[[], float]) -> _Tokens:
-    encoding, exact = _begun(text, request, monotonic)
-    encoding.compute()
-    return _Tokens(encoding.finish(), TokenSource.LOCAL, exact)
-
-
-def _begun(text: ModelText, request: InferenceRequest, monotonic: Callable[[], float]) -> tuple[Encoding, bool]:
-    rendered = text.prompt_of(request.prompt)
-    request.marks.rendered_s = monotonic()
-    return text.begin_prompt(rendered, add_special_tokens=request.prompt.add_special_tokens), rendered.exact
 
 
 def _is_long(request: InferenceRequest) -> bool:

@@ -286,6 +286,8 @@ class Plan:
     shape: str = ""
     local_tokens: int | None = None
     root: bytes = b""
+    space: int = 0
+    """Where the tokens of its share group are remembered."""
 
     @property
     def counted(self) -> tuple[TokenSource, int] | None:

@@ -137,12 +137,13 @@ class SegmentedTokenizer:
         """
         return self.begin_all((text,), add_special_tokens=add_special_tokens)
 
-    def begin_all(self, pieces: Sequence[str | TokenIds], *, add_special_tokens: bool) -> Encoding:
-        """Like `begin`, for texts with ids between them. Tokens of its own go around the first text."""
+    def begin_all(self, pieces: Sequence[str | TokenIds], *, add_special_tokens: bool, space: int = 0) -> Encoding:
+        """Like `begin`, for texts with ids between them. Tokens of its own go around the first text. What was seen in
+        another `space` of the cache is not known here."""
         encoding = Encoding([], [], self.whole, self._cache)
         for piece in pieces:
             if isinstance(piece, str):
-                self._look_up(utf8(piece), encoding, add_special_tokens)
+                self._look_up(utf8(piece), encoding, add_special_tokens, space)
                 add_special_tokens = False
             else:
                 encoding.pieces.append(piece)
@@ -154,13 +155,13 @@ class SegmentedTokenizer:
         encoding.compute()
         return encoding.finish()
 
-    def _look_up(self, content: bytes, encoding: Encoding, add_special_tokens: bool) -> None:
+    def _look_up(self, content: bytes, encoding: Encoding, add_special_tokens: bool, space: int) -> None:
         """Add the ids of `content` to `encoding`, so far as they are known."""
         around = self._around if add_special_tokens else (_NO_IDS, _NO_IDS)
         found, missing = encoding.pieces, encoding.missing
         key_of, lookup = self._cache.key_of, self._cache.get
         if not self.in_segments or around is None or len(content) > LONGEST_CUT_BYTES:
-            key = key_of(content, b"+" if add_special_tokens else b"")
+            key = key_of(content, b"+" if add_special_tokens else b"", space)
             known = lookup(key)
             if known is None:
                 missing.append(Missing(len(found), key, content, add_special_tokens))
@@ -171,7 +172,8 @@ class SegmentedTokenizer:
         found.append(around[0])
         first = len(found)
         segments = [place for place in range(0, len(cut), 2) if cut[place]]
-        for place, (key, known) in zip(segments, self._cache.find([cut[place] for place in segments]), strict=True):
+        looked_up = self._cache.find([cut[place] for place in segments], space)
+        for place, (key, known) in zip(segments, looked_up, strict=True):
             if known is None:
                 missing.append(Missing(first + place, key, cut[place]))
             cut[place] = known or _NO_IDS

@@ -92,13 +92,13 @@ class ModelText:
         rendered = self._chats[template].render(view, self._now)
         return self._with_first_token(rendered, template) if self._renderer is Renderer.LLAMACPP else rendered
 
-    def begin_prompt(self, prompt: Rendered, *, add_special_tokens: bool) -> Encoding:
-        """Look up what is known of a prompt; see `Encoding` for the rest of the way.
+    def begin_prompt(self, prompt: Rendered, *, add_special_tokens: bool, space: int = 0) -> Encoding:
+        """Look up what is known of a prompt in a space of the cache; see `Encoding` for the rest of the way.
 
         Raises `UnsupportedContent` for text where there is no tokenizer.
         """
         if self.tokenizer is not None:
-            return self.tokenizer.begin_all(prompt.pieces, add_special_tokens=add_special_tokens)
+            return self.tokenizer.begin_all(prompt.pieces, add_special_tokens=add_special_tokens, space=space)
         ids = [piece for piece in prompt.pieces if not isinstance(piece, str)]
         if len(ids) != len(prompt.pieces):
             raise UnsupportedContent(Unsupported.NO_TOKENIZER)
