@@ -33,6 +33,7 @@ from bench.faults.namespaces import Namespace, namespaces
 from bench.faults.parts import Part, Ready, postgres_part
 from bench.faults.types import Computed, Record
 from bench.faults.wire import Wire
+from gateway.demo.gateway_process import INDEX_DEADLINE_MS
 from gateway.demo.processes import clean_environment
 from gateway.demo.types import DemoFailed
 from gateway.edge.auth import new_key
@@ -260,6 +261,7 @@ def _add_gateway(
 
 
 def _config(fleet: Fleet, near: Mapping[str, tuple[str, int]]) -> dict[str, object]:
+    """What every gateway has: deadlines, health and limits are as they are by default."""
     home = fleet.home
     valkey = near[VALKEY]
     return {
@@ -268,9 +270,7 @@ def _config(fleet: Fleet, near: Mapping[str, tuple[str, int]]) -> dict[str, obje
         "salt_secret_file": str(home / "salt"),
         "prices_file": str(home / "prices.yaml"),
         "admin_token_file": str(home / "admin"),
-        "index": {"deadline_ms": 50.0, "redis_url": f"redis://{valkey[0]}:{valkey[1]}/0"},
-        "limits": {"connect_s": 1.0, "first_byte_s": 6.0, "idle_s": 6.0},
-        "poll_interval_s": 0.5,
+        "index": {"deadline_ms": INDEX_DEADLINE_MS, "redis_url": f"redis://{valkey[0]}:{valkey[1]}/0"},
         "log_level": "info",
     }
 

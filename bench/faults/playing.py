@@ -6,6 +6,7 @@ calm | fault ............ | undone, until all gateways say that nothing is degra
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Final
 
 from bench.faults.acting import Impossible, done
 from bench.faults.fleet import Fleet
-from bench.faults.types import Acted, Fault, Step
+from bench.faults.types import Acted, Asked, Fault, Outcome, Step
 
 WELL_WITHIN_S: Final = 30.0
 
@@ -36,8 +37,10 @@ class Played:
     said: list[tuple[float, str]] = field(default_factory=list)
 
 
-async def play(fleet: Fleet, steps: Sequence[Sequence[Fault]], pace: Pace, say: Callable[[str], None]) -> Played:
-    """All steps, in order. Raises `DemoFailed` where what was killed does not start again."""
+async def play(
+    fleet: Fleet, steps: Sequence[Sequence[Fault]], pace: Pace, asked: Sequence[Asked], say: Callable[[str], None]
+) -> Played:
+    """All steps, in order; `asked` grows meanwhile. Raises `DemoFailed` where what was killed does not start again."""
     played = Played(time.monotonic())
 
     def tell(what: str) -> None:
@@ -46,7 +49,11 @@ async def play(fleet: Fleet, steps: Sequence[Sequence[Fault]], pace: Pace, say: 
         say(f"{at_s:7.1f} s  {what}")
 
     for faults in steps:
+        before = len(asked)
         await _step(fleet, faults, pace, played, tell)
+        lost = [str(one.outcome) for one in asked[before:] if one.ended_s and one.outcome is not Outcome.SERVED]
+        if lost:
+            tell(f"  of {len(asked) - before} requests: {dict(Counter(lost))}")
     await asyncio.sleep(pace.calm_s)
     return played
 

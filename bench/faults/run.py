@@ -80,7 +80,7 @@ async def run(plan: Plan, home: Path, say: Callable[[str], None]) -> Ran:
         await clients.greet()
         async with asyncio.TaskGroup() as group:
             group.create_task(clients.run(plan.workers))
-            played = await play(fleet, steps_of(plan), plan.pace, say)
+            played = await play(fleet, steps_of(plan), plan.pace, clients.asked, say)
             clients.enough.set()
         await fleet.remember()
         left = await left_over(fleet, LEFT_WITHIN_S)
