@@ -36,7 +36,15 @@ from backends.dialects import (
     signed,
 )
 from backends.errors import ProbeFailed
-from backends.types import EndpointConfig, EndpointFacts, EventSourceFacts, KnownAdapter, LoadSample, ServedModel
+from backends.types import (
+    EndpointConfig,
+    EndpointFacts,
+    EventSourceFacts,
+    KnownAdapter,
+    LoadSample,
+    ServedModel,
+    StartedAdapter,
+)
 
 MODELS_PATH = "/v1/models"
 MAX_PAGE_BYTES = 8 * 1024 * 1024
@@ -116,6 +124,7 @@ class Probe:
             event_sources=sources,
             has_metrics=metrics is not None,
             has_event_page=None if dialect.event_sources_path is None else self._sources is not None,
+            adapters=await self._started_adapters(dialect),
         )
         return dialect, with_adapters(facts(dialect, models, samples, info, asked), self._adapters)
 
@@ -183,6 +192,12 @@ class Probe:
                 return info if isinstance(info, dict) else {}
         return {}
 
+    async def _started_adapters(self, dialect: Dialect) -> tuple[StartedAdapter, ...] | None:
+        if dialect.adapters_path is None:
+            return None
+        status, body = await self._get(dialect.adapters_path)
+        return dialect.started_adapters(_json(body)) if status == _OK else None
+
     async def _event_sources(self, dialect: Dialect, info: Info) -> tuple[EventSourceFacts, ...]:
         """Where events of its cache come from. What cannot be told now stays as it was, at first: nowhere."""
         if dialect.event_sources_path is not None:
@@ -242,6 +257,11 @@ def with_adapters(told: EndpointFacts, known: tuple[KnownAdapter, ...]) -> Endpo
         if one.name not in listed and one.parent in listed and (one.engines is None or told.engine in one.engines)
     ]
     return replace(told, models=(*told.models, *more)) if more else told
+
+
+def replaced(before: EndpointFacts | None, after: EndpointFacts) -> bool:
+    """Whether another build answers at the address now, which is another process for sure."""
+    return before is not None and None not in (before.version, after.version) and before.version != after.version
 
 
 def restarted(before: LoadSample | None, after: LoadSample | None, was_down: bool) -> bool:

@@ -30,7 +30,7 @@ import httpx
 
 from backends.breaker import BreakerRules
 from backends.errors import ProbeFailed, UnknownEndpoint, UpstreamError, fault_kind
-from backends.health import http_client, restarted
+from backends.health import http_client, replaced, restarted
 from backends.member import LEFT, NOT_SEEN, NOT_SEEN_AGAIN, Member
 from backends.reservations import Reservation
 from backends.types import EndpointConfig, EndpointId, EndpointSnapshot, EndpointState, InFlight, LoadSample
@@ -294,7 +294,7 @@ class Registry:
         if load is not None:
             load = replace(load, took_s=self._clock() - began_s)
         seen_before = endpoint.dialect is not None
-        if seen_before and restarted(endpoint.load, load, was_down):
+        if seen_before and (replaced(endpoint.facts, facts) or restarted(endpoint.load, load, was_down)):
             dialect, facts = await endpoint.probe.detect()
             endpoint.facts = None
             endpoint.comes_up(dialect, facts, load)

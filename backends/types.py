@@ -112,6 +112,15 @@ class ServedModel:
     alias_of: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StartedAdapter:
+    """An adapter that requests name by its number, and that is no model of its own; `scale` without their saying."""
+
+    number: int
+    file: str
+    scale: float
+
+
 class Metering(StrEnum):
     """Whether what a path computes goes on a tenant's bill."""
 
@@ -187,7 +196,8 @@ class EndpointFacts:
     groups apart by a salt; `open_paths` what else a tenant may reach there, `"POST /path"` to who pays: everything not
     in it is shut. `event_sources`: where it tells of its cache, by rank; empty where it does not say.
     `ranks` counts the data-parallel ranks behind its address, each with a cache of its own (1 where it says nothing);
-    on `ranked_routes` a request's header chooses among them.
+    on `ranked_routes` a request's header chooses among them. `adapters` are those it was started with that are no
+    models of their own, None where it does not say.
     """
 
     engine: str
@@ -210,6 +220,7 @@ class EndpointFacts:
     event_sources: tuple[EventSourceFacts, ...] = ()
     ranks: int = 1
     ranked_routes: frozenset[str] = frozenset()
+    adapters: tuple[StartedAdapter, ...] | None = None
 
     @property
     def supports_cache_salt(self) -> bool:

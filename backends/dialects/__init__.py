@@ -109,6 +109,7 @@ def facts(
         salted_routes=_salted(dialect, version, routes),
         open_paths=dialect.open_paths,
         event_sources=asked.event_sources,
+        adapters=asked.adapters,
         ranks=ranks,
         ranked_routes=RANKED_ROUTES if ranks > 1 and _is_since(dialect.ranked_since, version) else frozenset(),
     )

@@ -12,6 +12,7 @@ answer 501 without. `/completion` and `/infill` stay shut: they pin slots and ca
 """
 
 from collections.abc import Mapping
+from pathlib import PurePath
 
 from backends.dialects.metrics import total, whole_number
 from backends.dialects.types import (
@@ -26,7 +27,7 @@ from backends.dialects.types import (
     counter,
 )
 from backends.features import Feature
-from backends.types import Metering, TokenizeForm
+from backends.types import Metering, StartedAdapter, TokenizeForm
 
 _COMPUTED = "llamacpp:prompt_tokens_total"
 _CACHED = "llamacpp:prompt_tokens_cached_total"
@@ -59,6 +60,20 @@ def _read(page: object) -> Samples:
     return found
 
 
+def _adapters(page: object) -> tuple[StartedAdapter, ...] | None:
+    """`/lora-adapters`; empty where it was started with none, None where the page is of another form."""
+    if not isinstance(page, list):
+        return None
+    found = []
+    for one in page:
+        number, scale = (one.get("id"), one.get("scale")) if isinstance(one, Mapping) else (None, None)
+        if not isinstance(one, Mapping) or type(number) is not int or not isinstance(scale, int | float):
+            return None
+        path = one.get("path")
+        found.append(StartedAdapter(number, PurePath(path).name if isinstance(path, str) else "", float(scale)))
+    return tuple(found)
+
+
 def _shape(samples: Samples, info: Info) -> CacheShape:
     settings = info.get("default_generation_settings")
     context_tokens = whole_number(settings.get("n_ctx")) if isinstance(settings, Mapping) else None
@@ -84,6 +99,8 @@ LLAMACPP = Dialect(
     ),
     health_paths=("/health",),
     load_page=LoadPage("/slots", _read),
+    adapters_path="/lora-adapters",
+    started_adapters=_adapters,
     signature=("/props", "default_generation_settings"),
     info_paths=("/props",),
     version_key="build_info",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from backends.dialects.types import Dialect, Info, Samples, no_event_sources
 from backends.features import Feature, FeatureFact, Features, Standing
-from backends.types import EventSourceFacts, ServedModel
+from backends.types import EventSourceFacts, ServedModel, StartedAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +13,14 @@ class Asked:
     """What an endpoint answered beside its pages of models, load and information.
 
     `spoken` are the uncertain routes it answered on. `has_metrics`: whether there is a metrics page, None where nobody
-    looked; likewise `has_event_page`, of a dialect that has one.
+    looked; likewise `has_event_page`, of a dialect that has one. `adapters` as in `EndpointFacts`.
     """
 
     spoken: tuple[str, ...] = ()
     event_sources: tuple[EventSourceFacts, ...] = ()
     has_metrics: bool | None = None
     has_event_page: bool | None = None
+    adapters: tuple[StartedAdapter, ...] | None = None
 
 
 NOTHING_ASKED = Asked()
@@ -51,8 +52,10 @@ def _inferred(dialect: Dialect, asked: Asked, models: tuple[ServedModel, ...]) -
         found[Feature.KV_EVENTS] = Standing.ON
     elif asked.has_event_page and dialect.event_sources is not no_event_sources:
         found[Feature.KV_EVENTS] = Standing.OFF
-    if any(model.parent is not None for model in models):
+    if any(model.parent is not None for model in models) or asked.adapters:
         found[Feature.LORA] = Standing.ON
+    elif asked.adapters is not None:
+        found[Feature.LORA] = Standing.OFF
     if dialect.reports_cached_tokens is not None:
         always = dialect.reports_cached_tokens
         found[Feature.CACHED_TOKENS] = Standing.ON if always else Standing.NEVER

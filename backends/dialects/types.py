@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from backends.features import Feature, Standing
-from backends.types import AdapterSample, EventSourceFacts, Metering, PriorityForm, TokenizeForm
+from backends.types import AdapterSample, EventSourceFacts, Metering, PriorityForm, StartedAdapter, TokenizeForm
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
@@ -130,6 +130,11 @@ def no_event_sources(page: object, info: Info, host: str) -> tuple[EventSourceFa
     return ()
 
 
+def none_started(page: object) -> tuple[StartedAdapter, ...] | None:
+    """For engines that list their adapters among their models, or nowhere."""
+    return None
+
+
 def no_adapters(samples: Samples) -> AdapterSample | None:
     """For engines that say nothing of LoRA adapters."""
     return None
@@ -164,6 +169,8 @@ class Dialect:
     `rank_label` is the label by which series tell data-parallel ranks apart. From version `ranked_since` on the engine
     lets `RANK_HEADER` choose a rank, on `RANKED_ROUTES`; a version that is not told counts as old. `told_ranks` reads
     their number from the information page, None where it does not stand there.
+
+    `adapters_path` is a page that lists adapters which are no models of their own, `started_adapters` reads it.
 
     `event_sources` reads where events of the cache come from, given the page at `event_sources_path` (None where there
     is none), the information page, and the host of the endpoint's URL.
@@ -203,6 +210,8 @@ class Dialect:
     rank_label: str | None = None
     ranked_since: tuple[int, ...] | None = None
     told_ranks: Callable[[Info], int | None] = lambda info: None
+    adapters_path: str | None = None
+    started_adapters: Callable[[object], tuple[StartedAdapter, ...] | None] = none_started
     event_sources_path: str | None = None
     event_sources: Callable[[object, Info, str], tuple[EventSourceFacts, ...]] = no_event_sources
     routes: frozenset[str] = frozenset({CHAT, COMPLETIONS})

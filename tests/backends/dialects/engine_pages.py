@@ -43,6 +43,7 @@ def recorded_llamacpp() -> Pages:
         "/metrics": _recorded("llamacpp-metrics.txt"),
         "/props": _recorded("llamacpp-props.json"),
         "/slots": _recorded("llamacpp-slots.json"),
+        "/lora-adapters": (200, b"[]"),
     }
 
 

@@ -9,7 +9,15 @@ from backends.dialects import DIALECTS
 from backends.features import Feature, FeatureFact, Standing
 from backends.health import Probe, http_client
 from backends.registry import PollSettings, Registry
-from backends.types import EndpointConfig, EndpointFacts, EndpointId, LoadSample, ServedModel, TokenizeForm
+from backends.types import (
+    EndpointConfig,
+    EndpointFacts,
+    EndpointId,
+    LoadSample,
+    ServedModel,
+    StartedAdapter,
+    TokenizeForm,
+)
 from tests.backends.dialects.engine_pages import SERVERS, page_server, pages_of
 
 A = EndpointId("a")
@@ -115,7 +123,7 @@ EXPECTED = {
         (ServedModel("smollm2", 8192),),
         (1, 16384, 2),
         (0, 0, None, 16261, 27993),
-        (ON, ON, NEVER, UNKNOWN, NEVER, UNKNOWN),
+        (ON, ON, NEVER, UNKNOWN, NEVER, OFF),
     ),
     "llamacpp-no-metrics": Expected(
         "llamacpp",
@@ -123,7 +131,7 @@ EXPECTED = {
         (ServedModel("smollm2", 8192),),
         (1, 16384, 2),
         (0, None, None, None, None),
-        (ON, OFF, NEVER, UNKNOWN, NEVER, UNKNOWN),
+        (ON, OFF, NEVER, UNKNOWN, NEVER, OFF),
     ),
     "tgi-3.3.7": Expected(
         "tgi",
@@ -286,6 +294,26 @@ async def test_a_restart_is_noticed(server: str) -> None:
             assert registry.snapshot()[0].generation > first.generation
 
 
+@pytest.mark.parametrize("server", [name for name, one in EXPECTED.items() if one.version is not None])
+async def test_another_version_at_the_same_address_is_another_process(server: str) -> None:
+    version = str(EXPECTED[server].version).encode()
+    pages = pages_of(server)
+    async with page_server(pages) as (_, at):
+        config, settings = EndpointConfig(A, at.url), PollSettings(deadline_s=30, polls_to_detect=1)
+        async with Registry([config], lambda: 0.0, settings=settings) as registry:
+            await registry.poll(A)
+            first = registry.snapshot()[0].generation
+            await registry.poll(A)
+            assert registry.snapshot()[0].generation == first
+            for path, (status, body) in list(pages.items()):
+                pages[path] = (status, body.replace(version, b"9" + version))
+            await registry.poll(A)
+            again = registry.snapshot()[0]
+    assert again.generation > first
+    assert again.facts is not None
+    assert again.facts.version == f"9{version.decode()}"
+
+
 @pytest.mark.parametrize(
     ("server", "owner"), [("llamacpp", b'"llamacpp"'), ("sglang-0.5.23-no-metrics", b'"sglang"'), ("tgi-3.3.7", b"-")]
 )
@@ -327,3 +355,27 @@ async def test_an_iteration_that_another_reader_took_leaves_the_load_unknown_but
     assert facts.capacity_tokens == 3200
     assert load is not None
     assert (load.running, load.steps) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("page", "adapters", "standing"),
+    [
+        (b"[]", (), OFF),
+        (
+            b'[{"id":0,"path":"/adapters/sql.gguf","scale":1.0},{"id":1,"scale":0}]',
+            (StartedAdapter(0, "sql.gguf", 1.0), StartedAdapter(1, "", 0.0)),
+            ON,
+        ),
+        (b"{}", None, UNKNOWN),
+        (b'[{"id":"0","scale":1}]', None, UNKNOWN),
+        (b'[{"id":0}]', None, UNKNOWN),
+        (b"[7]", None, UNKNOWN),
+    ],
+)
+async def test_llamacpps_adapters_are_numbers_and_no_models(
+    page: bytes, adapters: tuple[StartedAdapter, ...] | None, standing: Standing
+) -> None:
+    facts, _ = await seen(pages_of("llamacpp") | {"/lora-adapters": (200, page)})
+    assert facts.adapters == adapters
+    assert facts.features[Feature.LORA].standing is standing
+    assert [model.id for model in facts.models] == ["smollm2"]
