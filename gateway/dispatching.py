@@ -208,11 +208,15 @@ class Dispatcher:
         """What an endpoint answers, once its first bytes are here; given up where nobody there gets any."""
         attempt = exchange.under_way
         assert attempt is not None, "it was begun when it was decided"
+        attempt.listen()
         try:
-            async with attempt:
-                return await self._first_bytes(exchange, endpoint, upstream)
-        except TimeoutError:
-            raise FirstByteTimeout(endpoint.id, attempt.silent_s) from None
+            return await self._first_bytes(exchange, endpoint, upstream)
+        except asyncio.CancelledError:
+            if attempt.was_given_up():
+                raise FirstByteTimeout(endpoint.id, attempt.silent_s) from None
+            raise
+        finally:
+            attempt.deafen()
 
     async def _first_bytes(
         self, exchange: Exchange, endpoint: EndpointConfig, upstream: UpstreamRequest

@@ -3,111 +3,20 @@ is suspected, and that a merely long prefill is neither."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from backends import EndpointConfig, EndpointId, EndpointState, LoadSample, PerfModel, Registry
-from gateway.attempts import Attempts, UnderWay
+from backends import EndpointState, LoadSample
+from gateway.attempts import UnderWay
 from gateway.health_config import Health
-from gateway.health_metrics import HealthMetrics
-from gateway.scheduling import Candidate, Decision, Demand
-from gateway.types import Reason
-
-SPEED = PerfModel(base_s=0.1, prefill_tokens_per_s=1000.0, quad_s_per_token2=0.0, itl_s=0.01)
-A = EndpointId("a")
-TOKENS = 1900
-EXPECTED_S = 2.0
-"""Of such a prompt, alone."""
-
-
-@dataclass
-class Answer:
-    """What a client has got."""
-
-    last_token_s: float | None = None
-
-
-class World:
-    """One endpoint whose polls are answered, its attempts, and the time."""
-
-    def __init__(self, registry: Registry, clock: "Clock", health: Health) -> None:
-        self.clock = clock
-        self.registry = registry
-        self.speed: PerfModel | None = SPEED
-        metrics = HealthMetrics(CollectorRegistry())
-        self.attempts = Attempts(registry, lambda _: self.speed, health, 600.0, metrics, clock)
-
-    def send(
-        self,
-        tokens: int = TOKENS,
-        *,
-        queued: int = 0,
-        streams: bool = True,
-        answer_tokens: int | None = 100,
-        may_leave: bool = True,
-        answer: Answer | None = None,
-    ) -> UnderWay:
-        candidate = Candidate(A, tokens, tokens, queued, SPEED)  # all is thought to be cached there
-        decision = Decision(candidate, next(iter(Reason)), [candidate], {}, Demand(tokens, 100))
-        return self.attempts.begins(decision, answer or Answer(), answer_tokens, streams=streams, may_leave=may_leave)
-
-    def pass_time(self, seconds: float, *, page: LoadSample | None = None) -> None:
-        """Second by second, with a look at each; the engine's page stays as it is."""
-        for _ in range(int(seconds)):
-            self.clock.now_s += 1
-            if page is not None:
-                self.page(page)
-            self.attempts.look()
-
-    def page(self, page: LoadSample) -> None:
-        member = self.registry.member(A)
-        assert member is not None
-        member.pulse.page(LoadSample(self.clock.now_s, running=page.running, waiting=page.waiting, steps=page.steps))
-
-    def state(self) -> EndpointState:
-        return self.registry.snapshot()[0].condition.state
-
-    @property
-    def why(self) -> str:
-        return self.registry.snapshot()[0].condition.why or ""
-
-
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.gateway.silent_world import STILL, TOKENS, A, Answer, World, world_of
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     async with asyncio.timeout(10), world_of(Health()) as made:
         yield made
-
-
-class world_of:
-    """A world with this configuration."""
-
-    def __init__(self, health: Health) -> None:
-        self._clock = Clock()
-        self._registry = Registry([EndpointConfig(A, "http://127.0.0.1:9")], self._clock)
-        self._health = health
-
-    async def __aenter__(self) -> World:
-        member = self._registry.member(A)
-        assert member is not None
-        member.reason = None  # as if a poll had been answered
-        member.touch()
-        return World(self._registry, self._clock, self._health)
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._registry.__aexit__(None, None, None)
-
-
-STILL = LoadSample(0.0, running=8, waiting=3, steps=70.0)
 
 
 async def test_a_silent_endpoint_is_left_after_a_multiple_of_what_the_fit_says(world: World) -> None:
@@ -138,17 +47,39 @@ async def test_never_before_the_configured_least_and_never_after_the_configured_
     assert long.silent_s == 600
 
 
-async def test_who_gives_up_is_told_in_the_task_that_waits(world: World) -> None:
+async def waits(attempt: UnderWay) -> str:
+    """As whoever sends it does."""
+    attempt.listen()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        if attempt.was_given_up():
+            return "given up"
+        raise
+    finally:
+        attempt.deafen()
+    return "answered"
+
+
+async def test_who_waits_is_told_and_its_task_goes_on(world: World) -> None:
     attempt = world.send(10)
-
-    async def waits() -> None:
-        async with attempt:
-            await asyncio.Event().wait()
-
-    task = asyncio.ensure_future(waits())
+    task = asyncio.ensure_future(waits(attempt))
     await asyncio.sleep(0)
+    world.pass_time(40)
+    assert await task == "given up"
+    assert (task.cancelling(), attempt.silent_s) == (0, 30)
+
+
+@pytest.mark.parametrize("given_up_first", [True, False])
+async def test_a_client_that_leaves_in_that_very_moment_has_left(world: World, given_up_first: bool) -> None:
+    attempt = world.send(10)
+    task = asyncio.ensure_future(waits(attempt))
+    await asyncio.sleep(0)
+    if given_up_first:
+        world.pass_time(30)
+    task.cancel()
     world.pass_time(30)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(asyncio.CancelledError):
         await task
 
 

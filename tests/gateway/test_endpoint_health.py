@@ -329,13 +329,13 @@ async def test_an_endpoint_that_fails_far_more_than_its_peers_is_left_out_for_a_
 async def test_admin_endpoints_say_how_each_stands(
     start_gateway: StartGateway, client: httpx.AsyncClient, token_file: object
 ) -> None:
-    async with scripted_engine(reset_before_first_byte) as fails, scripted_engine(answer_chat("Hi")) as good:
+    async with scripted_engine(answer_json({"error": {}}, 503)) as fails, scripted_engine(answer_chat("Hi")) as good:
         gateway = await start(start_gateway, fails.url, good.url, admin_token_file=token_file, **QUICK)
         while (await standing(client, gateway))["state"] == "up":
             await asked_by(client, gateway)
         rows = await client.get(f"{gateway.url}/admin/endpoints", headers={"authorization": "Bearer letmein"})
         assert [row["standing"]["state"] for row in rows.json()] == ["open", "up"]
-        assert rows.json()[0]["standing"]["why"] == "reset, 3 times in a row"
+        assert rows.json()[0]["standing"]["why"] == "status 5xx, 3 times in a row"
 
 
 async def test_health_flap_keeps_load_speed_breaker_and_index(
