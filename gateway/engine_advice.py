@@ -49,6 +49,10 @@ def advice(endpoint: EndpointSnapshot, config: Config) -> list[str]:
     found.extend(_turned_off(facts))
     if (flag := _priority_flag(endpoint, config)) is not None:
         found.append(f"pass_priority is set: {flag}")
+    if unnamed := _unnamed_adapters(facts, config):
+        found.append(f"no request can ask for its adapters {', '.join(unnamed)}: name them in adapters.known")
+    if any(one.scale for one in facts.adapters or ()):
+        found.append("it applies adapters to every prompt: start it with --lora-init-without-apply")
     if config.isolation == "salt" and not facts.supports_cache_salt:
         found.append("it has no cache salt: it cannot serve more than one share group, unless isolation is none")
     if facts.capacity_tokens is None and config.index.capacity_blocks is None:
@@ -65,6 +69,12 @@ def _turned_off(facts: EndpointFacts) -> list[str]:
         for feature, fact in facts_of
         if fact is not None and fact.standing is Standing.OFF
     ]
+
+
+def _unnamed_adapters(facts: EndpointFacts, config: Config) -> list[str]:
+    """Adapters by number that it was started with, and for which the configuration has no name."""
+    named = {one.number for one in config.adapters.known}
+    return [f"{one.number} ({one.file})" for one in facts.adapters or () if one.number not in named]
 
 
 def _priority_flag(endpoint: EndpointSnapshot, config: Config) -> str | None:

@@ -1,6 +1,7 @@
 """What `prefixgate check` says that an engine lacks, and the flag that would turn it on: from the pages of engines."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,13 @@ from gateway.engine_advice import WITHOUT
 from tests.backends.dialects.engine_pages import SERVERS, page_server, pages_of
 
 
-async def found(server: str, **flags: object) -> Finding:
-    async with page_server(pages_of(server)) as (_, at):
+async def found(
+    server: str, pages: Mapping[str, tuple[int, bytes]] = {}, config: Mapping[str, object] = {}, **flags: object
+) -> Finding:
+    """What the command finds at a server of these pages."""
+    async with page_server({**pages_of(server), **pages}) as (_, at):
         backend = {"url": at.url, "id": "a", **flags}
-        [finding], _, _ = await ask_backends(load_config(None, {}, {"backends": [backend]}), {}, None)
+        [finding], _, _ = await ask_backends(load_config(None, {}, {"backends": [backend], **config}), {}, None)
     return finding
 
 
@@ -94,6 +98,17 @@ async def test_what_is_on_is_not_listed_and_the_rest_is_once(server: str) -> Non
     finding = await found(server)
     assert len({one.feature for one in finding.features}) == len(finding.features)
     assert all(one.standing != "on" for one in finding.features)
+
+
+async def test_adapters_that_only_have_a_number_need_a_name_here() -> None:
+    pages = {"/lora-adapters": (200, b'[{"id":0,"path":"/a/sql.gguf","scale":1.0},{"id":1,"path":"x","scale":0.0}]')}
+    known = [{"name": "sql", "model": "smollm2", "number": 0}]
+    said = "no request can ask for its adapters 0 (sql.gguf), 1 (x): name them in adapters.known"
+    assert said in (await found("llamacpp", pages)).advice
+    assert "adapters 1 (x): name" in (await found("llamacpp", pages, {"adapters": {"known": known}})).advice
+    assert "--lora-init-without-apply" in (await found("llamacpp", pages)).advice
+    for said in ("adapters.known", "--lora-init-without-apply"):
+        assert said not in (await found("llamacpp")).advice
 
 
 def test_every_feature_says_what_is_lost_without_it() -> None:
