@@ -71,6 +71,8 @@ class KeptDecision(msgspec.Struct, frozen=True):
     blocks: int
     decision: Decision | Shortened
     outcome: Outcome | None = None
+    model_asked: str | None = None
+    route_rule: str | None = None
 
     def as_json(self) -> dict[str, object]:
         """Plain data, terms in seconds."""
@@ -80,6 +82,8 @@ class KeptDecision(msgspec.Struct, frozen=True):
             "opened_at": self.opened_at.isoformat(),
             "tenant": self.tenant_id,
             "model": self.model,
+            "model_asked": self.model_asked,
+            "route_rule": self.route_rule,
             "prompt_tokens": self.prompt_tokens,
             "token_source": self.token_source,
             "blocks": self.blocks,
@@ -106,6 +110,8 @@ class DecisionLog:
             token_source=plan.source.value if plan.source is not None else "none",
             blocks=len(plan.chain),
             decision=decision,
+            model_asked=None if request.routed is None else request.routed.asked,
+            route_rule=None if request.routed is None else request.routed.rule,
         )
         if len(self._kept) > self._most:
             del self._kept[next(iter(self._kept))]

@@ -45,6 +45,8 @@ def _attributes(exchange: Exchange, settlement: Settlement) -> dict[str, Value |
         "gen_ai.usage.output_tokens": usage.output_tokens if usage else None,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens if usage else None,
         "prefixgate.request_id": request.id,
+        "prefixgate.model_asked": None if request.routed is None else request.routed.asked,
+        "prefixgate.route_rule": None if request.routed is None else request.routed.rule,
         "prefixgate.tenant": request.tenant.id,
         "prefixgate.endpoint": settlement.endpoint_id,
         "prefixgate.reason": (Reason.NO_DECISION if decision is None else decision.reason).value,

@@ -5,7 +5,8 @@ from gateway.model_routes.fallbacks import Fallbacks, Serves
 from gateway.model_routes.guarding import Guard
 from gateway.model_routes.pages import ROUTES_PATH, route_router, routes_page
 from gateway.model_routes.routes import ModelRoutes, RouteParts, UnknownArm
-from gateway.model_routes.setup import model_routes_of, routes_from
+from gateway.model_routes.setup import model_routes_of, routes_from, works_of
+from gateway.model_routes.shared_stops import SharedStops
 from gateway.model_routes.types import Arm, GuardRule, ModelRoute, Sticky
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "ModelRoutes",
     "RouteParts",
     "Serves",
+    "SharedStops",
     "Sticky",
     "UnknownArm",
     "arm_at",
@@ -27,4 +29,5 @@ __all__ = [
     "route_router",
     "routes_from",
     "routes_page",
+    "works_of",
 ]

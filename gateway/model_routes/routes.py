@@ -4,7 +4,7 @@
                  `--no--> as it is
     settled request --> the guard of its name --> stops an arm that does worse
 
-What is stopped stays so until an operator lets it go on, or the gateway starts anew. Each process judges by the
+What is stopped stays so until an operator lets it go on (`shared_stops`: on all replicas). Each process judges by the
 requests that it has served itself. Costs: a look-up for requests under other names, some 10 µs for those that are
 split.
 """
@@ -55,6 +55,8 @@ class ModelRoutes:
         self._stopped: dict[str, dict[str, str]] = {route.name: {} for route in routes}
         """By name and arm, why."""
         self._sent: dict[tuple[str, str], int] = {}
+        self.stop_changed: Callable[[str, str, str | None], None] = lambda name, arm, why: None
+        """Told of each arm that was stopped here, and why, or let go on."""
         self._show_stopped()
 
     async def choose(self, request: InferenceRequest) -> InferenceRequest:
@@ -129,16 +131,27 @@ class ModelRoutes:
 
     def stop(self, name: str, arm: str, why: str | None) -> None:
         """An arm gets nothing from now on, and why; None: it gets its share again. Raises `UnknownArm`."""
-        route = self._routes.get(name)
-        if route is None or all(one.name != arm for one in route.arms):
+        if (name, arm) not in self.arms():
             raise UnknownArm(f"no name {name!r} with an arm {arm!r} is configured")
+        self.take_over(name, arm, why)
+        self.stop_changed(name, arm, why)
+
+    def take_over(self, name: str, arm: str, why: str | None) -> None:
+        """The same, where it was decided elsewhere; nothing where it is known already."""
+        stopped = self._stopped[name]
+        if stopped.get(arm) == why:
+            return
         if why is None:
-            self._stopped[name].pop(arm, None)
+            del stopped[arm]
             if name in self._guards:
                 self._guards[name].forget()
         else:
-            self._stopped[name][arm] = why
+            stopped[arm] = why
         self._show_stopped()
+
+    def arms(self) -> list[tuple[str, str]]:
+        """All names of several arms, with each of these."""
+        return [(route.name, arm.name) for route in self._routes.values() if len(route.arms) > 1 for arm in route.arms]
 
     def problems(self) -> list[str]:
         """Arms that were stopped, and why; for `/health`."""

@@ -59,7 +59,7 @@ def test_the_pages_of_several_workers_are_added_up() -> None:
     def page(requests: int, ttft_s: float | None, why: str | None) -> list[dict[str, object]]:
         side = {"requests": requests, "failed": 1, "median_ttft_s": ttft_s}
         arms = [{"arm": "a", "stopped": None}, {"arm": "b", "stopped": why}]
-        split = {"name": "fast", "arms": arms, "requests": {"split:a": requests}}
+        split: dict[str, object] = {"name": "fast", "arms": arms, "requests": {"split:a": requests}}
         split["canary"] = {"arm": "b", "watched": side, "others": side}
         return [split, {"name": "x", "arms": [], "requests": {"alias": 1}, "canary": None}]
 
