@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.edge.splice import add_fields, cut_fields, put_in_object
+from gateway.edge.splice import add_fields, cut_fields, put_in_object, set_field
 from gateway.errors import BadRequest
 
 ODD_BODY = (
@@ -93,3 +93,25 @@ def test_adding_equals_parsing_and_updating(content: dict[str, Any], ours: dict[
     body = json.dumps(content).encode()
     added = add_fields(body, {name: json.dumps(value).encode() for name, value in ours.items()})
     assert json.loads(added) == {**content, **ours}
+
+
+@given(objects, values)
+def test_setting_a_field_changes_every_one_of_that_name_and_nothing_else(content: dict[str, Any], value: Any) -> None:
+    body = json.dumps(content).encode()
+    changed = set_field(body, "cache_salt", json.dumps(value).encode())
+    assert json.loads(changed) == {name: value if name == "cache_salt" else one for name, one in content.items()}
+    if "cache_salt" not in content:
+        assert changed is body
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{ "model" : "a" , "n":1.0}', b'{ "model" : "b" , "n":1.0}'),
+        (b'{"model":"a","x":{"model":"a"},"model":null}', b'{"model":"b","x":{"model":"a"},"model":"b"}'),
+        (b'{"mode\\u006c":"a"}', b'{"mode\\u006c":"b"}'),
+        ('{"\u6771":"\u4eac","model":"\u00e9"}'.encode(), '{"\u6771":"\u4eac","model":"b"}'.encode()),
+    ],
+)
+def test_a_field_is_set_where_it_stands_however_it_is_written(body: bytes, expected: bytes) -> None:
+    assert set_field(body, "model", b'"b"') == expected
