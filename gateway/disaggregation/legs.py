@@ -4,10 +4,13 @@ body ──edit of the family──> engine ──answer──> handed over, usa
                                           ├──> ended with its first token, or refused: one endpoint does both
                                           ├──> handed nothing over: the endpoint is set aside
                                           `──> failed: another one
+
+The call itself outlives a client that leaves, by a moment (`Calls`): an engine ends a step that it has begun, which may
+be the whole prompt, and then keeps blocks of which nobody would know.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -18,6 +21,7 @@ from backends.disaggregated import Edit, Handed
 from billing import Attempt, Usage
 from gateway.edge.splice import add_fields, cut_fields
 from gateway.edge.upstream import Outgoing, outgoing
+from gateway.errors import GatewayError
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.perf_book import PerfBook
@@ -69,11 +73,55 @@ class LegParts:
     worked: Callable[[str, int, float], None]
 
 
+Answer = tuple[int, bytes]
+"""Status and body."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateCall:
+    """A call whose client has left."""
+
+    call: "asyncio.Task[Answer | Exception]"
+    request: InferenceRequest
+    split: Split
+
+
+class Calls:
+    """Prefill calls, in a group that outlives requests. `open` must have been called before the first."""
+
+    def __init__(self) -> None:
+        self._group: asyncio.TaskGroup | None = None
+        self.left: Callable[[LateCall], None] = lambda late: None
+        """Told of calls whose clients have left."""
+
+    def open(self, group: asyncio.TaskGroup, left: Callable[[LateCall], None]) -> None:
+        """From now on calls are tasks of this group."""
+        self._group, self.left = group, left
+
+    def begin(self, call: Coroutine[object, object, Answer]) -> "asyncio.Task[Answer | Exception]":
+        """A call as a task, which gives what the call raises: the group is not to end with it."""
+        assert self._group is not None, "opened first"
+        return self._group.create_task(_caught(call))
+
+
+async def _caught(call: Coroutine[object, object, Answer]) -> Answer | Exception:
+    try:
+        return await call
+    except (UpstreamError, GatewayError) as error:
+        return error
+
+
 class PrefillLegs:
-    """Keeps no state of its own."""
+    """One per process."""
 
     def __init__(self, parts: LegParts) -> None:
         self._parts = parts
+        self._calls = Calls()
+
+    @property
+    def calls(self) -> "Calls":
+        """Those under way."""
+        return self._calls
 
     async def run(self, exchange: Exchange, split: Split) -> LegOutcome:
         """Have the prompt computed. The seat is given back, the index and the speeds are told, whatever happens; an
@@ -85,8 +133,8 @@ class PrefillLegs:
         split.prefill = parts.perf.dispatched(split.asked, streams=True)
         outcome = LegOutcome.CUT
         try:
-            status, body = await self._call(exchange.request, split)
-            outcome = await self._read(split, status, body)
+            status, body = await self._answered(exchange.request, split)
+            outcome = await self.read(split, status, body)
         except UpstreamError as error:
             outcome = LegOutcome.FAILED
             parts.fleet.failed(split.endpoint_id, error)
@@ -119,7 +167,21 @@ class PrefillLegs:
         make = partial(outgoing, request, natively=natively, inject_salt=salted, adapter=form, refuses=refuses)
         return await asyncio.to_thread(make) if len(request.body) > LOOP_SAFE_BYTES else make()
 
-    async def _call(self, request: InferenceRequest, split: Split) -> tuple[int, bytes]:
+    async def _answered(self, request: InferenceRequest, split: Split) -> Answer:
+        """What the call comes to. Where nothing of it can be pinned, it ends with its client."""
+        if not split.handover.decode_frees:
+            return await self._call(request, split)
+        call = self._calls.begin(self._call(request, split))
+        try:
+            found = await asyncio.shield(call)
+        except asyncio.CancelledError:
+            self._calls.left(LateCall(call, request, split))
+            raise
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _call(self, request: InferenceRequest, split: Split) -> Answer:
         parts, chosen = self._parts, split.part.prefill
         out = await self.outgoing(request, split.endpoint_id)
         body = await edited(out.body, split.handover.prefill(split.meeting, _is_chat(out)))
@@ -129,7 +191,8 @@ class PrefillLegs:
         async with await parts.client.send(endpoint, upstream, parts.deadlines) as response:
             return response.status, await response.read(MOST_ANSWER_BYTES)
 
-    async def _read(self, split: Split, status: int, body: bytes) -> LegOutcome:
+    async def read(self, split: Split, status: int, body: bytes) -> LegOutcome:
+        """What an answer hands over, which the split has from now on."""
         if status >= 400:
             return LegOutcome.REFUSED if status < 500 else LegOutcome.FAILED
         is_long = len(body) > LOOP_SAFE_BYTES

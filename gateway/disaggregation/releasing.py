@@ -1,6 +1,7 @@
 """What was handed over and will not be fetched, since its client has left, is freed.
 
-    client leaves ──> queue ──> a decode call of one token, dropped ──> the engine that holds the blocks lets go of them
+    client leaves ─────────────┬──> a decode call of one token, dropped ──> the engine lets go of the blocks
+      `──(its prefill call: answered within a moment, or closed)
 
 Else they stay pinned until their lease ends, in half a minute or eight: a few impatient clients fill a cache with them.
 Only what no decode engine was told of is asked for: what was fetched once lies there no more, and somebody else's cache
@@ -9,12 +10,19 @@ lies in its place.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from backends import UpstreamError, UpstreamRequest
 from backends.disaggregated import Edit
-from gateway.disaggregation.legs import MOST_ANSWER_BYTES, LegParts, PrefillLegs, edited, for_decode
+from gateway.disaggregation.legs import (
+    MOST_ANSWER_BYTES,
+    LateCall,
+    LegOutcome,
+    LegParts,
+    PrefillLegs,
+    edited,
+    for_decode,
+)
 from gateway.edge.upstream import upstream_headers
 from gateway.errors import GatewayError
 from gateway.log_lines import LOGGER
@@ -24,6 +32,10 @@ from gateway.types import InferenceRequest
 
 MOST_WAITING: Final = 256
 """Beyond, leases end by themselves."""
+LATE_S: Final = 0.5
+"""How long a prefill call goes on without its client: about a step of an engine. A longer prompt is not computed for
+nobody."""
+MOST_AT_ONCE: Final = 16
 PATIENCE_S: Final = 30.0
 """The usual lease; after it there is nothing to free."""
 _ONE_TOKEN: Final = Edit(
@@ -32,12 +44,8 @@ _ONE_TOKEN: Final = Edit(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """A request whose client has left, and what was handed over for it."""
-
-    request: InferenceRequest
-    split: Split
+_Left = tuple[InferenceRequest, Split]
+"""A request whose client has left, and what was handed over for it."""
 
 
 class Releaser:
@@ -47,28 +55,54 @@ class Releaser:
         self._parts = parts
         self._legs = legs
         self._is_up = is_up
-        self._waiting: asyncio.Queue[_Left] = asyncio.Queue(MOST_WAITING)
+        self._waiting: asyncio.Queue[_Left | LateCall] = asyncio.Queue(MOST_WAITING)
 
     def put(self, request: InferenceRequest, split: Split) -> None:
         """Have it freed soon. Plain, so that a task that is being cancelled may call it."""
         try:
-            self._waiting.put_nowait(_Left(request, split))
+            self._waiting.put_nowait((request, split))
         except asyncio.QueueFull:
             self._parts.metrics.releases("nobody").inc()
 
+    def _put_late(self, late: LateCall) -> None:
+        try:
+            self._waiting.put_nowait(late)
+        except asyncio.QueueFull:
+            late.call.cancel()
+
     async def run(self) -> None:
-        """Free one after the other, until cancelled."""
-        while True:
-            left = await self._waiting.get()
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    outcome = await self._free(left.request, left.split)
-            except (UpstreamError, GatewayError, TimeoutError):
-                outcome = "failed"
-            except Exception as error:  # noqa: BLE001 - the guard of the loop: a lease ends by itself
-                LOGGER.error("a prompt was not freed", extra={"fields": {"error": type(error).__name__}})
-                outcome = "failed"
+        """Free what nobody will fetch, until cancelled."""
+        seats = asyncio.Semaphore(MOST_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            self._legs.calls.open(group, self._put_late)
+            while True:
+                left = await self._waiting.get()
+                await seats.acquire()
+                group.create_task(self._finish(left)).add_done_callback(lambda _: seats.release())
+
+    async def _finish(self, left: _Left | LateCall) -> None:
+        outcome: str | None = "failed"
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                outcome = await (self._late(left) if isinstance(left, LateCall) else self._free(*left))
+        except (UpstreamError, GatewayError, TimeoutError):
+            pass
+        except Exception as error:  # noqa: BLE001 - the guard of the loop: a lease ends by itself
+            LOGGER.error("a prompt was not freed", extra={"fields": {"error": type(error).__name__}})
+        if outcome is not None:
             self._parts.metrics.releases(outcome).inc()
+
+    async def _late(self, late: LateCall) -> str | None:
+        """None where there is nothing to free: closing the connection has ended the work."""
+        done, _ = await asyncio.wait({late.call}, timeout=LATE_S)
+        if not done:
+            late.call.cancel()
+            return None
+        found = late.call.result()
+        if isinstance(found, Exception) or await self._legs.read(late.split, *found) is not LegOutcome.HANDED:
+            return None
+        late.split.fetched = True
+        return await self._free(late.request, late.split)
 
     async def _free(self, request: InferenceRequest, split: Split) -> str:
         parts, chosen = self._parts, split.decode.candidate

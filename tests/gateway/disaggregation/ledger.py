@@ -42,6 +42,7 @@ def attempts(gateway: RunningGateway) -> list[tuple[str, str]]:
     with closing(sqlite3.connect(f"file:{gateway.ledger_path}?mode=ro", uri=True)) as connection:
         return list(
             connection.execute(
-                "SELECT endpoint_id, outcome FROM attempts JOIN requests USING (request_id) ORDER BY opened_at_us, ordinal"
+                "SELECT endpoint_id, outcome FROM attempts JOIN requests USING (request_id)"
+                " ORDER BY opened_at_us, ordinal"
             )
         )

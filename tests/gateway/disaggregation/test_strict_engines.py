@@ -1,7 +1,8 @@
 """Pairs of simulated engines of three families, which refuse every wrong sequence, behind a gateway."""
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -24,7 +25,7 @@ def fleet_of(dialect: str, *roles: Role, **more: Any) -> Iterator[list[Simulated
         yield [
             stack.enter_context(
                 SimulatedServer(
-                    ServerSpec(dialect=dialect, model="m", role=role, speed=FAST, lease_s=30 * FAST, **more)
+                    ServerSpec(dialect=dialect, model="m", role=role, **{"speed": FAST, "lease_s": 30 * FAST, **more})
                 )
             )
             for role in roles
@@ -76,12 +77,14 @@ async def test_before_031_the_decode_engines_word_is_another_and_no_dispute(
 ) -> None:
     with fleet_of("vllm", Role.PREFILL, Role.DECODE, version="0.23.0") as servers:
         gateway = await start(start_gateway, backends=backends_of(servers))
-        answer = await client.post(f"{gateway.url}/v1/chat/completions", json=chat())
-        usage = answer.json()["usage"]
-        assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
-        await settled(gateway, 1)
+        for _ in range(2):  # of the first prompt it would not say that nothing was cached
+            answer = await client.post(f"{gateway.url}/v1/chat/completions", json=chat())
+            usage = answer.json()["usage"]
+            assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
+        await settled(gateway, 2)
         _, _, prefill_cached, decode_cached, cached, _, flags = split_row(gateway)
-    assert (prefill_cached, cached, decode_cached) == (0, 0, usage["prompt_tokens"] - 1)
+    assert prefill_cached == cached > 100
+    assert decode_cached == usage["prompt_tokens"] - 1
     assert "disputed" not in flags
 
 
@@ -89,7 +92,7 @@ async def test_prefixes_gather_where_prompts_are_computed(
     start_gateway: StartGateway, client: httpx.AsyncClient
 ) -> None:
     roles = (Role.PREFILL, Role.PREFILL, Role.DECODE, Role.DECODE)
-    with fleet_of("vllm", *roles) as servers:
+    with fleet_of("vllm", *roles, speed=5.0) as servers:
         gateway = await start(start_gateway, backends=backends_of(servers), scheduling__near_tie_s=0.0)
         places: dict[str, set[str]] = {}
         for turn in range(4):
@@ -106,19 +109,23 @@ async def test_prefixes_gather_where_prompts_are_computed(
 async def test_what_clients_leave_behind_is_freed_at_who_computed_it(
     start_gateway: StartGateway, client: httpx.AsyncClient
 ) -> None:
-    with fleet_of("vllm", Role.PREFILL, Role.DECODE) as servers:
+    with fleet_of("vllm", Role.PREFILL, Role.DECODE, speed=10.0) as servers:
         gateway = await start(start_gateway, backends=backends_of(servers))
         for number in range(12):
-            try:
+            with suppress(httpx.TimeoutException):
                 await client.post(
-                    f"{gateway.url}/v1/chat/completions", json=chat(f"{number} {WORDS}"), timeout=0.004 * (number + 1)
+                    f"{gateway.url}/v1/chat/completions", json=chat(f"{number} {WORDS}"), timeout=0.005 * (number + 1)
                 )
-            except httpx.TimeoutException:
-                pass
-        await settled(gateway, gateway_rows := len({*range(12)}), within_s=20)
-        assert gateway_rows == 12
         answer = await client.post(f"{gateway.url}/v1/chat/completions", json=chat())
         assert answer.status_code == 200
-        await settled(gateway, 13)
-        state: Any = servers[0].state()
-    assert state["parked"] == 0, state
+        async with asyncio.timeout(20):
+            while parked_at(servers[0]):
+                await asyncio.sleep(0.02)  # what freed it has no event to wait for
+
+
+def parked_at(server: SimulatedServer) -> int:
+    """Prompts whose blocks are pinned; leases are too long to have ended."""
+    state: Any = server.state()
+    assert state["expired"] == 0
+    parked: int = state["parked"]
+    return parked
