@@ -10,6 +10,7 @@ import pytest
 
 from backends import EndpointId, PerfModel
 from backends.reference.embedded import RunningEngine, run_engine
+from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
 from gateway.perf_book import PerfBook
 from gateway.ranks import RankLoads, loads_of, ranked
@@ -141,20 +142,20 @@ async def test_a_restart_of_the_server_empties_all_its_ranks(
         assert {rank for rank, _, _ in server.usages[before:]} == {0, 1}
 
 
-async def test_four_gateways_do_not_herd_onto_a_rank_in_a_burst(
-    start_gateway: StartGateway, client: httpx.AsyncClient
-) -> None:
+async def test_four_gateways_do_not_herd_onto_a_rank_in_a_burst(start_gateway: StartGateway) -> None:
     """Sixteen requests at each of four replicas in the same instant, over two servers of two ranks."""
     held, burst = Gate(), 64
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(EmbeddedServer())
+        client = await stack.enter_async_context(httpx.AsyncClient(timeout=60, limits=httpx.Limits()))
         ranks = [await stack.enter_async_context(scripted_engine(held.script, model=MODEL)) for _ in range(4)]
         servers = [
             await stack.enter_async_context(ranked_engine(*(rank.url for rank in pair)))
             for pair in (ranks[:2], ranks[2:])
         ]
         addresses = [server.url for server in servers]
-        gateways = [await start(start_gateway, *addresses, index__redis_url=redis.url) for _ in range(4)]
+        flags = {"index__redis_url": redis.url, "models": {MODEL: {"tokenizer": ensure_model("tiny")}}}
+        gateways = [await start(start_gateway, *addresses, **flags) for _ in range(4)]
         async with asyncio.TaskGroup() as group:
             for number in range(burst):
                 group.create_task(ask(gateways[number % 4], client, f"{number} {number} {STORY}"))
