@@ -53,6 +53,7 @@ from gateway.timing import NO_TIMING, TimingHeader
 from gateway.tracing import Tracer
 from gateway.turns import Turns, told_priority
 from gateway.types import InferenceRequest
+from gateway.usage_refusals import UsageRefusals
 from prefix_index import SharedIndex
 
 DEFAULT_OUTPUT_TOKENS: Final = 256
@@ -106,11 +107,12 @@ class Parts:
 
 
 class Dispatcher:
-    """Finds the endpoint that answers a request. One per process; keeps no state of its own."""
+    """Finds the endpoint that answers a request. One per process."""
 
     def __init__(self, parts: Parts, options: PipelineOptions) -> None:
         self._parts = parts
         self._options = options
+        self._refusals = UsageRefusals()
 
     async def dispatch(
         self, exchange: Exchange, without: frozenset[str] = frozenset()
@@ -191,7 +193,8 @@ class Dispatcher:
         endpoint = parts.fleet.config_of(decision.endpoint_id)
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)
         natively = parts.fleet.speaks(decision.endpoint_id, request)
-        exchange.outgoing = out = await _outgoing(exchange, parts, natively=natively, inject_salt=salted)
+        make = partial(_outgoing, exchange, parts, self._refusals, natively=natively, inject_salt=salted)
+        exchange.outgoing = out = await make()
         headers = (*upstream_headers(request), *rank_headers(rank))
         if exchange.trace is not None:
             headers = exchange.trace.attempt(headers)
@@ -200,7 +203,14 @@ class Dispatcher:
         send = partial(self._send, exchange, endpoint, UpstreamRequest("POST", out.path, headers, out.body))
         if split is not None and parts.splitter is not None and split.handover.is_concurrent:
             return await parts.splitter.beside(exchange, split, send)
-        return await send()
+        response, chunk = await send()
+        if split is None and self._refusals.learns(
+            request, decision.endpoint_id, exchange.holder, response.status, chunk
+        ):
+            response.abort()
+            exchange.outgoing = out = await make()
+            return await self._send(exchange, endpoint, UpstreamRequest("POST", out.path, headers, out.body))
+        return response, chunk
 
     async def _send(
         self, exchange: Exchange, endpoint: EndpointConfig, upstream: UpstreamRequest
@@ -304,12 +314,15 @@ def _has_others(decision: Decision) -> bool:
     return any(candidate.endpoint_id != decision.endpoint_id for candidate in decision.candidates)
 
 
-async def _outgoing(exchange: Exchange, parts: Parts, *, natively: bool, inject_salt: bool) -> Outgoing:
+async def _outgoing(
+    exchange: Exchange, parts: Parts, refusals: UsageRefusals, *, natively: bool, inject_salt: bool
+) -> Outgoing:
     """The request as the engine gets it; a long body is spliced in a thread."""
     request, told = exchange.request, told_priority(parts.turns, exchange, natively=natively)
     adapters = parts.fleet.adapters
     form = None if adapters is None else adapters.form(request, exchange.endpoint_id, natively=natively)
     refuses = parts.fleet.refused_by(exchange.endpoint_id)
+    refuses |= refusals.fields(request, exchange.endpoint_id, exchange.holder)
     make = partial(
         outgoing, request, natively=natively, inject_salt=inject_salt, priority=told, adapter=form, refuses=refuses
     )
