@@ -21,6 +21,7 @@ from gateway.discovery_setup import looked_once
 from gateway.engine_advice import FeatureFinding, advice, feature_findings
 from gateway.index_report import sizes_of, sum_of
 from gateway.keys_file import read_keys_file
+from gateway.model_routes import routes_from, unserved
 from gateway.model_texts import load_model_texts
 from gateway.options import authenticator_of
 from gateway.proof import Proof, prove
@@ -136,7 +137,8 @@ async def ask_backends(
         report = discovering.report_of(endpoint.id)
         findings.append(_finding(endpoint, config, () if report is None else report.sources))
     silent = [f"{name}: it said nothing for {ASK_S:g} s" for name in discovering.silent()]
-    return findings, proofs, discovering.problems() + silent
+    lost = unserved(routes_from(config.model_routes), endpoints)
+    return findings, proofs, discovering.problems() + silent + lost
 
 
 async def check_index(config: Config, environment: Mapping[str, str]) -> IndexFinding:

@@ -1,5 +1,6 @@
 """Names that clients use for models: aliases, weighted arms, canaries, and who answers where they cannot."""
 
+from gateway.model_routes.advice import unserved
 from gateway.model_routes.choice import arm_at, arm_of, key_of
 from gateway.model_routes.fallbacks import Fallbacks, Serves
 from gateway.model_routes.guarding import Guard
@@ -29,5 +30,6 @@ __all__ = [
     "route_router",
     "routes_from",
     "routes_page",
+    "unserved",
     "works_of",
 ]

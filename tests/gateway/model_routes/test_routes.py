@@ -1,6 +1,5 @@
 """Names that clients use for models, through a gateway: aliases, arms, and who stands in."""
 
-import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -8,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
-import yaml
 
+from gateway.checking import ask_backends
+from gateway.config import load_config
+from gateway.types import Route
 from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
-from tests.gateway.limited import CENT_PER_TOKEN, bearer, keys_file
-from tests.gateway.limited import KEY as TENANT_KEY
-from tests.gateway.scripted_engine import ScriptedEngine, answer_chat, answer_json, chat_stream, scripted_engine
-from tests.gateway.taps import Taps
-from tests.hostile import Behaviour, Peer
+from tests.gateway.limited import bearer, keys_file
+from tests.gateway.scripted_engine import ScriptedEngine, answer_chat, answer_json, scripted_engine
+from tests.hostile import Behaviour
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -182,180 +180,6 @@ async def test_arms_may_be_endpoints_of_one_model_and_one_without_any_is_passed_
     assert [row["model_asked"] for row in rows(gateway)] == [None] * 24
 
 
-FALLBACK = [{"name": "m", "fallbacks": ["gone", "n"]}]
-
-
-@pytest.mark.parametrize("status", [500, 503])
-async def test_where_all_endpoints_fail_another_model_answers_and_says_so(
-    start_gateway: StartGateway, client: httpx.AsyncClient, tmp_path: Path, status: int
-) -> None:
-    async with scripted_engine(answers("m", status=status)) as one, scripted_engine(answers("n"), model="n") as two:
-        gateway = await start(
-            start_gateway, one.url, two.url, model_routes=FALLBACK, prices_file=prices(tmp_path, m="7", n="1")
-        )
-        answer = await ask(client, gateway, "m")
-        await settled(gateway, 2)
-    assert answer.status_code == 200
-    assert (answer.json()["model"], answer.headers["x-prefixgate-model"]) == ("n", "n")
-    assert answer.headers["x-prefixgate-route-rule"] == "fallback:2"
-    failed, served = rows(gateway)
-    assert (failed["model"], failed["model_asked"], failed["state"]) == ("m", None, "failed")
-    assert (served["model"], served["model_asked"], served["route_rule"]) == ("n", "m", "fallback:2")
-    assert served["request_id"] == f"{failed['request_id']}-3" == answer.headers["x-request-id"]
-    assert served["full_units"] * 10**12 + served["full_pico"] == 40 * 10**6, "at the price of what answered"
-    assert models_at(two) == ["n"]
-    assert gateway.metric("prefixgate_model_fallbacks_total", route="m", why="failed") == 1
-    assert gateway.metric("prefixgate_model_fallbacks_total", route="m", why="unavailable") == 1
-
-
-def prices(folder: Path, **input_per_mtok: str) -> Path:
-    path = folder / "prices.yaml"
-    listed = [
-        {"model": model, "input_per_mtok": price, "output_per_mtok": "0", "from": "2000-01-01"}
-        for model, price in input_per_mtok.items()
-    ]
-    path.write_text(yaml.safe_dump({"currency": "USD", "prices": listed}))
-    return path
-
-
-async def test_a_model_without_endpoints_or_with_dead_ones_is_stood_in_for(
-    start_gateway: StartGateway, client: httpx.AsyncClient
-) -> None:
-    routes = [{"name": "m", "fallbacks": ["n"]}, {"name": "gone", "fallbacks": ["n"]}]
-    async with scripted_engine(answers("n"), model="n") as two:
-        async with scripted_engine(answers("m")) as one:
-            gateway = await start(start_gateway, one.url, two.url, model_routes=routes)
-            never_there = await ask(client, gateway, "gone")
-        async with asyncio.timeout(30):
-            while gateway.metric("prefixgate_endpoint_healthy", endpoint="e0"):
-                await asyncio.sleep(0.05)
-        dead = await ask(client, gateway, "m")
-    assert [one.headers["x-prefixgate-model"] for one in (never_there, dead)] == ["n", "n"]
-    assert [row["route_rule"] for row in rows(gateway) if row["state"] == "complete"] == ["fallback:1"] * 2
-
-
-@pytest.mark.parametrize(
-    ("key", "headers"),
-    [({"scopes": {"fallbacks": False}}, {}), ({}, {"x-prefixgate-fallbacks": "never"})],
-)
-async def test_a_key_or_a_request_can_refuse_other_models(
-    start_gateway: StartGateway,
-    client: httpx.AsyncClient,
-    tmp_path: Path,
-    key: dict[str, object],
-    headers: dict[str, str],
-) -> None:
-    async with scripted_engine(answers("m", status=503)) as one, scripted_engine(answers("n"), model="n") as two:
-        gateway = await start(
-            start_gateway, one.url, two.url, model_routes=FALLBACK, keys_file=keys_file(tmp_path, key=key)
-        )
-        answer = await ask(client, gateway, "m", {**bearer(), **headers})
-    assert (answer.status_code, two.bodies) == (503, [])
-    assert answer.json()["model"] == "m", "as the engine said it"
-
-
-async def test_a_prompt_that_is_too_long_goes_to_a_model_that_takes_it(
-    start_gateway: StartGateway, client: httpx.AsyncClient
-) -> None:
-    too_long = answer_json({"error": {"message": "This model's maximum context length is 8 tokens", "code": 400}}, 400)
-    other = answer_json({"error": {"message": "temperature must be positive", "code": 400}}, 400)
-    async with scripted_engine(too_long, other) as one, scripted_engine(answers("n"), model="n") as two:
-        gateway = await start(start_gateway, one.url, two.url, model_routes=[{"name": "m", "fallbacks": ["n"]}])
-        told_by_engine = await ask(client, gateway, "m")
-        refused = await ask(client, gateway, "m")
-        known_here = await ask(client, gateway, "m", max_tokens=2040)
-    assert [one.headers.get("x-prefixgate-model") for one in (told_by_engine, refused, known_here)] == ["n", None, "n"]
-    assert refused.status_code == 400
-    assert len(one.bodies) == 2, "forty tokens and 2,040 are known not to fit into 2,048"
-    assert gateway.metric("prefixgate_model_fallbacks_total", why="too_long") == 2
-
-
-async def test_where_nobody_can_stand_in_the_client_hears_of_the_model_that_it_asked_for(
-    start_gateway: StartGateway, client: httpx.AsyncClient
-) -> None:
-    async with (
-        scripted_engine(answers("m", status=500)) as one,
-        scripted_engine(answers("n", status=500), model="n") as two,
-    ):
-        gateway = await start(start_gateway, one.url, two.url, model_routes=[{"name": "m", "fallbacks": ["gone"]}])
-        alone = await ask(client, gateway, "m")
-        too_long = await ask(client, gateway, "m", max_tokens=4000)
-    assert (alone.status_code, alone.json()["error"]["code"]) == (502, "upstream_failed")
-    assert (too_long.status_code, too_long.json()["error"]["code"]) == (400, "context_length_exceeded")
-    assert two.bodies == []
-
-
-async def test_a_full_queue_sends_to_another_model_only_where_that_is_wanted(
-    start_gateway: StartGateway, client: httpx.AsyncClient
-) -> None:
-    taps = Taps()
-    async with scripted_engine(taps.keeps_alive) as one, scripted_engine(answers("n"), model="n") as two:
-        gateway = await start(
-            start_gateway,
-            one.url,
-            two.url,
-            queue__max_running=1,
-            queue__classes=[{"name": "default", "max_requests": 1}],
-            model_routes=[
-                {"name": "m", "fallbacks": ["n"]},
-                {"name": "only", "model": "m", "fallbacks": ["n"], "fall_back_on": ["failed"]},
-            ],
-        )
-        async with asyncio.TaskGroup() as group:
-            first = [group.create_task(ask(client, gateway, "m")) for _ in range(2)]
-            await taps.has(1)
-            async with asyncio.timeout(30):
-                while gateway.metric("prefixgate_queue_requests") < 1:
-                    await asyncio.sleep(0.02)
-            elsewhere, refused = await ask(client, gateway, "m"), await ask(client, gateway, "only")
-            taps.answer(2)
-        await settled(gateway, 3)
-    assert elsewhere.headers["x-prefixgate-model"] == "n"
-    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "queue_full")
-    assert [one.result().status_code for one in first] == [200, 200]
-    assert gateway.metric("prefixgate_model_fallbacks_total", why="full") == 1
-
-
-async def test_after_the_first_byte_no_other_model_answers(
-    start_gateway: StartGateway, client: httpx.AsyncClient
-) -> None:
-    async def breaks_off(peer: Peer) -> None:
-        await peer.read_request()
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        event = chat_stream("Hi")[0]
-        await peer.send(b"%x\r\n%s\r\n" % (len(event), event))
-
-    async with scripted_engine(breaks_off) as one, scripted_engine(answers("n"), model="n") as two:
-        gateway = await start(start_gateway, one.url, two.url, model_routes=FALLBACK)
-        answer = await ask(client, gateway, "m", stream=True)
-    assert "Hi" in answer.text
-    assert two.bodies == []
-
-
-async def test_the_hold_of_a_budget_is_that_of_the_model_that_answers(
-    start_gateway: StartGateway, client: httpx.AsyncClient, tmp_path: Path
-) -> None:
-    """What the model asked for would cost is held, given back when it fails, and the other's is held and charged."""
-    dear, cheap = {"output_per_mtok": CENT_PER_TOKEN}, {"output_per_mtok": "1"}
-    listed = [
-        {"model": model, "input_per_mtok": "0", "from": "2000-01-01", **price}
-        for model, price in (("m", dear), ("n", cheap))
-    ]
-    path = tmp_path / "prices.yaml"
-    path.write_text(yaml.safe_dump({"currency": "USD", "prices": listed}))
-    async with scripted_engine(answers("m", status=503)) as one, scripted_engine(answers("n"), model="n") as two:
-        gateway = await start(
-            start_gateway,
-            one.url,
-            two.url,
-            model_routes=[{"name": "m", "fallbacks": ["n"]}],
-            prices_file=path,
-            keys_file=keys_file(tmp_path, budgets=[{"amount": "0.05", "per": "day"}]),
-        )
-        within = [await ask(client, gateway, "m", bearer(TENANT_KEY), max_tokens=2) for _ in range(8)]
-    assert [one.status_code for one in within] == [200] * 8, "the model that failed would cost two cents of five"
-
-
 def stopped(health: dict[str, Any]) -> str:
     return str(health["degraded"].get("canary", ""))
 
@@ -396,3 +220,64 @@ async def test_without_names_the_admin_page_is_empty(
         assert (await client.get(f"{gateway.url}/admin/routes", headers=admin)).json() == []
         where = {"name": "fast", "arm": "canary"}
         assert (await client.post(f"{gateway.url}/admin/routes", headers=admin, params=where)).status_code == 404
+
+
+async def test_what_continues_a_kept_response_stays_with_the_arm_that_has_it_and_falls_back_to_nobody(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    native = frozenset({Route.RESPONSES.value})
+    kept = answer_json({"id": "resp_1", "object": "response", "status": "completed", "output": [], "usage": None})
+    scripts = [*[kept] * 8, answer_json({}, 503)]
+    async with (
+        scripted_engine(*scripts, routes=native) as one,
+        scripted_engine(*scripts, model="n", routes=native) as two,
+    ):
+        arms = [{"model": "m", "name": "a"}, {"model": "n", "name": "b"}]
+        split = {"name": "fast", "sticky": "request", "arms": arms, "fallbacks": ["m", "n"]}
+        gateway = await start(start_gateway, one.url, two.url, model_routes=[split])
+        first = {"model": "fast", "input": "Hello"}
+        answers = [await client.post(f"{gateway.url}/v1/responses", json=first)]
+        for _ in range(8):
+            more = {**first, "previous_response_id": "resp_1"}
+            answers.append(await client.post(f"{gateway.url}/v1/responses", json=more))
+    assert [answer.status_code for answer in answers] == [200] * 8 + [503]
+    assert len({answer.headers["x-prefixgate-route-rule"] for answer in answers}) == 1
+    assert sorted(map(len, (one.bodies, two.bodies))) == [0, 9]
+
+
+async def test_a_request_that_is_fixed_on_its_way_keeps_its_model_and_the_rule_goes_by_its_name(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("zoo", "ape")]
+    async with scripted_engine(answers("m")) as engine:
+        gateway = await start(
+            start_gateway,
+            engine.url,
+            model_routes=[{"name": "fast", "model": "m"}],
+            fixes=[{"mode": "consented", "fixes": ["tools"], "models": ["fast"]}],
+        )
+        fixed, other = [await ask(client, gateway, model, tools=tools) for model in ("fast", "m")]
+    assert fixed.headers["x-prefixgate-fixes"] == "tools"
+    assert "x-prefixgate-fixes" not in other.headers
+    assert models_at(engine) == ["m", "m"]
+    assert [row["model_asked"] for row in rows(gateway)] == ["fast", None]
+
+
+async def test_check_says_which_names_lead_nowhere(
+    client: httpx.AsyncClient,
+) -> None:
+    routes = [
+        {"name": "fast", "model": "m", "fallbacks": ["m", "away"]},
+        {
+            "name": "split",
+            "arms": [{"model": "m", "name": "a", "endpoints": ["pod-*"]}, {"model": "gone", "name": "b"}],
+        },
+    ]
+    async with scripted_engine(answers("m")) as engine:
+        config = load_config(None, {}, {"backends": [{"url": engine.url}], "model_routes": routes})
+        _, _, said = await ask_backends(config, {}, None)
+    assert said == [
+        "model_routes: fast: fallback away: no backend serves it",
+        "model_routes: split: arm a: none of its endpoints serves the model m",
+        "model_routes: split: arm b: no backend serves the model gone",
+    ]
