@@ -154,3 +154,36 @@ def test_n_replica_herd_gateways_that_do_not_see_each_other_yet_do_not_choose_al
     played = [play(bursts, PLAN, OURS, seed=seed, replicas=Replicas(4)).figures.imbalance for seed in range(5)]
     assert mean(played) <= 1.3
     assert max(played) <= 1.5
+
+
+def test_hit_rate_at_saturation_load_does_not_throw_away_affinity() -> None:
+    """One imbalance, and a router forgot all prefixes: the hit rate fell where it was needed most."""
+    shares = {
+        per_s: play(
+            conversations(0, per_s=per_s, until_s=80.0), FleetPlan.of(FLEET, SMALL), OURS, seed=0
+        ).figures.hit_share
+        for per_s in (1.5, 3.0)
+    }
+    assert shares[3.0] >= 0.9 * shares[1.5]
+
+
+def test_overflow_of_a_hot_prefix_in_a_fleet_of_hundreds_never_lands_on_one() -> None:
+    """With hundreds of pods the bound for each was tiny, and all that exceeded it went to the same one: 80 requests
+    there, one to ten elsewhere."""
+    pods, names = 200, Names()
+    prefix = names.fresh(100)
+    burst = together(prefix + names.fresh(60) for _ in range(400))
+    by_endpoint = requests_by_endpoint(play(burst, FleetPlan.of(pods, EngineSpec()), OURS, seed=0))
+    assert max(by_endpoint.values()) <= 12
+    assert len(by_endpoint) >= 40
+
+
+def test_nobody_gets_nothing_of_work_that_all_could_do() -> None:
+    """Of five workers two got no request."""
+    names = Names()
+    asked = [request(n, n * 0.2, names.fresh(60 + n % 5 * 40), output_tokens=100) for n in range(300)]
+    for seed in SEEDS:
+        played = play(Workload("plain", BLOCK, asked), FleetPlan.of(5, EngineSpec()), OURS, seed=seed)
+        by_endpoint = requests_by_endpoint(played)
+        assert len(by_endpoint) == 5
+        assert min(by_endpoint.values()) >= 30
