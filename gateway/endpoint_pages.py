@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, HTTPException, Query
 
-from backends import EndpointId, EndpointSnapshot, Registry, UnknownEndpoint
+from backends import EndpointFacts, EndpointId, EndpointSnapshot, Registry, UnknownEndpoint
 from backends.discovery import ListingInvalid
 from backends.discovery.names import name_of_url, normal_url
 from gateway.discovery.files import AdminFile, entry_of
@@ -140,12 +140,21 @@ def _row(parts: EndpointParts, endpoint: EndpointSnapshot) -> dict[str, object]:
         **member,
         "url": parts.fleet.config_of(endpoint.id).url,
         "holder": parts.fleet.holder_of(endpoint.id),
+        **_said(endpoint.facts),
         "running_requests": load.running if load else None,
         "waiting_requests": load.waiting if load else None,
         "kv_use": load.kv_use if load else None,
         "in_flight_requests": in_flight.requests,
         "in_flight_uncached_tokens": in_flight.uncached_tokens,
     }
+
+
+def _said(facts: EndpointFacts | None) -> dict[str, object]:
+    """What an endpoint said of its engine, null where it was never reached."""
+    if facts is None:
+        return {"engine": None, "version": None, "features": None}
+    features = {feature.name.lower(): fact.standing.value for feature, fact in facts.features.items()}
+    return {"engine": facts.engine, "version": facts.version, "features": features}
 
 
 def _file_of(parts: EndpointParts) -> AdminFile:

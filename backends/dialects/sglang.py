@@ -4,7 +4,7 @@ Sources: SGLang 0.4.6 to 0.5.23. Metrics exist only with `--enable-metrics`. Ser
 (`dp_rank`), which is summed, and by ranks of other parallelism, of which only rank 0 counts. Cached tokens in `usage`
 need `--enable-cache-report`; the server's information page repeats its arguments, so the flag can be seen there.
 `/health` runs a token through the GPU and takes a second; `/ready`, where known, is cheap. `/v1/messages` came with
-0.5.9, `kv_events` on the information page with 0.5.16. The header that chooses a rank came after 0.5.9. `/generate` and
+0.5.9, `kv_events` on the information page with 0.5.16. The header that chooses a rank came with 0.5.12. `/generate` and
 `/encode` stay shut: they take adapters and sessions, and name no model.
 """
 
@@ -147,7 +147,7 @@ SGLANG = Dialect(
     signature=("/model_info", "model_path"),
     adapters=of_sglang,
     rank_label="dp_rank",
-    ranked_since=(0, 5, 10),
+    ranked_since=(0, 5, 12),
     told_ranks=lambda info: whole_number(info.get("dp_size")),
     event_sources=lambda page, info, host: from_base_ports(info.get("kv_events"), host),
     open_paths={

@@ -2,11 +2,13 @@
 
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from backends.features import Feature, Standing
 from backends.simulated.serving import DIALECTS, ServerSpec, SimulatedServer
 from tests.backends.dialects.contract import CONVENTIONS, Convention
 from tests.gateway.conftest import RunningGateway, StartGateway, settled
@@ -77,6 +79,17 @@ def test_an_unknown_model_is_refused_whether_or_not_the_engine_would(
     answer = chat(gateway.url, "hello", model="there/is-no-such-model")
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "model_not_found"
+
+
+def test_the_admin_api_shows_the_engine_and_what_is_turned_on_there(
+    server: SimulatedServer, start_gateway: StartGateway, token_file: Path
+) -> None:
+    gateway = start_gateway(server.url, isolation="none", admin_token_file=token_file)
+    page = httpx.get(f"{gateway.url}/admin/endpoints", headers={"authorization": "Bearer letmein"}).json()
+    [shown] = page if isinstance(page, list) else page["endpoints"]
+    assert shown["engine"] == server.spec.dialect
+    assert set(shown["features"]) == {feature.name.lower() for feature in Feature}
+    assert set(shown["features"].values()) <= {standing.value for standing in Standing}
 
 
 def test_a_model_of_ollama_answers_to_its_name_without_a_tag(start_gateway: StartGateway) -> None:
