@@ -177,13 +177,15 @@ class Ejector:
         out: list[Odd] = []
         for group in groups:
             room = self._room(group)
-            for odd in odd_ones([one for one in group if not self._is_out(one.endpoint_id)], self._rules):
+            # Who comes back is judged at the next look, by what it has done since.
+            judged = [one for one in group if not self._is_out(one.endpoint_id) and one.endpoint_id not in back]
+            for odd in odd_ones(judged, self._rules):
                 if room <= 0:
                     break
                 room -= 1
                 self._eject(odd, now_s)
                 out.append(odd)
-        return out, [endpoint_id for endpoint_id in back if not self._is_out(endpoint_id)]
+        return out, back
 
     def until_s(self, endpoint_id: str) -> float | None:
         """When an endpoint comes back; None where it is not left out."""

@@ -33,7 +33,7 @@ from statistics import median_low
 from typing import Final
 
 from backends import EndpointId, PerfModel
-from backends.perf_fit import PerfFit
+from backends.perf_fit import TYPICAL_TOKENS, PerfFit
 from billing import Usage
 from gateway.perf_kinds import are_alike, is_known, kinds_of
 from gateway.perf_lines import Line, Prefill, Unseen
@@ -121,11 +121,13 @@ class PerfBook:
         return line.taken_for if line is not None and (is_known(line.fit) or line.is_kind_known) else None
 
     def against_prior(self, endpoint_id: str) -> tuple[float, float, int]:
-        """By how many times longer than it is configured with an endpoint takes for the usual prompt, and for a token
-        of an answer, and by how many samples the fit says so."""
+        """By how many times longer than it is configured with an endpoint takes for the usual prompt (of at least
+        `TYPICAL_TOKENS` to compute: few say only how full a step was), and for a token of an answer, and by how many
+        samples the fit says so."""
         line = self._lines[endpoint_id]
-        usual, prior, fit = self._usual, line.prior, line.fit.model
-        prefill = fit.prefill_s(*usual) / max(prior.prefill_s(*usual), 1e-9)
+        tokens, prompt_tokens = (max(usual, TYPICAL_TOKENS) for usual in self._usual)
+        prior, fit = line.prior, line.fit.model
+        prefill = fit.prefill_s(tokens, int(prompt_tokens)) / max(prior.prefill_s(tokens, int(prompt_tokens)), 1e-9)
         return prefill, fit.itl_s / max(prior.itl_s, 1e-9), line.fit.samples
 
     def dispatched(self, decision: Decision, *, streams: bool) -> Prefill:

@@ -78,7 +78,7 @@ def test_it_is_left_out_for_longer_each_time_and_comes_back() -> None:
         assert ejector.look([failing(0, 0, 0, 50)], until_s - 1) == ([], [])
         lengths.append(until_s - now_s)
         now_s = until_s
-        assert ejector.look([failing(0, 0, 0, 0)], now_s) == ([], ["e3"])
+        assert ejector.look([failing(0, 0, 0, 50)], now_s) == ([], ["e3"])
     assert lengths == [30, 60, 100, 100]
     now_s += 100
     [_], _ = ejector.look([failing(0, 0, 0, 50)], now_s)
