@@ -29,6 +29,7 @@ from gateway.continuing import (
     said_in,
     why_not,
 )
+from gateway.disaggregation.legs import PREFILLED
 from gateway.dispatching import Parts
 from gateway.errors import GatewayError, as_gateway_error
 from gateway.exchange import Exchange
@@ -261,7 +262,8 @@ def _continued(request: InferenceRequest, said: Said, tokens: int, limit: int | 
 
 
 def _tried(exchange: Exchange) -> set[str]:
-    return {attempt.endpoint_id for attempt in exchange.attempts}
+    """Who failed or died in this exchange, so far; not who computed a prompt for another one."""
+    return {attempt.endpoint_id for attempt in exchange.attempts if attempt.outcome != PREFILLED}
 
 
 def _engine(endpoint: EndpointSnapshot) -> str | None:

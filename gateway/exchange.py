@@ -296,6 +296,9 @@ class Exchange:
         self.computed = self._ended = False
         self.first_token_s = self.last_token_s = None
         self.client_waited_s = 0.0
+        if self.split is not None:  # of another prompt
+            self.split.end()
+            self.split = None
 
     def end_turn(self) -> None:
         """The place that was promised is taken, or not needed; idempotent."""
