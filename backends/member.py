@@ -161,8 +161,9 @@ class Member:
 
     def comes_up(self, dialect: Dialect, facts: EndpointFacts, load: LoadSample | None) -> None:
         """A poll succeeded. What calls have found wrong is not made good by that."""
-        if facts.reports_cached_tokens is None and self.facts is not None and self.answers:
-            facts = replace(facts, reports_cached_tokens=self.facts.reports_cached_tokens)
+        before = self.facts if self.answers else None
+        if facts.reports_cached_tokens is None and before is not None and before.reports_cached_tokens:
+            facts = facts.seen_to_report()
         self.dialect, self.facts = dialect, facts
         self.load = load or self.load
         self.pulse.page(load)

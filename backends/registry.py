@@ -192,7 +192,7 @@ class Registry:
         endpoint.answered()
         facts = endpoint.facts
         if reports_cached_tokens and facts is not None and facts.reports_cached_tokens is None:
-            endpoint.facts = replace(facts, reports_cached_tokens=True)
+            endpoint.facts = facts.seen_to_report()
             endpoint.touch()
 
     def report_failure(self, endpoint_id: EndpointId, error: UpstreamError, began_s: float | None = None) -> None:

@@ -10,14 +10,14 @@ Everything detected may be unknown: unknown is `None`, never 0.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import NewType
 from urllib.parse import urlsplit
 
 from backends.errors import InvalidEndpoint
-from backends.features import Features
+from backends.features import Feature, Features, Standing
 
 EndpointId = NewType("EndpointId", str)
 """Name of one endpoint, unique in the fleet; safe to print and to use as a metric label."""
@@ -226,6 +226,12 @@ class EndpointFacts:
     def supports_cache_salt(self) -> bool:
         """Whether it keeps share groups apart at all."""
         return bool(self.salted_routes)
+
+    def seen_to_report(self) -> "EndpointFacts":
+        """The same once an answer has shown that cached tokens are in `usage`."""
+        fact = self.features.get(Feature.CACHED_TOKENS)
+        shown = {} if fact is None else {Feature.CACHED_TOKENS: replace(fact, standing=Standing.ON)}
+        return replace(self, reports_cached_tokens=True, features={**self.features, **shown})
 
     @property
     def has_tokenize(self) -> bool:

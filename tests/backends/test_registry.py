@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from backends.errors import DialFailed, DialReason, UnknownEndpoint
+from backends.features import Feature, Standing
 from backends.health import restarted
 from backends.registry import PollSettings, Registry
 from backends.types import (
@@ -324,6 +325,8 @@ async def test_cached_tokens_seen_in_one_answer_settle_that_the_endpoint_reports
         def reported() -> bool | None:
             facts = of(registry).facts
             assert facts is not None
+            standing = facts.features[Feature.CACHED_TOKENS].standing
+            assert (standing is Standing.ON) == (facts.reports_cached_tokens is True)
             return facts.reports_cached_tokens
 
         registry.report_success(A)
