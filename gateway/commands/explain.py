@@ -58,6 +58,8 @@ def headline(found: Data) -> Iterable[str]:
     """The request, the choice and the reason, a line each."""
     prompt = "unknown" if found["prompt_tokens"] is None else f"{found['prompt_tokens']:,}"
     yield f"request {found['request_id']} of {found['tenant']}, {found['model']}, {found['opened_at']}"
+    if found.get("route_rule") is not None:
+        yield f"asked for as {found['model_asked']}: {found['route_rule']}"
     yield f"prompt: {prompt} tokens ({found['token_source']}), {found['blocks']:,} blocks"
     yield f"sent to {found['endpoint']}, {found['reason']}: {found['why']}"
     if "observed" in found:

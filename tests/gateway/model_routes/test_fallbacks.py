@@ -15,6 +15,7 @@ from tests.gateway.scripted_engine import answer_json, chat_stream, scripted_eng
 from tests.gateway.taps import Taps
 from tests.hostile import Peer
 
+STANDS_IN = {"name": "m", "fallbacks": ["n"]}
 FALLBACK = [{"name": "m", "fallbacks": ["gone", "n"]}]
 
 
@@ -187,3 +188,27 @@ async def test_the_hold_of_a_budget_is_that_of_the_model_that_answers(
         )
         within = [await ask(client, gateway, "m", bearer(TENANT_KEY), max_tokens=2) for _ in range(8)]
     assert [one.status_code for one in within] == [200] * 8, "the model that failed would cost two cents of five"
+
+
+async def test_a_tenant_of_one_request_at_a_time_may_be_answered_by_another_model(
+    start_gateway: StartGateway, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    keys = keys_file(tmp_path, limits={"concurrent": 1})
+    async with scripted_engine(answers("m", status=503)) as one, scripted_engine(answers("n"), model="n") as two:
+        gateway = await start(start_gateway, one.url, two.url, model_routes=[STANDS_IN], keys_file=keys)
+        found = [await ask(client, gateway, "m", bearer(TENANT_KEY)) for _ in range(6)]
+    assert [answer.status_code for answer in found] == [200] * 6, "the failed try is over before the next begins"
+
+
+async def test_what_is_refused_is_refused_by_the_model_that_was_asked_for(
+    start_gateway: StartGateway, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    """A second try that a limit refuses is no answer: the client hears why the first had none."""
+    keys = keys_file(tmp_path, limits={"requests_per_minute": 1})
+    async with scripted_engine(answers("m", status=503)) as one, scripted_engine(answers("n"), model="n") as two:
+        gateway = await start(start_gateway, one.url, two.url, model_routes=[STANDS_IN], keys_file=keys)
+        failed = await ask(client, gateway, "m", bearer(TENANT_KEY))
+        refused = await ask(client, gateway, "m", bearer(TENANT_KEY))
+    assert (failed.status_code, failed.json()["error"]["code"]) == (502, "upstream_failed")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert two.bodies == []

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from gateway.checking import ask_backends
+from gateway.commands.explain import headline
 from gateway.config import load_config
 from gateway.types import Route
 from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
@@ -281,3 +282,17 @@ async def test_check_says_which_names_lead_nowhere(
         "model_routes: split: arm a: none of its endpoints serves the model m",
         "model_routes: split: arm b: no backend serves the model gone",
     ]
+
+
+async def test_why_a_request_went_where_it_went_names_the_rule(
+    start_gateway: StartGateway, client: httpx.AsyncClient, token_file: Path
+) -> None:
+    async with scripted_engine(answers("m")) as engine:
+        routes = [{"name": "fast", "model": "m"}]
+        gateway = await start(start_gateway, engine.url, model_routes=routes, admin_token_file=token_file)
+        answer = await ask(client, gateway, "fast")
+        await settled(gateway, 1)
+        page = f"{gateway.url}/admin/requests/{answer.headers['x-request-id']}"
+        found = (await client.get(page, headers={"authorization": "Bearer letmein"})).json()
+    assert (found["model"], found["model_asked"], found["route_rule"]) == ("m", "fast", "alias")
+    assert "asked for as fast: alias" in list(headline(found))
