@@ -49,6 +49,8 @@ LOOP_SAFE_BODY_BYTES: Final = 128 * 1024
 LOOP_SAFE_TOKENS_BYTES: Final = 1024 * 1024
 """Ids whose chain may be hashed on the event loop when nothing of it is known: under 2 ms at 0.07 µs a block of 16."""
 
+MOST_MODELS: Final = 256
+"""Of which something is remembered; of others it is looked up again."""
 MOST_ROOTS: Final = 4096
 """Roots that are remembered for each model."""
 
@@ -71,6 +73,15 @@ class _Tokens(msgspec.Struct, frozen=True):
     local_tokens: int | None = None
 
 
+class _Known(msgspec.Struct):
+    """What a model's plans have in common while the same endpoints serve it: `base` is the model whose tokenizer it has
+    (its own name, or an adapter's base), roots are by kind of tokens and salt."""
+
+    endpoints: list[EndpointSnapshot]
+    base: str
+    roots: dict[tuple[_Kind, str], bytes] = {}
+
+
 class Planner:
     """Prompts to plans. `local` holds the tokenizer and template of each model that has them here; `salted` says
     whether engines are given the salts of share groups."""
@@ -89,8 +100,8 @@ class Planner:
         self._engine = engine
         self._parity = parity
         self._memo = ChainMemo()
-        self._roots: dict[str, tuple[list[EndpointSnapshot], dict[tuple[_Kind, str], bytes]]] = {}
-        """Of each model, by kind of tokens and salt, for those who served it."""
+        self._known: dict[str, _Known] = {}
+        """Of the models that were asked for last, adapters among them: bounded, since these come and go."""
         self._monotonic = monotonic
 
     async def plan(self, request: InferenceRequest, endpoints: list[EndpointSnapshot], block_size: int) -> Plan:
@@ -116,6 +127,7 @@ class Planner:
             shape=shape,
             local_tokens=tokens.local_tokens,
             root=root,
+            base=self._known_of(request.model, endpoints).base,
             space=self._space(request),
         )
 
@@ -151,8 +163,9 @@ class Planner:
     ) -> _Tokens:
         """`kept`: the shape under which the counts are compared, and the space in which the tokens are remembered.
         Raises `UnsupportedContent` or `TemplateFailed` where there is no way to the tokens."""
-        text, (shape, space) = self.text_of(request.model, endpoints), kept
-        believed = not self._parity.is_degraded(request.model, shape)
+        base, (shape, space) = self._known_of(request.model, endpoints).base, kept
+        text = self.text_of(request.model if request.model in self._local else base, endpoints)
+        believed = not self._parity.is_degraded(base, shape)
         local = None if text is None else await self._local_tokens(text, request, space, is_long=is_long)
         if local is not None and believed:
             return local
@@ -201,17 +214,25 @@ class Planner:
         """As `root_of_request`, remembered while the fleet is the same: the list of who serves a model is, too."""
         source, block_size = kind
         salt = request.tenant.salt if self._salted else ""
-        known = self._roots.get(request.model)
-        if known is None or known[0] is not endpoints:
-            known = self._roots[request.model] = (endpoints, {})
-        root = known[1].get((kind, salt)) if request.adapter is None else None
+        roots = self._known_of(request.model, endpoints).roots
+        root = roots.get((kind, salt)) if request.adapter is None else None
         if root is None:
             root = root_of_request(request, endpoints, source, block_size, salt)
             if request.adapter is None:
-                if len(known[1]) >= MOST_ROOTS:  # clients may have salts of their own
-                    known[1].clear()
-                known[1][kind, salt] = root
+                if len(roots) >= MOST_ROOTS:  # clients may have salts of their own
+                    roots.clear()
+                roots[kind, salt] = root
         return root
+
+    def _known_of(self, model: str, endpoints: list[EndpointSnapshot]) -> _Known:
+        """O(1) while the fleet is the same, else O(endpoints × models)."""
+        known = self._known.get(model)
+        if known is None or known.endpoints is not endpoints:
+            self._known.pop(model, None)
+            known = self._known[model] = _Known(endpoints, base_of(model, endpoints) or model)
+            if len(self._known) > MOST_MODELS:
+                del self._known[next(iter(self._known))]
+        return known
 
     async def _chain(self, tokens: _Tokens, root: bytes, block_size: int) -> Chain:
         if len(tokens.ids) > LOOP_SAFE_TOKENS_BYTES:  # the memo belongs to the loop

@@ -326,7 +326,7 @@ class Settler:
             at=self._clocks.wall(),
             request_id=exchange.request.id,
             endpoint_id=endpoint_id,
-            model=exchange.request.model,
+            model=exchange.plan.base or exchange.request.model,
             shape=exchange.plan.shape,
             source=source,
             ours_tokens=ours_tokens,

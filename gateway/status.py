@@ -140,8 +140,9 @@ class StatusPages:
         everyone = self._fleet.snapshot()
         inexact = sorted(
             model
-            for model in self._fleet.models()
-            if not self._planner.is_exact(model, [endpoint for endpoint in everyone if serves(endpoint, model)])
+            for model, served in self._fleet.models().items()
+            if served.parent is None  # an adapter is tokenised as its base is
+            and not self._planner.is_exact(model, [endpoint for endpoint in everyone if serves(endpoint, model)])
         )
         if inexact:
             found["tokenizer"] = f"no tokenizer for {', '.join(inexact)}; prefixes are matched by bytes"

@@ -276,7 +276,8 @@ class Plan:
     `source` is None where there are no tokens at all. `exact`: the tokens are the engine's own, so their number may be
     held against its report; not so for bytes, beside pictures, and where the counts have been found to differ.
     `shape` names the kind of request for that comparison. `local_tokens` is what the tokenizer given here counts, where
-    it is not believed: the comparison goes on, so that it can be believed again.
+    it is not believed: the comparison goes on, so that it can be believed again. `base` is the model whose tokenizer
+    the prompt is for: of an adapter, the one that it belongs to.
     """
 
     chain: Chain
@@ -286,6 +287,7 @@ class Plan:
     shape: str = ""
     local_tokens: int | None = None
     root: bytes = b""
+    base: str = ""
     space: int = 0
     """Where the tokens of its share group are remembered."""
 
