@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,6 +56,7 @@ class Member:
         self._changed = changed
         self._snapshot: EndpointSnapshot | None = None
         self._since_s = clock()
+        self._heard_s = -math.inf
         self.in_flight = InFlightCounter()
         self.breaker = Breaker(rules, clock())
         self.pulse = Pulse()
@@ -117,12 +119,18 @@ class Member:
 
     def begins_to_answer(self) -> None:
         """The first bytes of an answer are here."""
+        self._heard_s = self._clock()
         self._note(self.breaker.begins_to_answer(self._clock()))
 
     def answered(self) -> None:
         """It answered a request to its end."""
+        self._heard_s = self._clock()
         self.answered_requests += 1
         self._note(self.breaker.answered(self._clock()))
+
+    def was_heard(self, since_s: float) -> bool:
+        """Whether it is up, and a call had an answer since then."""
+        return self.answers and self._heard_s >= since_s
 
     def look(self) -> None:
         """A poll is over: see whether probes may be sent."""

@@ -262,11 +262,13 @@ class Registry:
         await self._poll(self._endpoint(endpoint_id))
 
     async def _poll(self, endpoint: Member) -> None:
+        began_s = self._clock()
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 await self._ask(endpoint)
-        except TimeoutError:
-            endpoint.goes_down(f"no answer within {self._settings.deadline_s:g} s")
+        except TimeoutError:  # a server that is busy with long prompts answers late, though it answers
+            if not endpoint.was_heard(began_s):
+                endpoint.goes_down(f"no answer within {self._settings.deadline_s:g} s")
         except ProbeFailed as failure:
             endpoint.goes_down(failure.reason)
         except Exception as error:  # noqa: BLE001 - whatever it answers may take it down, never the poll of all

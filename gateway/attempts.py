@@ -195,7 +195,8 @@ class Attempts:
         speed = self._speed_of(decision.chosen.place)
         if speed is not None and decision.split is None and self._health.first_byte_factor:
             tokens = decision.prompt_tokens
-            attempt.prefill_s = speed.wait_s(decision.chosen.queued_tokens) + speed.prefill_s(tokens, tokens)
+            ahead_s = speed.wait_s(decision.chosen.queued_tokens) + decision.chosen.adapter_load_s
+            attempt.prefill_s = ahead_s + speed.prefill_s(tokens, tokens)
             if not streams:
                 attempt.answer_s = 2 * speed.decode_s(answer_tokens or _LONGEST_ANSWER_TOKENS)
         attempt.probes(self._registry.probe(endpoint_id))

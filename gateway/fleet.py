@@ -294,7 +294,8 @@ class Fleet:
     ) -> list[Candidate]:
         """Who may compute a prompt for another endpoint, at their best. O(endpoints). Raises as `serving` does."""
         pairs = ((one, self._standings[one.id]) for one in self.roles.prefilling(self._allowed(request)))
-        return self._candidates.of(pairs, request, plan, match, without)[0]
+        able, filtered = self._candidates.of(pairs, request, plan, match, without)
+        return thinned(self._registry.restrained, able, filtered)
 
     def _allowed(self, request: InferenceRequest) -> Sequence[EndpointSnapshot]:
         asked, scopes = self.serving(request.model), request.tenant.scopes

@@ -1,5 +1,6 @@
 """The registry and what calls find wrong: a breaker for each endpoint, which no poll and no flap makes forgotten."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -98,6 +99,21 @@ async def test_a_flap_of_one_process_keeps_what_calls_have_found_wrong_and_a_res
         engine.edit_metrics("process_start_time_seconds 1.79596121854e+09", "process_start_time_seconds 1.7959700e+09")
         await registry.poll(A)
         assert (of(registry).condition.state, of(registry).condition.opened) == (EndpointState.UP, 1)
+
+
+async def test_a_poll_that_is_late_takes_nobody_down_who_answers_calls(engine: EnginePage) -> None:
+    """A server that is busy with a long prompt answers its health check late, and is at work all the same."""
+    async with registry_of(engine, settings=PollSettings(deadline_s=0.5)) as registry, asyncio.TaskGroup() as group:
+        await registry.detect_all(deadline_s=10)
+        engine.hangs = True
+        engine.asked.clear()
+        poll = group.create_task(registry.poll(A))
+        await engine.asked.wait()
+        registry.report_first_byte(A)
+        await poll
+        assert of(registry).healthy
+        await registry.poll(A)
+        assert of(registry).unhealthy_reason == "no answer within 0.5 s"
 
 
 async def test_who_is_set_aside_is_up_and_restrained_until_taken_back(engine: EnginePage) -> None:

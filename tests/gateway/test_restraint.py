@@ -1,0 +1,85 @@
+"""Who is spared of a decision's candidates: the half open, the stalled, the ejected; and that nobody goes without."""
+
+import pytest
+
+from backends import BreakerRules, EndpointConfig, EndpointId, EndpointState, Member, PerfModel, PollSettings, Registry
+from gateway.restraint import thinned
+from gateway.scheduling import Candidate, Filtered
+
+A, B = EndpointId("a"), EndpointId("b")
+
+
+class Fleet:
+    """Two endpoints that are up."""
+
+    def __init__(self) -> None:
+        configs = [EndpointConfig(name, "http://127.0.0.1:9") for name in (A, B)]
+        settings = PollSettings(breaker=BreakerRules(failures=1, open_s=1.0))
+        self.now_s = 0.0
+        self.registry = Registry(configs, lambda: self.now_s, settings=settings)
+        for name in (A, B):
+            self.member(name).reason = None
+
+    def member(self, name: EndpointId) -> Member:
+        found = self.registry.member(name)
+        assert found is not None
+        return found
+
+    def half_open(self, name: EndpointId) -> None:
+        self.registry.report_fault(name, "reset")
+        self.now_s += 1
+        self.member(name).look()
+
+    def chosen_from(self, *names: str) -> tuple[list[str], dict[str, Filtered]]:
+        filtered: dict[str, Filtered] = {}
+        able = [Candidate(name, 0, 0, 0, PerfModel()) for name in names]
+        return [one.endpoint_id for one in thinned(self.registry.restrained, able, filtered)], filtered
+
+
+@pytest.fixture
+async def fleet() -> Fleet:
+    return Fleet()
+
+
+async def test_while_all_are_well_all_may_be_chosen(fleet: Fleet) -> None:
+    assert fleet.chosen_from("a", "b") == (["a", "b"], {})
+
+
+@pytest.mark.parametrize(
+    ("state", "why"), [(EndpointState.STALLED, Filtered.STALLED), (EndpointState.EJECTED, Filtered.EJECTED)]
+)
+async def test_who_is_set_aside_gets_only_what_nobody_else_can_take(
+    fleet: Fleet, state: EndpointState, why: Filtered
+) -> None:
+    fleet.registry.set_aside(A, state, "so it is")
+    assert fleet.chosen_from("a", "b") == (["b"], {"a": why})
+    assert fleet.chosen_from("a") == (["a"], {})
+    fleet.registry.set_aside(B, state, "so it is")
+    assert fleet.chosen_from("a", "b") == (["a", "b"], {})
+    fleet.registry.take_back(A, state)
+    assert fleet.chosen_from("a", "b") == (["a"], {"b": why})
+
+
+async def test_all_ranks_of_an_endpoint_share_its_lot(fleet: Fleet) -> None:
+    fleet.registry.set_aside(A, EndpointState.STALLED, "so it is")
+    assert fleet.chosen_from("a", "a", "b") == (["b"], {"a": Filtered.STALLED})
+    assert fleet.chosen_from("a", "a") == (["a", "a"], {})
+
+
+async def test_half_open_an_endpoint_gets_its_probes_and_no_more_even_where_nobody_else_is(fleet: Fleet) -> None:
+    fleet.half_open(A)
+    assert fleet.chosen_from("a", "b") == (["a", "b"], {})
+    gives_back = fleet.registry.probe(A)
+    assert gives_back is not None
+    assert fleet.chosen_from("a", "b") == (["b"], {"a": Filtered.PROBING})
+    assert fleet.chosen_from("a") == ([], {"a": Filtered.PROBING})
+    gives_back()
+    assert fleet.chosen_from("a") == (["a"], {})
+
+
+async def test_on_mere_suspicion_it_gets_more_where_nobody_else_is(fleet: Fleet) -> None:
+    fleet.registry.set_aside(A, EndpointState.STALLED, "so it is")
+    fleet.registry.take_back(A, EndpointState.STALLED, "was stalled")
+    fleet.registry.probe(A)
+    assert fleet.chosen_from("a", "b") == (["b"], {"a": Filtered.PROBING})
+    assert fleet.chosen_from("a") == (["a"], {})
