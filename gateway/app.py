@@ -237,7 +237,7 @@ class Gateway:
             config,
             DisaggregationParts(
                 *(registry, fleet, perf, receipts, client, telemetry, clocks, options.deadlines),
-                *(chooser_for(config.scheduling, options.costs), turns, feeds.worked),
+                *(chooser_for(config.scheduling, options.costs), turns, health.attempts, feeds.worked),
             ),
         )
         settler = Settler(

@@ -16,9 +16,10 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from backends import Deadlines, UpstreamClient, UpstreamError, UpstreamRequest
+from backends import Deadlines, FirstByteTimeout, UpstreamClient, UpstreamError, UpstreamRequest
 from backends.disaggregated import Edit, Handed
 from billing import Attempt, Usage
+from gateway.attempts import Attempts, UnderWay
 from gateway.edge.splice import add_fields, cut_fields
 from gateway.edge.upstream import Outgoing, outgoing
 from gateway.errors import GatewayError
@@ -28,6 +29,7 @@ from gateway.perf_book import PerfBook
 from gateway.ranks import rank_headers
 from gateway.receipts import Receipt, Receipts
 from gateway.relay import PlainTee
+from gateway.scheduling import SplitReason
 from gateway.split_metrics import SplitMetrics
 from gateway.split_state import Split
 from gateway.types import InferenceRequest
@@ -71,6 +73,7 @@ class LegParts:
     deadlines: Deadlines
     inject_salt: bool
     worked: Callable[[str, int, float], None]
+    attempts: Attempts
 
 
 Answer = tuple[int, bytes]
@@ -131,14 +134,21 @@ class PrefillLegs:
         split.seat.take(split.sent.holder, exchange.plan.chain)
         parts.receipts.dispatched(split.sent, split.asked.work_tokens, split.asked.queue_tokens)
         split.prefill = parts.perf.dispatched(split.asked, streams=True)
+        may_leave = len(split.asked.candidates) > 1 or split.part.reason is not SplitReason.NEEDED
+        under_way = parts.attempts.begins(split.asked, exchange, 1, streams=True, may_leave=may_leave)
         outcome = LegOutcome.CUT
         try:
-            status, body = await self._answered(exchange.request, split)
+            status, body = await self._in_time(under_way, exchange.request, split)
+            parts.attempts.answers(under_way, status)
             outcome = await self.read(split, status, body)
         except UpstreamError as error:
             outcome = LegOutcome.FAILED
-            parts.fleet.failed(split.endpoint_id, error)
+            parts.fleet.failed(split.endpoint_id, error, began_s)
+        except asyncio.CancelledError:
+            parts.attempts.left(under_way)
+            raise
         finally:
+            under_way.end()
             split.legs_s = parts.clocks.monotonic() - began_s
             self._tell(exchange, split, outcome)
             split.seat.release()
@@ -166,6 +176,18 @@ class PrefillLegs:
         form = None if adapters is None else adapters.form(request, endpoint_id, natively=natively)
         make = partial(outgoing, request, natively=natively, inject_salt=salted, adapter=form, refuses=refuses)
         return await asyncio.to_thread(make) if len(request.body) > LOOP_SAFE_BYTES else make()
+
+    async def _in_time(self, under_way: UnderWay, request: InferenceRequest, split: Split) -> Answer:
+        """What the call comes to; given up where nobody at its endpoint gets anything. Raises `UpstreamError`."""
+        under_way.listen()
+        try:
+            return await self._answered(request, split)
+        except asyncio.CancelledError:
+            if under_way.was_given_up():
+                raise FirstByteTimeout(split.endpoint_id, under_way.silent_s) from None
+            raise
+        finally:
+            under_way.deafen()
 
     async def _answered(self, request: InferenceRequest, split: Split) -> Answer:
         """What the call comes to. Where nothing of it can be pinned, it ends with its client."""

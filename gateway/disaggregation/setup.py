@@ -9,6 +9,7 @@ from typing import Final
 from fastapi import APIRouter
 
 from backends import Deadlines, PerfModel, Registry, UpstreamClient
+from gateway.attempts import Attempts
 from gateway.config import Config
 from gateway.disaggregation.legs import LegParts
 from gateway.disaggregation.splitting import Splitter, SplitterParts
@@ -41,6 +42,7 @@ class DisaggregationParts:
     deadlines: Deadlines
     choose: Chooser
     turns: Turns | None
+    attempts: Attempts
     worked: Callable[[str, int, float], None]
 
 
@@ -73,6 +75,7 @@ class Disaggregating:
             parts.deadlines,
             inject_salt=config.isolation == "salt",
             worked=parts.worked,
+            attempts=parts.attempts,
         )
         self._fleet = parts.fleet
         parts.registry.subscribe(self.new_generation)

@@ -3,6 +3,7 @@
 An engine that was started without the connector (role both) ignores `kv_transfer_params`, as vLLM does.
 """
 
+import asyncio
 from typing import Final
 from uuid import uuid4
 
@@ -106,7 +107,8 @@ class _Decode(Leg):
         port = params["remote_port"]
         if not isinstance(port, int):
             raise Refused(500, "KV transfer failed: remote_port is no port", kind="InternalServerError")
-        await ask(str(params["remote_host"]), port, self._question)
+        # An engine whose client leaves meanwhile tells P all the same that its blocks are not needed any more.
+        await asyncio.shield(ask(str(params["remote_host"]), port, self._question))
         totals = site.runner.totals[rank]
         totals.external_queries += self._tokens
         totals.external_tokens += self._tokens
