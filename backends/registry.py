@@ -39,6 +39,10 @@ Clock = Callable[[], float]
 HttpFactory = Callable[[EndpointConfig], httpx.AsyncClient]
 GenerationListener = Callable[[EndpointId, int], None]
 
+STOPPED_S = 0.5
+"""A deadline that we notice so much too late was missed by us: this process, or its machine, stood still, and what the
+endpoint answered meanwhile was not looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class PollSettings:
@@ -261,13 +265,16 @@ class Registry:
         """Ask one endpoint once, within the settings' deadline, and keep the outcome. Never raises for the endpoint."""
         await self._poll(self._endpoint(endpoint_id))
 
-    async def _poll(self, endpoint: Member) -> None:
-        began_s = self._clock()
+    async def _poll(self, endpoint: Member, *, again: bool = True) -> None:
+        began_s, loop = self._clock(), asyncio.get_running_loop()
+        due_s = loop.time() + self._settings.deadline_s
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
+            async with asyncio.timeout_at(due_s):
                 await self._ask(endpoint)
         except TimeoutError:  # a server that is busy with long prompts answers late, though it answers
-            if not endpoint.was_heard(began_s):
+            if again and loop.time() - due_s > STOPPED_S:
+                await self._poll(endpoint, again=False)
+            elif not endpoint.was_heard(began_s):
                 endpoint.goes_down(f"no answer within {self._settings.deadline_s:g} s")
         except ProbeFailed as failure:
             endpoint.goes_down(failure.reason)

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
 
+from backends import registry as registry_module
 from backends.errors import DialFailed, DialReason, UnknownEndpoint
 from backends.features import Feature, Standing
 from backends.health import restarted
@@ -56,6 +58,19 @@ async def test_an_endpoint_is_down_until_it_was_seen(engine: EnginePage) -> None
             A, healthy=False, generation=0, unhealthy_reason="not seen yet"
         )
         assert (seen.condition.state, seen.condition.why) == (EndpointState.DOWN, "not seen yet")
+
+
+async def test_a_gateway_that_stood_still_does_not_take_its_endpoints_for_dead(
+    engine: EnginePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "STOPPED_S", 0.1)
+    settings = PollSettings(deadline_s=0.5)
+    async with registry_of(engine, settings=settings) as registry:
+        await registry.poll(A)
+        asyncio.get_running_loop().call_soon(time.sleep, 0.7)
+        await registry.poll(A)
+        assert of(registry).healthy
+        assert of(registry).unhealthy_reason is None
 
 
 async def test_detection_finds_engine_models_cache_and_load(engine: EnginePage) -> None:
