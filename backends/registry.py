@@ -238,6 +238,13 @@ class Registry:
         """What is known of an endpoint beyond its snapshot, to be read; None where there is none of that id."""
         return self._endpoints.get(endpoint_id)
 
+    async def begin(self, deadline_s: float) -> None:
+        """`detect_all`; and once more, with the patience of a poll, where nobody is up by then: a gateway that knows no
+        endpoint can only refuse. At once where all of them refuse."""
+        await self.detect_all(deadline_s)
+        if self._endpoints and not any(endpoint.answers for endpoint in self._endpoints.values()):
+            await self.detect_all(self._settings.deadline_s)
+
     async def detect_all(self, deadline_s: float) -> None:
         """Poll every endpoint once, at the same time, for at most `deadline_s`; who is away stays down, no error."""
         try:

@@ -157,7 +157,7 @@ class Gateway:
             async with asyncio.TaskGroup() as group:
                 background = [group.create_task(parts.discovering.run())]
                 await parts.discovering.looked(self._config.limits.connect_s)
-                await parts.registry.detect_all(deadline_s=self._config.limits.connect_s)
+                await parts.registry.begin(self._config.limits.connect_s)
                 background += [group.create_task(work()) for work in parts.works]
                 finishing = [group.create_task(part.run()) for part in (parts.settler, parts.next_turns)]
                 if self._team is not None:

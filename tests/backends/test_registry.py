@@ -73,6 +73,18 @@ async def test_a_gateway_that_stood_still_does_not_take_its_endpoints_for_dead(
         assert of(registry).unhealthy_reason is None
 
 
+async def test_at_the_start_endpoints_that_are_slow_to_answer_are_waited_for_as_long_as_a_poll_waits(
+    engine: EnginePage,
+) -> None:
+    async with registry_of(engine) as registry:
+        asyncio.get_running_loop().call_soon(time.sleep, 0.1)
+        await registry.detect_all(0.05)
+        assert not of(registry).healthy
+        asyncio.get_running_loop().call_soon(time.sleep, 0.1)
+        await registry.begin(0.05)
+        assert of(registry).healthy
+
+
 async def test_detection_finds_engine_models_cache_and_load(engine: EnginePage) -> None:
     async with registry_of(engine) as registry:
         await registry.detect_all(deadline_s=5)
