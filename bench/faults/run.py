@@ -22,7 +22,8 @@ from bench.faults.types import Acted, Asked, Fault, Outcome, Row, Step
 
 SETTLED_S: Final = 5.0
 """After a fault, until an endpoint or a gateway should be in use again."""
-LEFT_WITHIN_S: Final = 20.0
+LEFT_WITHIN_S: Final = 75.0
+"""What a gateway that was killed held is held for a minute (`quota.hold_s`)."""
 WRITTEN_WITHIN_S: Final = 20.0
 PRICES: Final = Prices(*(float(PRICE[name]) for name in ("input_per_mtok", "cached_input_per_mtok", "output_per_mtok")))
 
