@@ -280,6 +280,9 @@ class Prewarmer:
         return any(e.id == endpoint_id and e.healthy and not e.draining and e.facts is not None for e in endpoints)
 
     def _is_for(self, kept: Kept, endpoint_id: EndpointId) -> bool:
+        fleet = self._parts.fleet
+        if not fleet.roles.can_be_warmed(endpoint_id, fleet.facts_of(endpoint_id)):
+            return False
         return serves(self._parts.fleet.seen(endpoint_id), kept.model) and kept.salted == self._is_salted(endpoint_id)
 
     def _room_tokens(self, endpoint_id: EndpointId) -> float:

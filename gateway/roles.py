@@ -82,3 +82,10 @@ class Roles:
             return True
         way = handover_of(facts.engine)
         return way is None or way.decodes_alone
+
+    def can_be_warmed(self, endpoint_id: str, facts: EndpointFacts | None) -> bool:
+        """Whether a prompt may be sent there alone, for nobody, to be computed: not where answers are made of prompts
+        that others compute, nor where an engine takes none without its counterpart."""
+        role = self.of(endpoint_id)
+        way = None if facts is None else handover_of(facts.engine)
+        return role is Role.BOTH or (role is Role.PREFILL and (way is None or way.decodes_alone))

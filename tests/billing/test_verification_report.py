@@ -244,3 +244,40 @@ async def test_a_month_whose_rows_are_archived_is_verified_from_its_file_alone(w
     with pytest.raises(PeriodInvalid, match="its rows were archived"):
         verify(where, NOON, NOON + DAY)
     assert verify(file, NOON, NOON + DAY).endpoints[0].endpoint_id == "gpu-a"
+
+
+async def test_of_a_request_at_two_endpoints_the_prompt_is_held_against_who_computed_it(where: Where) -> None:
+    opened_, done = answered("a", 1, Usage(1_000, 900, 100))
+    assert isinstance(done, Settlement)
+    legs = tuple(
+        replace(
+            attempt("a", number, outcome), endpoint_id=endpoint, started_at=NOON + MINUTE, ended_at=NOON + 2 * MINUTE
+        )
+        for number, (endpoint, outcome) in enumerate([("gpu-p", "prefilled"), ("gpu-a", "answered")])
+    )
+    split = replace(
+        done,
+        prefill_endpoint_id="gpu-p",
+        prefill_cached_tokens=900,
+        decode_cached_tokens=999,
+        flags=frozenset({UsageFlag.DISPUTED}),
+        attempts=legs,
+    )
+    found = await found_in(
+        where,
+        sample(0, 0, 0, "gpu-p"),
+        sample(10, 900, 1_000, "gpu-p"),
+        sample(0, 0, 0),
+        sample(10, 0, 1_000),
+        opened_,
+        split,
+    )
+    decode, prefill = found.endpoints
+    assert (decode.endpoint_id, decode.answers, decode.disputed, dict(decode.verdicts)) == ("gpu-a", 1, 1, {})
+    assert (prefill.endpoint_id, prefill.answers, prefill.disputed, prefill.verdicts) == (
+        "gpu-p",
+        0,
+        0,
+        {"verified": 1},
+    )
+    assert [span.status.value for check in (decode, prefill) for span in check.spans] == ["matched", "matched"]

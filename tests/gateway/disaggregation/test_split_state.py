@@ -164,6 +164,18 @@ def test_some_decode_engines_cannot_answer_alone(engine: str, alone: bool) -> No
     assert roles.answers_alone("d", None)
 
 
+def test_only_who_computes_prompts_is_warmed_and_only_where_its_engine_takes_them_alone() -> None:
+    roles = Roles()
+    roles.join("p", "prefill", "http://p:8000", (None, None))
+    roles.join("d", "decode", "http://d:8000", (None, None))
+    warmed = {
+        (name, engine): roles.can_be_warmed(name, EndpointFacts(engine))
+        for name in ("p", "d", "both")
+        for engine in ("vllm", "sglang")
+    }
+    assert {at for at, can in warmed.items() if can} == {("p", "vllm"), ("both", "vllm"), ("both", "sglang")}
+
+
 def test_the_time_of_a_transfer_is_learned_by_endpoint_and_forgotten_with_its_engine() -> None:
     prior = PerfModel(0.03, 40_000.0, quad_s_per_token2=0.0)
     transfers = Transfers(prior, SplitMetrics(CollectorRegistry()), lambda: 0.0)

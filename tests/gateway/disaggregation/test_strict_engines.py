@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 
 from backends.simulated import Role
 from backends.simulated.serving import ServerSpec, SimulatedServer
-from tests.gateway.conftest import StartGateway, settled, start
+from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
 from tests.gateway.disaggregation.ledger import attempts, split_row
 
 FAST = 500.0
@@ -110,11 +111,11 @@ async def test_prefixes_gather_where_prompts_are_computed(
     assert sum(row.cached_tokens or 0 for row in rows) > 0.6 * sum(row.prompt_tokens or 0 for row in rows)
 
 
-async def test_what_clients_leave_behind_is_freed_at_who_computed_it(
-    start_gateway: StartGateway, client: httpx.AsyncClient
+async def test_what_clients_leave_behind_is_freed_at_who_computed_it_and_counts_nowhere(
+    start_gateway: StartGateway, client: httpx.AsyncClient, token_file: Path
 ) -> None:
     with fleet_of("vllm", Role.PREFILL, Role.DECODE, speed=10.0) as servers:
-        gateway = await start(start_gateway, backends=backends_of(servers))
+        gateway = await start(start_gateway, backends=backends_of(servers), admin_token_file=token_file)
         for number in range(12):
             with suppress(httpx.TimeoutException):
                 await client.post(
@@ -123,8 +124,14 @@ async def test_what_clients_leave_behind_is_freed_at_who_computed_it(
         answer = await client.post(f"{gateway.url}/v1/chat/completions", json=chat())
         assert answer.status_code == 200
         async with asyncio.timeout(20):
-            while parked_at(servers[0]):
+            while parked_at(servers[0]) or outstanding(gateway):
                 await asyncio.sleep(0.02)  # what freed it has no event to wait for
+
+
+def outstanding(gateway: RunningGateway) -> int:
+    """Requests and tokens that are counted at any endpoint."""
+    rows = gateway.http.get("/admin/endpoints", headers={"authorization": "Bearer letmein"}).json()
+    return sum(row["in_flight_requests"] + row["in_flight_uncached_tokens"] for row in rows)
 
 
 def parked_at(server: SimulatedServer) -> int:

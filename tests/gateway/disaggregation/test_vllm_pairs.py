@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -302,3 +303,18 @@ async def test_the_decision_explains_the_split(
     assert roles["roles"] == {"p": "prefill", "d": "decode"}
     assert {row["id"]: row["role"] for row in rows} == {"p": "prefill", "d": "decode"}
     assert json.dumps(told)
+
+
+async def test_roles_of_a_file_count_and_change_with_it(
+    start_gateway: StartGateway, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    hall, listing = Hall(), tmp_path / "endpoints.json"
+    async with pair(hall) as (prefill, decode):
+        listing.write_text(json.dumps([backend(prefill, "p", "prefill"), backend(decode, "d", "decode")]))
+        gateway = await start(start_gateway, discovery__file=listing, discovery__poll_s=0.02)
+        assert (await ask(client, gateway)).headers["x-prefixgate-prefill-endpoint"] == "p"
+        listing.write_text(json.dumps([backend(prefill, "p", "prefill"), backend(decode, "d", "both")]))
+        async with asyncio.timeout(15):
+            while "x-prefixgate-prefill-endpoint" in (answer := await ask(client, gateway)).headers:
+                await asyncio.sleep(0.05)  # a changed file is looked at twice
+        assert (answer.status_code, answer.headers["x-prefixgate-endpoint"]) == (200, "d")
