@@ -32,6 +32,8 @@ class Adapters:
         self._snapshot = snapshot
         self._seen: tuple[EndpointSnapshot, ...] = ()
         self._by_id: dict[str, EndpointSnapshot] = {}
+        self._listing: set[str] = set()
+        """Endpoints that have any."""
         self._served: dict[str, ServedModel] = {}
         """Of what was asked for since the fleet changed; names that nobody serves are not kept."""
 
@@ -56,7 +58,7 @@ class Adapters:
         self, request: InferenceRequest, able: list[Candidate], endpoints: Sequence[EndpointSnapshot]
     ) -> list[Candidate]:
         """The candidates, with what the request's adapter costs at each. O(candidates) where it has one."""
-        adapter = adapter_of(request, self.served)
+        adapter = self._adapter_of(request)
         if adapter is None:
             return able
         return self.book.weighed(able, adapter, {endpoint.id: endpoint.load for endpoint in endpoints})
@@ -64,7 +66,7 @@ class Adapters:
     def sent(self, request: InferenceRequest, place: str) -> Callable[[float], None] | None:
         """A request goes to a place. Where its adapter is loaded first: who is to be told how many seconds it took
         beyond its prefill."""
-        adapter = adapter_of(request, self.served)
+        adapter = self._adapter_of(request)
         if adapter is None:
             return None
         endpoint = self._by_id.get(endpoint_at(place))
@@ -75,12 +77,16 @@ class Adapters:
     def form(self, request: InferenceRequest, endpoint_id: str, *, natively: bool) -> AdapterForm | None:
         """How an endpoint's engine is told of the request's adapter; None where the name of its model is all it
         needs."""
-        served = self.served(request.model) if request.adapter is None else None
+        served = self.served(request.model) if self._listing and request.adapter is None else None
         endpoint = self._by_id.get(endpoint_id)
         if served is None or served.parent is None or endpoint is None or endpoint.facts is None:
             return None
         path = request.route_path if natively else Route.CHAT.value
         return form_at(endpoint.facts.engine, request.model, served.parent, path, self._forms)
+
+    def _adapter_of(self, request: InferenceRequest) -> str | None:
+        self._look()
+        return adapter_of(request, self.served) if self._listing or request.adapter is not None else None
 
     def _look(self) -> None:
         """Take over the fleet as it is now; of endpoints with new facts, adapters that they list no more are
@@ -90,7 +96,10 @@ class Adapters:
             return
         before, self._by_id = self._by_id, {endpoint.id: endpoint for endpoint in endpoints}
         self._seen, self._served = endpoints, {}
+        self._listing &= self._by_id.keys()
         for endpoint in endpoints:
             known, facts = before.get(endpoint.id), endpoint.facts
             if facts is not None and (known is None or known.facts is not facts):
-                self.book.listed(endpoint.id, frozenset(one.id for one in facts.models if one.parent is not None))
+                adapters = frozenset(one.id for one in facts.models if one.parent is not None)
+                (self._listing.add if adapters else self._listing.discard)(endpoint.id)
+                self.book.listed(endpoint.id, adapters)
