@@ -56,15 +56,14 @@ async def _routed(site: Site, request: Request) -> Response:
     path, face = request.url.path, site.face
     if request.method == "GET" and path in face.pages:
         if path.endswith("/metrics") and not site.spec.has_metrics:
-            raise Refused(404, "Not Found", kind="NotFoundError")
+            return _reply(site, face.no_route(404))
         return _reply(site, face.pages[path](site))
     if request.method == "POST" and path in face.posts:
         return _reply(site, await face.posts[path](site, await request.body()))
     if path in (face.chat, face.completions) and request.method == "POST":
         return await _generate(site, request, chat=path == face.chat)
-    if path in face.pages or path in face.posts or path in (face.chat, face.completions):
-        raise Refused(405, "Method Not Allowed")
-    raise Refused(404, "Not Found", kind="NotFoundError")
+    is_known = path in face.pages or path in face.posts or path in (face.chat, face.completions)
+    return _reply(site, face.no_route(405 if is_known else 404))
 
 
 def _refusal(site: Site, refused: Refused) -> Response:
@@ -74,6 +73,9 @@ def _refusal(site: Site, refused: Refused) -> Response:
 
 async def _generate(site: Site, request: Request, *, chat: bool) -> Response:
     raw = await request.body()
+    kind = request.headers.get("content-type", "application/json")
+    if site.face.needs_json_type and not kind.startswith("application/json"):
+        raise Refused(400, "Unsupported Media Type: Only 'application/json' is allowed", kind=site.face.invalid_kind)
     if site.is_reset():
         reset(site, request)
         raise ConnectionReset

@@ -15,7 +15,7 @@ CHAT_IDS = ("prompt_token_ids", "input_ids")
 def wanted_of(site: Site, raw: bytes, headers: Mapping[str, str], *, chat: bool) -> Wanted:
     """What is asked for, checked. Raises `Refused`."""
     face = site.face
-    fields = Fields(raw, face.invalid_status, face.invalid_kind)
+    fields = Fields(raw, face.invalid_status, face.invalid_kind, is_lax=face.is_lax)
     _check_names(site, fields, chat=chat)
     face.check(site, fields, headers)
     adapter = face.adapter(site, fields)
@@ -124,6 +124,10 @@ def _fitted(site: Site, wanted: Wanted) -> Wanted:
     most = site.spec.max_model_len
     asked = wanted.max_tokens or 1
     longest = max(len(prompt.ids) for prompt in wanted.prompts)
+    if any(max(prompt.ids, default=0) >= site.vocabulary.size for prompt in wanted.prompts):
+        raise Refused(400, f"a token id is out of vocabulary, which has {site.vocabulary.size} tokens")
+    if any(not prompt.ids for prompt in wanted.prompts):
+        raise Refused(400, "Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
     if site.face.has_slots:
         asked = 1  # its answers end at the end of the context
     if longest + asked <= most:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from backends.simulated.serving.face import Moment
 from backends.simulated.serving.faults import WrongUsage
 from backends.simulated.serving.generating import Said
 from backends.simulated.serving.site import Site
@@ -46,7 +47,10 @@ class Bodies:
         if role is None or not self._wanted.chat:
             return []
         choices = range(len(self._wanted.prompts) * self._wanted.n)
-        return [self._chunk([{"index": one, "delta": dict(role), "finish_reason": None}]) for one in choices]
+        top = dict(self._shape.first_top)
+        if self._wanted.return_token_ids:
+            top["prompt_token_ids"] = list(self._wanted.prompts[0].ids)
+        return [self._chunk([{"index": one, "delta": dict(role), "finish_reason": None}], None, top) for one in choices]
 
     def token(self, said: Said) -> list[bytes]:
         """The chunks of a token: one, or two where the end comes alone."""
@@ -62,8 +66,9 @@ class Bodies:
     def last(self) -> list[bytes]:
         """Chunks behind all tokens."""
         chunks = []
-        if self._wanted.include_usage and self._usage():
-            more = {**self._site.face.beside(self._site, self._counted()), **self._usage()}
+        if self._wanted.include_usage and self._site.faults.wrong_usage is not WrongUsage.MISSING:
+            beside = self._site.face.beside(self._site, self._counted())
+            more = {**beside, **self._usage(Moment.LAST), **self._shape.usage_top}
             chunks.append(self._chunk([], None, more, is_last=True))
         if self._shape.done:
             chunks.append(DONE)
@@ -76,28 +81,31 @@ class Bodies:
     def whole(self, choices: Sequence[Choice], tallies: Sequence[Tally]) -> Json:
         """The answer in one piece."""
         self._tallies = dict(enumerate(tallies))
-        shape = self._shape
+        shape, is_chat = self._shape, self._wanted.chat
         listed: list[Json] = []
         for index, one in enumerate(choices):
             text = "".join(one.text)
-            said: Json = {"index": index, "finish_reason": one.ends, **shape.choice}
-            if self._wanted.chat:
+            more = shape.whole_choice if is_chat else shape.text_choice
+            said: Json = {"index": index, "finish_reason": one.ends, **shape.choice, **more}
+            if is_chat:
                 said["message"] = {"role": "assistant", "content": text, **shape.message}
             else:
                 said["text"] = text
             if self._wanted.return_token_ids:
                 said["token_ids"] = one.token_ids
+                if not is_chat:
+                    said["prompt_token_ids"] = list(self._wanted.prompts[index // self._wanted.n].ids)
             listed.append({**said, **one.more.choice})
         body: Json = {
             **self._common,
             "object": "chat.completion" if self._wanted.chat else "text_completion",
             "choices": listed,
-            **shape.whole,
-            **self._usage(),
+            **(shape.whole if is_chat else shape.text_whole),
+            **self._usage(Moment.WHOLE),
             **self._site.face.beside(self._site, self._counted()),
             **{name: value for one in choices for name, value in one.more.top.items()},
         }
-        if self._wanted.return_token_ids:
+        if self._wanted.return_token_ids and is_chat:
             body["prompt_token_ids"] = list(self._wanted.prompts[0].ids)
         return body
 
@@ -107,6 +115,10 @@ class Bodies:
             choice["delta"] = dict(self._shape.end_delta) if text is None else {**self._shape.delta, "content": text}
         else:
             choice["text"] = text or ""
+        if text is not None:
+            choice |= self._shape.token
+        if ends is not None:
+            choice |= self._shape.end
         if self._wanted.return_token_ids:
             choice["token_ids"] = [] if text is None else list(said.token_ids)
         return choice
@@ -123,7 +135,7 @@ class Bodies:
         if self._wanted.include_usage and not is_last:
             if self._wanted.continuous_usage:
                 running = [said.tally] if said is not None else []
-                body["usage"] = self._site.face.usage(self._site, running, False)
+                body["usage"] = self._site.face.usage(self._site, running, Moment.RUNNING)
             elif self._shape.usage_null:
                 body["usage"] = None
         pad = self._shape.pad if said is None and not is_last else ""
@@ -137,12 +149,12 @@ class Bodies:
             for index, one in sorted(self._tallies.items())
         ]
 
-    def _usage(self) -> Json:
+    def _usage(self, moment: Moment) -> Json:
         lie = self._site.faults.wrong_usage
         if lie is WrongUsage.MISSING:
             return {}
         tallies = [_bent(one, lie) for one in self._counted()]
-        return {"usage": self._site.face.usage(self._site, tallies, True)}
+        return {"usage": self._site.face.usage(self._site, tallies, moment)}
 
 
 def _bent(tally: Tally, lie: WrongUsage) -> Tally:

@@ -5,6 +5,7 @@ A face holds no state and does no I/O. What a server knows of itself is its `Sit
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from backends.simulated.serving.adapters import Adapters
@@ -46,12 +47,24 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class Moment(StrEnum):
+    """Where usage stands."""
+
+    RUNNING = "running"
+    """On a chunk of a stream that is not the last."""
+    LAST = "last"
+    WHOLE = "whole"
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Chunks of a stream. `role`: the delta before all tokens, None where there is no such chunk.
+    """Bodies of answers, as far as they have more than the usual.
 
-    `ends_alone`: the reason of the end comes in a chunk of its own. `delta`: what each delta has beside its text;
-    `choice`, `top`: what each choice and each chunk has beside the usual. `pad`: stands behind the first event's line.
+    Chunks: `role` is the delta before all tokens, None where there is no such chunk, `first_top` what that one has at
+    its top, `usage_top` what the last one has. `ends_alone`: the reason of the end comes in a chunk of its own, whose
+    delta is `end_delta`. `delta`: of each delta; `choice`, `top`: of each choice and chunk; `token`, `end`: of choices
+    with a token, with the end. `pad`: stands behind the first event's line. Whole answers: `message`, `whole_choice`,
+    `whole`, and of completions `text_choice`, `text_whole`.
     """
 
     role: Json | None = field(default_factory=lambda: Json(role="assistant", content=""))
@@ -60,8 +73,15 @@ class Shape:
     end_delta: Json = field(default_factory=dict)
     choice: Json = field(default_factory=dict)
     top: Json = field(default_factory=dict)
+    first_top: Json = field(default_factory=dict)
+    usage_top: Json = field(default_factory=dict)
+    token: Json = field(default_factory=dict)
+    end: Json = field(default_factory=dict)
     message: Json = field(default_factory=dict)
+    whole_choice: Json = field(default_factory=dict)
     whole: Json = field(default_factory=dict)
+    text_choice: Json = field(default_factory=dict)
+    text_whole: Json = field(default_factory=dict)
     usage_null: bool = False
     pad: str = ""
     done: bool = True
@@ -69,10 +89,10 @@ class Shape:
 
 Page = Callable[[Site], Reply]
 Post = Callable[[Site, bytes], Awaitable[Reply]]
-UsageOf = Callable[[Site, Sequence[Tally], bool], Json]
+UsageOf = Callable[[Site, Sequence[Tally], Moment], Json]
 
 
-def plain_usage(site: Site, tallies: Sequence[Tally], is_last: bool) -> Json:
+def plain_usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
     """Three sums; the prompt counts once for each of them."""
     prompt_tokens = sum(one.prompt_tokens for one in tallies)
     output_tokens = sum(one.output_tokens for one in tallies)
@@ -121,6 +141,11 @@ def adapter_by_model(site: Site, fields: Fields) -> str | None:
     return model if model in site.adapters.known else None
 
 
+def detail(status: int) -> Reply:
+    """What FastAPI says of a path that is not there."""
+    return Reply({"detail": "Not Found" if status == 404 else "Method Not Allowed"}, status)
+
+
 def same_name(model: str) -> str:
     """Names are what they are."""
     return model
@@ -149,15 +174,16 @@ class Face:
     """How one engine looks.
 
     `engine`: what is usual there; `has_slots`: it remembers sequences, not blocks. `pages` are answered to GET, `posts`
-    to POST, `chat` and `completions` are the paths that generate. `invalid_status` and `invalid_kind`: of a body that
-    makes no sense. `chat_fields`, `completion_fields`: the only ones there may be, where unknown ones are refused.
-    `check`: refuses what else the engine refuses. `knows_models`: an unknown one is refused. `usage`: its last argument
-    says whether it is of a whole answer or the last of a stream; `beside`: what stands beside it. `too_long`: None cuts
-    the prompt. `adapter`: the one that a request asks for. `model_key`: equal for names of one model. `overload`: None
-    is a queue without a bound. `is_open`: whether the chat's last message goes on. `completion_tokens`: output of a
-    completion that names no limit. `guarded`: path beginnings that need the key. `json_type`: of JSON answers.
-    `default_usage`: whether usage is streamed without being asked for in so many words. `leg`: this engine's part of a
-    request, where prompts and answers may be computed apart; `hand_over`: what its side channel answers, and how.
+    to POST, `chat` and `completions` are the paths that generate; `no_route`: for a path that is not there, given 404
+    or 405. `invalid_status` and `invalid_kind`: of a body that makes no sense; `is_lax`: see `Fields`;
+    `needs_json_type`: bodies of another type are refused. `chat_fields`, `completion_fields`: the only ones there may
+    be, where unknown ones are refused. `check`: refuses what else the engine refuses. `knows_models`: an unknown one is
+    refused. `beside`: what stands beside `usage`. `too_long`: None cuts the prompt. `adapter`: the one that a request
+    asks for. `model_key`: equal for names of one model. `overload`: None is a queue without a bound. `is_open`: whether
+    the chat's last message goes on. `completion_tokens`: output of a completion that names no limit. `guarded`: path
+    beginnings that need the key. `json_type`: of JSON answers. `default_usage`: whether usage is streamed without being
+    asked for in so many words. `leg`: this engine's part of a request, where prompts and answers may be computed apart;
+    `hand_over`: what its side channel answers, and how.
     """
 
     name: str
@@ -192,6 +218,9 @@ class Face:
     unauthorized: Json = field(default_factory=lambda: {"error": "Unauthorized"})
     json_type: str = "application/json"
     request_id_header: bool = False
+    no_route: Callable[[int], Reply] = detail
+    is_lax: bool = True
+    needs_json_type: bool = False
     default_usage: Callable[[Fields], bool] = never_open
     leg: "Callable[[Site, Wanted, Prompt], Leg] | None" = None
     hand_over: "tuple[str, Callable[[Site, Json], Awaitable[Json]]] | None" = None

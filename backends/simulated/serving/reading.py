@@ -1,6 +1,7 @@
 """Bodies of requests: bytes to fields, fields to what is wanted; what the engine would refuse is refused."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -10,15 +11,24 @@ from backends.simulated.serving.types import Json, Prompt, Refused
 from backends.simulated.serving.words import Vocabulary
 
 _LONE_SURROGATES_HELP: Final = "the body is not valid JSON"
+_WHOLE: Final = re.compile(r"[+-]?\d+")
+_TRUTHS: Final = {
+    **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
+    **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False),
+}
 _NAMES: Final = {int: "integer", str: "string", bool: "boolean", float: "number", list: "list", dict: "object"}
 
 
 class Fields:
-    """The fields of a body, by type. A wrong one is refused with `status`, in words that name it."""
+    """The fields of a body, by type. A wrong one is refused with `status`, in words that name it.
 
-    def __init__(self, raw: bytes, status: int = 400, kind: str = "Bad Request") -> None:
+    `is_lax`: "3" is a number and "yes" a truth, as for engines that read their bodies with pydantic.
+    """
+
+    def __init__(self, raw: bytes, status: int = 400, kind: str = "Bad Request", *, is_lax: bool = True) -> None:
         self.status = status
         self.kind = kind
+        self.is_lax = is_lax
         try:
             decoded = msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -36,8 +46,19 @@ class Fields:
         value = self.all.get(name)
         if value is None:
             return None
+        if self.is_lax and isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+            return int(value)
+        if self.is_lax and isinstance(value, float) and value.is_integer():
+            return int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(name, int)
+        return value
+
+    def real(self, name: str) -> float | None:
+        """A number, if it is there and not null."""
+        value = self.all.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise self._wrong(name, float)
         return value
 
     def text(self, name: str) -> str | None:
@@ -50,6 +71,8 @@ class Fields:
     def flag(self, name: str) -> bool:
         """A boolean, False where it is not there."""
         value = self.all.get(name)
+        if self.is_lax and not isinstance(value, bool) and str(value).lower() in _TRUTHS:
+            return _TRUTHS[str(value).lower()]
         if value is not None and not isinstance(value, bool):
             raise self._wrong(name, bool)
         return bool(value)

@@ -19,7 +19,9 @@ _MOST_WORDS: Final = 1_000_000
 
 
 class Vocabulary(Protocol):
-    """What turns text and messages into token ids."""
+    """What turns text and messages into token ids, which are smaller than its `size`."""
+
+    size: int
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens written out in it are those."""
@@ -39,6 +41,8 @@ class Words:
 
     The template is ChatML. Ids can be turned back as long as their word was seen here.
     """
+
+    size = 1 << 32
 
     def __init__(self) -> None:
         self._words: dict[int, str] = {}
@@ -73,6 +77,7 @@ class ModelTokens:
 
     def __init__(self, directory: Path) -> None:
         self._tokenizer = ModelTokenizer(directory)
+        self.size = self._tokenizer.vocab_size
         self._template = load_chat_template(directory, None)
 
     def encode(self, text: str) -> list[int]:

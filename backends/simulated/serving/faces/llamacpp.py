@@ -6,7 +6,7 @@ Written after recorded answers of a build of late 2026. A last message of the as
 from collections.abc import Mapping, Sequence
 
 from backends.simulated.serving.exposition import counter, gauge
-from backends.simulated.serving.face import Face, Reply, Shape, Site, plain_usage
+from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, plain_usage
 from backends.simulated.serving.reading import Fields, chat_prompt, messages_of
 from backends.simulated.serving.types import Json, Refused, Tally
 from backends.simulated.types import EngineSpec
@@ -22,9 +22,13 @@ def _error(refused: Refused) -> Json:
     return {"error": {"code": refused.status, "message": refused.message, "type": kind, **refused.more}}
 
 
-def _usage(site: Site, tallies: Sequence[Tally], is_last: bool) -> Json:
+def _no_route(status: int) -> Reply:
+    return Reply(_error(Refused(404, "File Not Found")), 404)
+
+
+def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
     cached = sum(one.cached_tokens for one in tallies)
-    return {**plain_usage(site, tallies, is_last), "prompt_tokens_details": {"cached_tokens": cached}}
+    return {**plain_usage(site, tallies, moment), "prompt_tokens_details": {"cached_tokens": cached}}
 
 
 def _timings(site: Site, tallies: Sequence[Tally]) -> Json:
@@ -200,6 +204,8 @@ LLAMACPP = Face(
     check=_check,
     knows_models=False,
     usage=_usage,
+    is_lax=False,
+    no_route=_no_route,
     beside=_timings,
     is_open=_is_open,
     too_long=_too_long,

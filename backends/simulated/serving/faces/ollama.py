@@ -21,6 +21,10 @@ def _error(refused: Refused) -> Json:
     return {"error": {"message": refused.message, "type": kind, "param": None, "code": None}}
 
 
+def _no_route(status: int) -> Reply:
+    return Reply("404 page not found", 404)
+
+
 def _models(site: Site) -> Reply:
     names = (site.spec.model, *site.spec.aliases)
     items = [
@@ -75,6 +79,8 @@ OLLAMA = Face(
     posts={"/api/show": _show},
     completion_tokens=None,
     too_long=None,
+    is_lax=False,
+    no_route=_no_route,
     model_key=full_name,
     overload=Refused(503, "server busy, please try again.  maximum pending requests exceeded"),
     shape=Shape(

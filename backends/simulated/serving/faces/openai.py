@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 
-from backends.simulated.serving.face import Face, Reply, Shape, Site, nested_error, plain_usage
+from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, nested_error, plain_usage
 from backends.simulated.serving.types import Json, Refused, Tally
+
+
+def _no_route(status: int) -> Reply:
+    return Reply(nested_error(Refused(status, "Not Found", kind="invalid_request_error")), status)
 
 
 def _models(site: Site) -> Reply:
@@ -14,8 +18,8 @@ def _models(site: Site) -> Reply:
     return Reply({"object": "list", "data": items})
 
 
-def _usage(site: Site, tallies: Sequence[Tally], is_last: bool) -> Json:
-    usage = plain_usage(site, tallies, is_last)
+def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
+    usage = plain_usage(site, tallies, moment)
     if site.spec.reports_cached_tokens:
         usage["prompt_tokens_details"] = {"cached_tokens": sum(one.cached_tokens for one in tallies)}
     return usage
@@ -29,6 +33,7 @@ OPENAI = Face(
     headers=(),
     pages={"/v1/models": _models},
     usage=_usage,
+    no_route=_no_route,
     unauthorized={
         "error": {
             "message": "Incorrect API key provided.",

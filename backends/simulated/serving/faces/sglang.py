@@ -6,7 +6,8 @@ Written after the engine's sources, not after recorded answers.
 from collections.abc import Mapping, Sequence
 
 from backends.simulated.serving.exposition import counter, gauge, histogram
-from backends.simulated.serving.face import Face, Reply, Shape, Site, flat_error, plain_usage
+from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, flat_error, plain_usage
+from backends.simulated.serving.faces.vllm import check_sampling
 from backends.simulated.serving.reading import Fields, messages_of
 from backends.simulated.serving.split import bootstrap
 from backends.simulated.serving.types import Json, Refused, Tally
@@ -15,8 +16,8 @@ from backends.simulated.types import EngineSpec
 _CAPACITY_TOKENS = 19_208 * 16
 
 
-def _usage(site: Site, tallies: Sequence[Tally], is_last: bool) -> Json:
-    usage: Json = {**plain_usage(site, tallies, is_last), "reasoning_tokens": 0, "prompt_tokens_details": None}
+def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
+    usage: Json = {**plain_usage(site, tallies, moment), "reasoning_tokens": 0, "prompt_tokens_details": None}
     if site.spec.reports_cached_tokens:
         usage["prompt_tokens_details"] = {"cached_tokens": sum(one.cached_tokens for one in tallies)}
     return usage
@@ -49,6 +50,7 @@ def _too_long(site: Site, prompt_tokens: int, asked_tokens: int) -> Refused:
 
 def _check(site: Site, fields: Fields, headers: Mapping[str, str]) -> None:
     fields.text("cache_salt")
+    check_sampling(fields)
     rank = headers.get("x-data-parallel-rank")
     if rank is not None and not rank.isdigit():
         raise Refused(400, f"Invalid X-Data-Parallel-Rank header: {rank!r}", kind="BadRequest")
@@ -229,6 +231,7 @@ SGLANG = Face(
     adapter=_adapter,
     too_long=_too_long,
     salted=True,
+    needs_json_type=True,
     rank_header="x-data-parallel-rank",
     guarded=("/",),
     overload=Refused(503, "The request queue is full.", kind="ServiceUnavailable"),

@@ -14,6 +14,10 @@ def _error(refused: Refused) -> Json:
     return {"error": refused.message, "error_type": refused.kind}
 
 
+def _no_route(status: int) -> Reply:
+    return Reply(status=status)
+
+
 def _too_long(site: Site, prompt_tokens: int, asked_tokens: int) -> Refused:
     return Refused(
         422,
@@ -109,6 +113,8 @@ TGI = Face(
     invalid_status=422,
     invalid_kind="validation",
     knows_models=False,
+    is_lax=False,
+    no_route=_no_route,
     too_long=_too_long,
     adapter=_adapter,
     completion_tokens=None,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from backends.simulated.serving.exposition import counter, gauge, histogram
-from backends.simulated.serving.face import Face, Reply, Shape, Site, flat_error, plain_usage
+from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, flat_error, plain_usage
 from backends.simulated.serving.reading import Fields
 from backends.simulated.serving.split import context_first
 from backends.simulated.serving.types import Json, Refused, Tally
@@ -52,9 +52,9 @@ def _adapter(site: Site, fields: Fields) -> str | None:
     return name
 
 
-def _usage(site: Site, tallies: Sequence[Tally], is_last: bool) -> Json:
+def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
     cached = sum(one.cached_tokens for one in tallies)
-    return {**plain_usage(site, tallies, is_last), "prompt_tokens_details": {"cached_tokens": cached}}
+    return {**plain_usage(site, tallies, moment), "prompt_tokens_details": {"cached_tokens": cached}}
 
 
 def _check(site: Site, fields: Fields, headers: Mapping[str, str]) -> None:

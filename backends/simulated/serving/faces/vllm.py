@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from backends.simulated.serving.exposition import counter, gauge, histogram
-from backends.simulated.serving.face import Face, Reply, Shape, Site, nested_error, plain_usage
-from backends.simulated.serving.reading import Fields, messages_of
+from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, nested_error, plain_usage
+from backends.simulated.serving.reading import Fields, ids_prompt, messages_of
 from backends.simulated.serving.split import nixl
 from backends.simulated.serving.types import Json, Refused, Tally
 
@@ -20,6 +20,8 @@ STRICT_SALTS: Final = (0, 30)
 DETAILS_ALWAYS: Final = (0, 24)
 CREATED_TOKENS: Final = (0, 27)
 EVENT_SOURCES: Final = (0, 31)
+FREE_PRIORITY: Final = (0, 32)
+"""Seen to take any priority without the policy that heeds it; older ones were not tried, their sources refuse it."""
 
 
 def version_of(site: Site) -> tuple[int, ...]:
@@ -27,37 +29,61 @@ def version_of(site: Site) -> tuple[int, ...]:
     return tuple(int(part) for part in site.version.split(".")[:2])
 
 
-def _usage(site: Site, tallies: Sequence[Tally], is_last: bool) -> Json:
-    usage = plain_usage(site, tallies, is_last)
+def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
+    usage = plain_usage(site, tallies, moment)
     version = version_of(site)
-    if not is_last:
+    if moment is Moment.RUNNING:
         return {**usage, "completion_tokens_details": None} if version >= DETAILS_ALWAYS else usage
-    if not site.spec.reports_cached_tokens:
-        return {**usage, "prompt_tokens_details": None}
+    if moment is Moment.WHOLE:
+        usage["completion_tokens_details"] = None
     cached = sum(one.cached_tokens for one in tallies)
-    if not cached and version < DETAILS_ALWAYS:
+    if not site.spec.reports_cached_tokens or (not cached and version < DETAILS_ALWAYS):
         return {**usage, "prompt_tokens_details": None}
     details: Json = {"cached_tokens": cached}
     if version >= CREATED_TOKENS:
-        details["created_cache_tokens"] = sum(one.created_tokens for one in tallies)
+        has_blocks = any(one.prompt_tokens >= site.runner.spec.block_size for one in tallies)
+        details["created_cache_tokens"] = sum(one.created_tokens for one in tallies) if has_blocks else None
+        details["multimodal_tokens"] = None
+    if moment is Moment.LAST:  # of a stream: without what is null
+        details = {name: value for name, value in details.items() if value is not None}
     return {**usage, "prompt_tokens_details": details}
 
 
 def _check(site: Site, fields: Fields, headers: Mapping[str, str]) -> None:
     _check_salt(site, fields)
-    if fields.flag("continue_final_message") and fields.all.get("add_generation_prompt") is True:
-        raise fields.refuse(
-            "Cannot set both `continue_final_message` and `add_generation_prompt` to True.", "continue_final_message"
-        )
-    if fields.all.get("priority"):
-        raise Refused(
-            400,
-            f"Got priority {fields.all['priority']} but priority scheduling is not enabled.",
-            param="priority",
-        )
-    options = fields.mapping("stream_options")
-    if options is not None and not fields.flag("stream"):
+    check_sampling(fields)
+    if (fields.number("n") or 1) > 1 and fields.real("temperature") == 0:
+        raise Refused(400, f"n must be 1 when using greedy sampling, got {fields.number('n')}.")
+    if fields.all.get("suffix"):
+        raise Refused(400, "suffix is only supported for models with FIM completion rendering", param="suffix")
+    if fields.all.get("messages") is not None:
+        _check_messages(fields)
+    if fields.number("priority") and version_of(site) < FREE_PRIORITY:
+        raise Refused(400, f"Got priority {fields.number('priority')} but priority scheduling is not enabled.")
+    if fields.mapping("stream_options") is not None and not fields.flag("stream"):
         raise fields.refuse("Stream options can only be defined when `stream=True`.", "stream_options")
+
+
+def check_sampling(fields: Fields) -> None:
+    """Temperature, top_p, top_k and min_tokens in their bounds; SGLang's are the same."""
+    temperature, top_p, top_k = fields.real("temperature"), fields.real("top_p"), fields.number("top_k")
+    if temperature is not None and temperature < 0:
+        raise Refused(400, f"temperature must be non-negative, got {temperature}.", param="temperature")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise Refused(400, f"top_p must be in (0, 1], got {top_p}.", param="top_p")
+    if top_k is not None and top_k < -1:
+        raise Refused(400, f"top_k must be 0 (disable), or at least 1, got {top_k}.")
+    most, least = fields.number("max_completion_tokens") or fields.number("max_tokens"), fields.number("min_tokens")
+    if most is not None and least is not None and least > most:
+        raise Refused(400, f"min_tokens must be less than or equal to max_tokens={most}, got {least}.")
+
+
+def _check_messages(fields: Fields) -> None:
+    if fields.flag("continue_final_message") and fields.all.get("add_generation_prompt", True):
+        raise Refused(400, "continue_final_message and add_generation_prompt are not compatible.")
+    for message in messages_of(fields):
+        if message.get("content") is None and message.get("role") != "assistant":
+            raise fields.refuse("messages: content should be a valid string", "body.messages")
 
 
 def _check_salt(site: Site, fields: Fields) -> None:
@@ -97,7 +123,21 @@ def _model(site: Site, name: str, parent: str | None) -> Json:
         "root": site.adapters.known.get(name, site.spec.model),
         "parent": parent,
         "max_model_len": site.spec.max_model_len if parent is None else None,
-        "permission": [],
+        "permission": [_permission(site, name)],
+    }
+
+
+def _permission(site: Site, name: str) -> Json:
+    may = ("sampling", "logprobs", "view")
+    rights = ("create_engine", "sampling", "logprobs", "search_indices", "view", "fine_tuning")
+    return {
+        "id": f"modelperm-{name}",
+        "object": "model_permission",
+        "created": site.created,
+        **{f"allow_{right}": right in may for right in rights},
+        "organization": "*",
+        "group": None,
+        "is_blocking": False,
     }
 
 
@@ -188,6 +228,9 @@ def _adapter_labels(site: Site) -> dict[str, str]:
 
 async def _tokenize(site: Site, raw: bytes) -> Reply:
     fields = Fields(raw)
+    model = fields.text("model")
+    if model is not None and model not in (site.spec.model, *site.spec.aliases, *site.adapters.known):
+        raise Refused(404, f"The model `{model}` does not exist.", kind="NotFoundError", param="model")
     if fields.all.get("messages") is not None:
         text = site.vocabulary.render(messages_of(fields), fields.all, is_open=is_open(fields))
     else:
@@ -196,6 +239,11 @@ async def _tokenize(site: Site, raw: bytes) -> Reply:
     tokens = site.vocabulary.encode(text)
     body: Json = {"count": len(tokens), "max_model_len": site.spec.max_model_len, "tokens": tokens, "token_strs": None}
     return Reply(body)
+
+
+async def _detokenize(site: Site, raw: bytes) -> Reply:
+    tokens = ids_prompt(Fields(raw), "tokens").ids
+    return Reply({"prompt": site.vocabulary.decode(tokens)})
 
 
 async def _load_adapter(site: Site, raw: bytes) -> Reply:
@@ -214,6 +262,15 @@ async def _unload_adapter(site: Site, raw: bytes) -> Reply:
     return Reply(f"Success: LoRA adapter '{name}' removed successfully.")
 
 
+_FINGERPRINT: Final = "vllm-simulated"
+_WHOLE: Final[Json] = {
+    "service_tier": None,
+    "system_fingerprint": _FINGERPRINT,
+    "kv_transfer_params": None,
+    "ec_transfer_params": None,
+    "metrics": None,
+}
+
 VLLM = Face(
     name="vllm",
     version="0.32.0",
@@ -231,6 +288,7 @@ VLLM = Face(
     },
     posts={
         "/tokenize": _tokenize,
+        "/detokenize": _detokenize,
         "/v1/load_lora_adapter": _load_adapter,
         "/v1/unload_lora_adapter": _unload_adapter,
     },
@@ -243,9 +301,23 @@ VLLM = Face(
     overload=Refused(503, "The server is overloaded: too many queued requests.", kind="ServiceUnavailableError"),
     leg=nixl.leg,
     hand_over=("nixl", nixl.hand_over),
+    needs_json_type=True,
     shape=Shape(
         choice={"logprobs": None},
+        first_top={"prompt_token_ids": None, "prompt_text": None},
+        usage_top={"system_fingerprint": _FINGERPRINT},
+        token={"token_ids": None},
+        end={"stop_reason": None},
         message={"refusal": None, "annotations": None, "audio": None, "function_call": None, "reasoning": None},
-        whole={"service_tier": None, "prompt_logprobs": None, "kv_transfer_params": None},
+        whole_choice={"stop_reason": None, "token_ids": None, "routed_experts": None},
+        whole={**_WHOLE, "prompt_logprobs": None, "prompt_token_ids": None, "prompt_text": None},
+        text_choice={
+            "stop_reason": None,
+            "token_ids": None,
+            "prompt_logprobs": None,
+            "prompt_token_ids": None,
+            "routed_experts": None,
+        },
+        text_whole=_WHOLE,
     ),
 )
