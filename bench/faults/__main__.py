@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fault", type=float, metavar="S", help="how long a fault lasts (default: 2.5 or 5)")
     parser.add_argument("--ledger", choices=("postgres", "sqlite"), help="only this one")
     parser.add_argument("--as-user", action="store_true", help="as for who is not root: a proxy loses what passes")
+    parser.add_argument("--continue", dest="continues", action="store_true", help="with continuation.enabled")
     parser.add_argument("--only", action="append", default=[], help="faults whose names begin so")
     parser.add_argument("--home", type=Path, help="keep configurations, logs and ledgers in this new folder")
     options = parser.parse_args(arguments)
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     for goal in goals:
         console.print(goal.text(), markup=False, highlight=False)
-    if not options.only and options.ledger is None and options.fault is None:
+    if not (options.only or options.ledger or options.fault or options.continues or options.as_user):
         written = write_result("chaos", [one.row() for one in ran], goals, PACKAGES)
         console.print(f"written to {written}", soft_wrap=True)
     return 0 if all(goal.met for goal in goals) else 1
@@ -85,7 +86,7 @@ def _plans(options: argparse.Namespace) -> list[Plan]:
 
 
 def _fleet(options: argparse.Namespace, ledger: str) -> FleetPlan:
-    return FleetPlan(FLEET, ledger=ledger, as_root=not options.as_user)
+    return FleetPlan(FLEET, ledger=ledger, as_root=not options.as_user, continues=options.continues)
 
 
 def _pairs(options: argparse.Namespace) -> int:

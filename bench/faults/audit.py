@@ -19,6 +19,8 @@ from bench.faults.judging import DISTURBING, World, could_be_served, is_explaine
 from bench.faults.types import Asked, Computed, Counts, Kind, Outcome, Record, Row, Try
 
 BILLED: Final = frozenset({"complete", "partial"})
+TOKEN: Final = "~"
+"""Each token of an answer begins with it."""
 _PICO: Final = 10**6
 """Pico-units a token, of one unit a million tokens."""
 
@@ -130,7 +132,8 @@ def _altered(books: _Books) -> Iterator[str]:
         is_served = asked.outcome is Outcome.SERVED
         sources = [one.body for one in books.exchanges.get(last.request_id, ()) if one.status == last.status]
         body = last.body if is_served else _whole_events(last.body)
-        if not any(source == body if is_served else source.startswith(body) for source in sources):
+        is_joined = any(row.continuations for row in books.rows.get(last.request_id, ()))
+        if not is_joined and not any(source == body if is_served else source.startswith(body) for source in sources):
             yield f"{last.id} got {len(last.body)} bytes that no engine sent ({[len(one) for one in sources]})"
         elif asked.due is not None and not (last.text == asked.due if is_served else asked.due.startswith(last.text)):
             yield f"{last.id} got another text than was due"
@@ -168,7 +171,7 @@ def _not_whole(books: _Books, one: Try) -> Iterator[str]:
         return  # its gateway was taken for dead, and came back: the bill was made good
     if row.state != "complete":
         yield f"{one.id} was served, and its row {row.request_id} is {row.state}"
-    elif row.job != one.id or row.endpoint != one.endpoint:
+    elif row.job != one.id or one.endpoint not in (row.endpoint, *(tried.endpoint for tried in row.attempts)):
         yield f"{one.id} was served by {one.endpoint}, and its row names {row.job} and {row.endpoint}"
     elif row.usage != one.usage:
         yield f"{one.id} was told {one.usage}, and its row says {row.usage}"
@@ -205,6 +208,8 @@ def _misbilled(books: _Books) -> Iterator[str]:
                 yield f"{row.request_id} is {row.state}, and costs {row.charged_pico}"
         elif not exchanges:
             yield f"{row.request_id} is {row.state}, and no engine was asked"
+        elif row.state == "complete" and row.continuations:
+            yield from _misjoined(books, row)
         elif row.state == "complete":
             yield from _miscounted(books, row, exchanges)
         elif (row.usage.output_tokens or 0) > sum(one.events for one in exchanges):
@@ -232,6 +237,16 @@ def _otherwise(books: _Books) -> Iterator[str]:
             yield f"{record.endpoint} said {one.usage} of {one.request_id}, and remembers {kept}"
 
 
+def _misjoined(books: _Books, row: Row) -> Iterator[str]:
+    """What several endpoints wrote is billed once: what the client got of it, and the prompt."""
+    one = books.tries.get(row.job or "")
+    got = None if one is None or not one.is_whole else one.text.count(TOKEN)
+    if got is not None and row.usage.output_tokens != got:
+        yield f"{row.request_id} is billed {row.usage.output_tokens} tokens of several, and its client got {got}"
+    elif row.charged_pico != books.evidence.prices.of(row.usage):
+        yield f"{row.request_id} costs {books.evidence.prices.of(row.usage)}, and is billed {row.charged_pico}"
+
+
 def _counts(books: _Books) -> dict[str, int]:
     evidence = books.evidence
     outcomes = Counter(str(one.outcome) for one in evidence.asked)
@@ -246,6 +261,7 @@ def _counts(books: _Books) -> dict[str, int]:
         "requests that engines remember": len(evidence.records),
         "rows": len(evidence.rows),
         **states,
+        "continued by another endpoint": sum(row.continuations > 0 for row in evidence.rows),
         "rows corrected": sum(row.is_corrected for row in evidence.rows),
         "bytes held against the engines'": sum(len(one.body) for asked in evidence.asked for one in asked.tries),
         "faults that disturb": sum(one.fault.kind in DISTURBING for one in evidence.world.acted),

@@ -14,7 +14,7 @@ _PICO: Final = 10**12
 _US: Final = 10**6
 _ROWS: Final = """
 SELECT r.request_id, r.job_id, r.tenant_id, s.state, s.prompt_tokens, s.cached_tokens, s.output_tokens, s.flags,
-       s.endpoint_id, s.charged_units, s.charged_pico
+       s.endpoint_id, s.charged_units, s.charged_pico, s.continuations
 FROM requests r LEFT JOIN settlements s ON s.request_id = r.request_id
 """
 _ATTEMPTS: Final = "SELECT request_id, endpoint_id, started_at_us, outcome FROM attempts ORDER BY request_id, ordinal"
@@ -53,7 +53,7 @@ def _rows(
 
 
 def _row(values: Values, attempts: Sequence[Attempt], corrected: int | None, ledger: str | None) -> Row:
-    request_id, job, tenant, state, prompt, cached, output, flags, endpoint, units, pico = values
+    request_id, job, tenant, state, prompt, cached, output, flags, endpoint, units, pico, continuations = values
     charged = _money(units, pico)
     return Row(
         request_id=str(request_id),
@@ -66,6 +66,7 @@ def _row(values: Values, attempts: Sequence[Attempt], corrected: int | None, led
         charged_pico=charged if corrected is None else (charged or 0) + corrected,
         is_corrected=corrected is not None,
         ledger=ledger,
+        continuations=continuations if isinstance(continuations, int) else 0,
         attempts=tuple(attempts),
     )
 

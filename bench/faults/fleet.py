@@ -51,12 +51,14 @@ _ASK_AGAIN_S: Final = 0.05
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
     """What to start. `ledger`: one PostgreSQL for all (`postgres`), or a SQLite file for each gateway (`sqlite`);
-    `as_root`: use namespaces and small file systems where root is allowed them."""
+    `as_root`: use namespaces and small file systems where root is allowed them; `continues`: streams whose endpoint
+    dies are gone on with by another."""
 
     engines: tuple[EngineSpec, ...]
     gateways: int = 3
     ledger: str = "postgres"
     as_root: bool = True
+    continues: bool = False
 
 
 @dataclass(slots=True)
@@ -272,6 +274,7 @@ def _config(fleet: Fleet, near: Mapping[str, tuple[str, int]]) -> dict[str, obje
         "admin_token_file": str(home / "admin"),
         "index": {"deadline_ms": INDEX_DEADLINE_MS, "redis_url": f"redis://{valkey[0]}:{valkey[1]}/0"},
         "log_level": "info",
+        **({"continuation": {"enabled": True}} if fleet.plan.continues else {}),
     }
 
 

@@ -176,7 +176,8 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class Row:
     """A request in a ledger; `state` is None while it is open. `charged_pico`: what it costs, corrections included;
-    None: not billed, or not known. `ledger` is the gateway whose file it is in, or None where all share one."""
+    None: not billed, or not known. `ledger` is the gateway whose file it is in, or None where all share one;
+    `continuations`: how often another endpoint went on with it."""
 
     request_id: str
     job: str | None
@@ -188,4 +189,5 @@ class Row:
     charged_pico: int | None = None
     is_corrected: bool = False
     ledger: str | None = None
+    continuations: int = 0
     attempts: tuple[Attempt, ...] = ()

@@ -196,6 +196,20 @@ def test_a_bill_that_is_not_what_was_computed_is_found(row: Row) -> None:
     assert audit(replace(CLEAN, rows=[row])).totals[MISBILLED]
 
 
+def test_what_two_endpoints_wrote_is_held_against_what_was_due_and_what_the_client_got() -> None:
+    joined = TOKENS[0] + b": prefixgate-continued 1\n\n" + BODY[len(TOKENS[0]) :]
+    row = replace(ROW, continuations=1, is_estimated=True)
+    exchanges = [replace(CUT_EXCHANGE, endpoint="engine-1"), EXCHANGE]
+    evidence = replace(CLEAN, asked=[asked(body=joined)], computed=exchanges, rows=[row], records=[])
+    assert audit(evidence).is_clean
+    twice = asked(body=joined, text="~ab.0~ab.0~ab.1")
+    assert audit(replace(evidence, asked=[twice])).totals[ALTERED]
+    more = replace(row, usage=replace(USAGE, output_tokens=3), charged_pico=COST + 15_000_000)
+    assert "its client got 2" in audit(replace(evidence, rows=[more])).totals[MISBILLED][0]
+    assert "is billed 1" in audit(replace(evidence, rows=[replace(row, charged_pico=1)])).totals[MISBILLED][0]
+    assert audit(replace(evidence, rows=[replace(row, continuations=0)])).totals[ALTERED]
+
+
 def test_a_cut_answer_billed_beyond_what_was_on_the_wire_is_found() -> None:
     row = replace(PARTIAL, usage=Counts(100, 64, 2))
     assert "billed 2 tokens of [1]" in only(audit(replace(CUT_CLEAN, rows=[row])), MISBILLED)
