@@ -5,8 +5,8 @@
     settled request --> the guard of its name --> stops an arm that does worse
 
 What is stopped stays so until an operator lets it go on (`shared_stops`: on all replicas). Each process judges by the
-requests that it has served itself. Costs: a look-up for requests under other names, some 10 µs for those that are
-split.
+requests that it has served itself. Costs: a look-up for requests under other names, some 20 µs under an alias, 40
+where there are arms.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from gateway.model_routes.types import Arm, ModelRoute
 from gateway.relay import StreamTee
 from gateway.response_owners import ResponseOwners
 from gateway.route_metrics import RouteMetrics
-from gateway.types import InferenceRequest, RequestId, Routed, Trouble
+from gateway.types import InferenceRequest, RequestId, Routed, Trouble, is_named
 
 FALLBACKS_HEADER: Final = b"x-prefixgate-fallbacks"
 _NEVER: Final = (FALLBACKS_HEADER, b"never")
@@ -178,19 +178,21 @@ class ModelRoutes:
             holder = await self._parts.responses.holder_of(previous, request.tenant.id)
             owner = None if holder is None else self._parts.fleet.endpoint_of(holder)
             for arm in route.arms if owner is not None else ():
-                if owner in self._takers(arm):
+                if owner in list(self._takers(arm)):
                     return arm
-        unusable = {arm.name for arm in route.arms if not self._takers(arm)} | self._stopped[route.name].keys()
+        unusable = {arm.name for arm in route.arms if next(self._takers(arm), None) is None}
+        unusable |= self._stopped[route.name].keys()
         return arm_of(route, key_of(request, route.sticky), unusable)
 
-    def _takers(self, arm: Arm) -> list[str]:
-        """Endpoints that take requests for an arm. O(endpoints of its model)."""
+    def _takers(self, arm: Arm) -> Iterator[str]:
+        """Endpoints that take requests for an arm, as they are asked for. O(endpoints of its model)."""
         try:
             endpoints = self._parts.fleet.serving(arm.model)
         except (ModelNotFound, NoEndpoint):
-            return []
-        routed = Routed(arm.model, endpoints=arm.endpoints)
-        return [one.id for one in endpoints if one.healthy and not one.draining and routed.allow_endpoint(one.id)]
+            return
+        for one in endpoints:
+            if one.healthy and not one.draining and (arm.endpoints is None or is_named(one.id, arm.endpoints)):
+                yield one.id
 
     def _count(self, name: str, rule: str) -> None:
         self._parts.metrics.requests(name, rule).inc()
@@ -217,7 +219,7 @@ class ModelRoutes:
                     "arm": arm.name,
                     "model": arm.model,
                     "share": arm.weight / total,
-                    "endpoints": self._takers(arm),
+                    "endpoints": list(self._takers(arm)),
                     "stopped": self._stopped[name].get(arm.name),
                 }
                 for arm in route.arms
