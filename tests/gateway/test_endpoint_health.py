@@ -102,7 +102,7 @@ async def test_a_merely_long_prefill_is_waited_for_while_the_engines_page_moves(
 
     async def computes(peer: Peer) -> None:
         await peer.read_request()
-        for step in range(60):  # 1.2 s, three times as long as silence is borne
+        for step in range(110):  # 2.2 s, twice as long as silence is borne
             engines[0].metrics = page(running=1, steps=step)
             await asyncio.sleep(0.02)
         for piece in chat_stream("Hi"):
@@ -119,7 +119,7 @@ async def test_a_merely_long_prefill_is_waited_for_while_the_engines_page_moves(
         scripted_engine(told("Hi")) as other,
     ):
         engines.append(slow)
-        gateway = await start(start_gateway, slow.url, other.url, **QUICK)
+        gateway = await start(start_gateway, slow.url, other.url, **QUICK | {"health__first_byte_least_s": 1.0})
         await learned(client, gateway)
         async with asyncio.timeout(IN_TIME_S):
             answers = await asyncio.gather(*(asked_by(client, gateway, stream=True) for _ in range(2)))
