@@ -3,8 +3,8 @@
     arrived          body whole   parsed      rendered    token ids    chain    matched   admitted   its turn
        |-----body-------|--edge-----|--render----|--tokens----|--chain---|--match--|--limits--|--queue--|
                                                                                                         |
-    durable   handed in   opened     first bytes    connected    sent      last failure                 |
-       |--settle--|--answer--|--open------|--first_byte--|--connect--|--decide--|--retries--------------|
+    durable   handed in   opened     first bytes    connected    sent   prompt elsewhere  last failure   |
+       |--settle--|--answer--|--open------|--first_byte--|--connect--|--decide--|--prefill--|--retries---|
 
 A moment ends the step that has its place; one that did not come is 0.0, and its step is not there. Nothing is counted
 while the request is served: the steps are told once it is over.
@@ -51,6 +51,8 @@ class Step(StrEnum):
     """All endpoints that may serve it are full."""
     RETRIES = "retries"
     """Attempts that failed."""
+    PREFILL = "prefill"
+    """Another endpoint computes the prompt for the one that answers."""
     DECIDE = "decide"
     """An endpoint is chosen, and gets the body as it must be there."""
     CONNECT = "connect"
@@ -66,7 +68,7 @@ class Step(StrEnum):
 
 
 STEPS: Final = tuple(Step)
-_SHARED: Final = frozenset({Step.RENDER, Step.TOKENS, Step.CHAIN, Step.FIRST_BYTE})
+_SHARED: Final = frozenset({Step.RENDER, Step.TOKENS, Step.CHAIN, Step.PREFILL, Step.FIRST_BYTE})
 """What others sent before makes these quicker: what was tokenised or computed once is kept."""
 _COARSE_MS: Final = 10
 
@@ -84,6 +86,7 @@ class Marks:
     admitted_s: float = 0.0
     queued_s: float = 0.0
     failed_s: float = 0.0
+    prefilled_s: float = 0.0
     sent_s: float = 0.0
     connected_s: float = 0.0
     answered_s: float = 0.0
@@ -104,6 +107,7 @@ class Marks:
             self.admitted_s,
             self.queued_s,
             self.failed_s,
+            self.prefilled_s,
             self.sent_s,
             self.connected_s,
             self.answered_s,
@@ -115,7 +119,7 @@ class Marks:
     def attempt_failed(self, now_s: float) -> None:
         """The attempt under way has failed; another may follow."""
         self.failed_s = now_s
-        self.sent_s = self.connected_s = self.answered_s = 0.0
+        self.prefilled_s = self.sent_s = self.connected_s = self.answered_s = 0.0
 
     def steps(self, began_s: float) -> Iterator[tuple[Step, float, float]]:
         """The steps that there were, each from when to when."""

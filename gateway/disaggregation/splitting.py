@@ -216,6 +216,7 @@ class Splitter:
     async def _led(self, exchange: Exchange, split: Split, failed: set[str]) -> LegOutcome:
         outcome = await self._legs.run(exchange, split)
         exchange.legs_s += split.legs_s
+        exchange.request.marks.prefilled_s = self._parts.legs.clocks.monotonic()
         if outcome is LegOutcome.NOTHING_HANDED:
             self._put_aside(split.endpoint_id)
         if outcome is not LegOutcome.HANDED:

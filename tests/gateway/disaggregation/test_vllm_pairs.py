@@ -24,6 +24,7 @@ async def test_one_engine_computes_the_prompt_and_another_answers(
         gateway = await started(start_gateway, prefill, decode)
         answer = await ask(client, gateway, stream=stream)
         assert answer.status_code == 200, answer.text
+        assert gateway.metric("prefixgate_step_seconds_count", step="prefill") == 1
         assert "whale" in answer.text
         assert (answer.headers["x-prefixgate-endpoint"], answer.headers["x-prefixgate-prefill-endpoint"]) == ("d", "p")
         assert len(await settled(gateway, 1)) == 1
