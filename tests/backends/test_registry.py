@@ -12,7 +12,6 @@ import pytest
 from backends import registry as registry_module
 from backends.errors import DialFailed, DialReason, UnknownEndpoint
 from backends.features import Feature, Standing
-from backends.health import restarted
 from backends.registry import PollSettings, Registry
 from backends.types import (
     Condition,
@@ -21,7 +20,6 @@ from backends.types import (
     EndpointSnapshot,
     EndpointState,
     InFlight,
-    LoadSample,
 )
 from tests.backends.engine_page import VLLM_STARTED_AT_S, EnginePage
 
@@ -395,28 +393,3 @@ async def test_two_endpoints_of_one_id_are_refused() -> None:
     config = EndpointConfig(A, "http://127.0.0.1:1")
     with pytest.raises(ValueError, match="unique"):
         Registry([config, config], asyncio.get_running_loop().time)
-
-
-OLD = LoadSample(0.0, prefix_hits=5, prefix_queries=10, started_at_s=100.0)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "was_down", "expected"),
-    [
-        (OLD, LoadSample(1.0, started_at_s=100.02), True, False),
-        (OLD, LoadSample(1.0, started_at_s=100.4), False, True),
-        (OLD, LoadSample(1.0, started_at_s=50.0), False, True),
-        (OLD, LoadSample(1.0, prefix_hits=5, prefix_queries=11), True, False),
-        (OLD, LoadSample(1.0, prefix_hits=4, prefix_queries=11), False, True),
-        (OLD, LoadSample(1.0), False, False),
-        (OLD, LoadSample(1.0), True, True),
-        (LoadSample(0.0, prefix_queries=0), LoadSample(1.0, prefix_queries=0), True, True),
-        (None, None, True, True),
-        (None, OLD, False, False),
-        (OLD, None, False, False),
-    ],
-)
-def test_restarts_are_told_by_start_time_then_counters_then_absence(
-    before: LoadSample | None, after: LoadSample | None, was_down: bool, expected: bool
-) -> None:
-    assert restarted(before, after, was_down) is expected
