@@ -1,6 +1,7 @@
 """A real engine goes on where another one was cut off."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -29,12 +30,16 @@ def cutting(engine: RunningEngine, after_events: int) -> Behaviour:
     async def behave(peer: Peer) -> None:
         request = await peer.read_request()
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(request.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
         seen = 0
-        while seen <= after_events and (data := await reader.read(65536)):
-            seen += data.count(b"data: ")
-            await peer.send(data)
-        writer.close()
+        try:
+            writer.write(request.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+            while seen <= after_events and (data := await reader.read(65536)):
+                seen += data.count(b"data: ")
+                await peer.send(data)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     return behave
 
