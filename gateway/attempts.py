@@ -36,6 +36,8 @@ from gateway.scheduling import Decision
 
 LOOK_S: Final = 1.0
 """And where silence is not borne for that long, a quarter of that."""
+STOPPED_S: Final = 2.0
+"""A look that is so much too late was kept from looking."""
 _UNKNOWN: Final = 4.0
 """So many times as long a page may stand still at an endpoint whose speed is not known."""
 _LONGEST_ANSWER_TOKENS: Final = 32_768
@@ -181,6 +183,7 @@ class Attempts:
         self._places: dict[str, Place] = {}
         self.look_s = min(LOOK_S, health.first_byte_least_s / 4, (health.stall_s or health.first_byte_least_s) / 4)
         """How often to look."""
+        self._looked_s: float | None = None
 
     def begins(
         self, decision: Decision, answering: Answering, answer_tokens: int | None, *, streams: bool, may_leave: bool
@@ -220,7 +223,7 @@ class Attempts:
         if attempt is None or not attempt.waits:
             return
         place, now_s = attempt.place, self._clock()
-        if self._patience_s(attempt, self._health.left_s) > now_s - attempt.began_s:
+        if self._stood_still(now_s) or self._patience_s(attempt, self._health.left_s) > now_s - attempt.began_s:
             return
         member = self._registry.member(place.endpoint_id)
         if member is None:
@@ -243,10 +246,18 @@ class Attempts:
     def look(self) -> None:
         """See who is silent. Once in `look_s`."""
         now_s = self._clock()
+        stood_still, self._looked_s = self._stood_still(now_s), now_s
         for place in self._everywhere():
+            if stood_still:
+                place.token(now_s)
             member = self._registry.member(place.endpoint_id)
             if member is not None:
                 self._look_at(place, member, now_s)
+
+    def _stood_still(self, now_s: float) -> bool:
+        """Whether it was this process, or its machine, that did nothing of late: what came meanwhile was not read, and
+        nobody's silence says anything."""
+        return self._looked_s is not None and now_s - self._looked_s > self.look_s + STOPPED_S
 
     def _everywhere(self) -> list[Place]:
         """The places of all endpoints: a page may stand still where nothing of ours is under way."""

@@ -322,3 +322,17 @@ async def test_whatever_becomes_of_attempts_nothing_is_left_behind(world: World)
     assert (place.under_way, place.waiting) == (set(), 0)
     world.attempts.removed(A)
     assert world.attempts._places == {}
+
+
+async def test_a_gateway_that_stood_still_holds_nobodys_silence_against_them(world: World) -> None:
+    """It was stopped, or its machine slept: what engines and clients sent meanwhile was not read yet."""
+    attempts = [world.send(10) for _ in range(4)]
+    world.pass_time(2)
+    world.clock.now_s += 300
+    for attempt in attempts[:3]:
+        world.attempts.left(attempt)
+        attempt.end()
+    world.pass_time(19)
+    assert (world.state(), attempts[3].silent_s) == (EndpointState.UP, 0)
+    world.pass_time(15)
+    assert attempts[3].silent_s > 0
