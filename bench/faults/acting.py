@@ -173,9 +173,9 @@ async def _full(fault: Fault, fleet: Fleet) -> AsyncIterator[None]:
     if fleet.disk is not None:
         if not fleet.disk.is_small:
             raise Impossible("the disk of PostgreSQL can only be full where root can mount one")
-        fleet.disk.fill(None, None)
+        fleet.disk.fill(None)
     for gateway in fleet.gateways.values():
-        if gateway.disk is not None and not gateway.disk.fill(gateway.part.pid, gateway.ledger):
+        if gateway.disk is not None and not gateway.disk.fill(gateway.part.pid):
             raise Impossible("neither a small file system nor a bound on another process's files can be had")
     try:
         yield

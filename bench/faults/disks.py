@@ -1,7 +1,7 @@
 """A disk that can be full: a small file system in memory where root allows one, else a bound on a process's files.
 
-tmpfs of 64 MiB    a file takes all the room that is left, and gives it back      every writer there: ENOSPC
-RLIMIT_FSIZE       of one process, to what its ledger's file has now               that process: EFBIG
+tmpfs           a file takes all the room that is left, and gives it back      every writer there: ENOSPC
+RLIMIT_FSIZE    of one process, to what the largest file there has now         that process: EFBIG
 """
 
 import os
@@ -25,8 +25,8 @@ class Disk:
     folder: Path
     is_small: bool
 
-    def fill(self, pid: int | None, watched: Path | None) -> bool:
-        """Let nothing more be written there: by anybody, or by process `pid`, whose file `watched` may grow no more.
+    def fill(self, pid: int | None) -> bool:
+        """Let nothing more be written there: by anybody, or by process `pid`, whose files there may grow no more.
         Whether that could be done."""
         if self.is_small:
             with suppress(OSError), self._filler.open("ab", buffering=0) as file:
@@ -36,9 +36,9 @@ class Disk:
                 while True:
                     file.write(_BLOCK[:512])
             return True
-        if pid is None or watched is None or not hasattr(resource, "prlimit"):
+        if pid is None or not hasattr(resource, "prlimit"):
             return False
-        _bound(pid, watched.stat().st_size if watched.exists() else 0)
+        _bound(pid, max((path.stat().st_size for path in self.folder.iterdir()), default=0))
         return True
 
     def empty(self, pid: int | None = None) -> None:

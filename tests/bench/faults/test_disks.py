@@ -34,7 +34,7 @@ def test_a_process_that_is_bound_can_write_no_more_until_it_is_let_go(tmp_path: 
             return process.stdout.readline().strip()
 
         assert write(100) == "100"
-        assert disk.fill(process.pid, tmp_path / "disk" / "file")
+        assert disk.fill(process.pid)
         assert write(100) == "File too large"
         disk.empty(process.pid)
         assert write(100) == "100"

@@ -33,5 +33,5 @@ def test_secrets_count_in_logs_and_canaries_everywhere(tmp_path: Path) -> None:
 def test_a_usual_folder_is_no_disk_that_can_be_filled_for_all(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mounts=False) as disk:
         assert not disk.is_small
-        assert not disk.fill(None, None)
+        assert not disk.fill(None)
         disk.empty()
