@@ -62,9 +62,19 @@ def headline(found: Data) -> Iterable[str]:
         yield f"asked for as {found['model_asked']}: {found['route_rule']}"
     yield f"prompt: {prompt} tokens ({found['token_source']}), {found['blocks']:,} blocks"
     yield f"sent to {found['endpoint']}, {found['reason']}: {found['why']}"
+    if "split" in found:
+        yield _of_two(found["split"])
     if "observed" in found:
         watched = found["observed"]
         yield f"the policy that is only watched would have sent it to {watched['endpoint']}, {watched['reason']}"
+
+
+def _of_two(split: Data) -> str:
+    alone = split["unsplit_cost_s"]
+    other = "nobody could do both" if alone is None else f"{_seconds(alone)} s at one endpoint"
+    two, carried = _seconds(split["split_cost_s"]), _number(split["carried_tokens"])
+    where = f"{split['prefill_endpoint']}, {split['reason']}"
+    return f"prompt computed at {where}: {two} s at two endpoints, {other}; {carried} tokens carried"
 
 
 _WHY_MISSED = {

@@ -18,6 +18,7 @@ from msgspec.structs import asdict, replace
 from gateway.scheduling.cost import terms_of
 from gateway.scheduling.hindsight import with_costs
 from gateway.scheduling.splitting import as_json as split_as_json
+from gateway.scheduling.splitting import in_short
 from gateway.scheduling.types import Candidate, Decision, Filtered
 from gateway.types import Reason
 
@@ -126,6 +127,8 @@ def in_words(short: Shortened) -> str:
     """Why the chosen endpoint: by its prefix, and by its cost among the others."""
     decision = short.decision
     why = REASON_WORDS[decision.reason]
+    if decision.split is not None:
+        return f"{why}; {in_short(decision.split)}"
     if len(decision.candidates) == 1:
         return f"{why}; no other endpoint could take the request"
     ours_s = _cost_s(decision.chosen, decision)

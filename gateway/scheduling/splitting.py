@@ -108,6 +108,15 @@ def as_handed_over(candidate: Candidate, prompt_tokens: int, expected_cached_tok
     )
 
 
+def in_short(part: SplitPart) -> str:
+    """In words: who computes the prompt, and what that saves."""
+    terms, name = part.terms, part.prefill.endpoint_id
+    alone_s = terms.unsplit_cost_s
+    if alone_s is None:
+        return f"{name} computes the prompt, since nobody can do both"
+    return f"{name} computes the prompt, which saves {alone_s - terms.split_cost_s:.3f} of {alone_s:.3f} s"
+
+
 def as_json(part: SplitPart) -> dict[str, object]:
     """Plain data; seconds and tokens."""
     terms = part.terms

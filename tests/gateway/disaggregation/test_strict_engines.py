@@ -111,6 +111,26 @@ async def test_prefixes_gather_where_prompts_are_computed(
     assert sum(row.cached_tokens or 0 for row in rows) > 0.6 * sum(row.prompt_tokens or 0 for row in rows)
 
 
+async def test_a_burst_of_long_prompts_within_one_first_token_is_spread_over_those_that_compute(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    with fleet_of("vllm", *[Role.PREFILL] * 3, *[Role.DECODE] * 2, speed=4.0) as servers:
+        gateway = await start(start_gateway, backends=backends_of(servers))
+        async with asyncio.TaskGroup() as group:
+            asked = [
+                group.create_task(
+                    client.post(f"{gateway.url}/v1/chat/completions", json=chat(f"{n} asks. {WORDS * 3}"))
+                )
+                for n in range(24)
+            ]
+        assert {one.result().status_code for one in asked} == {200}
+        prefills = [len([one for one in server.records() if one.part == "prefill"]) for server in servers[:3]]
+        answers = [len([one for one in server.records() if one.part == "decode"]) for server in servers[3:]]
+    assert (sum(prefills), sum(answers)) == (24, 24)
+    assert max(prefills) <= 11, prefills
+    assert max(answers) <= 16, answers
+
+
 async def test_what_clients_leave_behind_is_freed_at_who_computed_it_and_counts_nowhere(
     start_gateway: StartGateway, client: httpx.AsyncClient, token_file: Path
 ) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.commands.explain import headline
 from tests.gateway.conftest import StartGateway, settled, start
 from tests.gateway.disaggregation.engines import Hall, answering, backend, pair, vllm_decode, vllm_prefill
 from tests.gateway.disaggregation.ledger import ask, attempts, split_row, started
 from tests.gateway.scripted_engine import answer_json, scripted_engine
-from tests.hostile import Behaviour, Peer, reset_before_first_byte
+from tests.hostile import Behaviour, Peer, hang, reset_before_first_byte
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -169,6 +170,7 @@ async def test_a_fast_endpoint_is_not_helped(start_gateway: StartGateway, client
         (reset_before_first_byte, "failed"),
         (answer_json({"error": {"message": "dead"}}, status=500), "failed"),
         (answer_json({"error": {"message": "no"}}, status=400), "refused"),
+        (hang, "failed"),
     ],
 )
 async def test_who_answers_does_it_alone_where_nobody_can_compute_the_prompt(
@@ -176,7 +178,7 @@ async def test_who_answers_does_it_alone_where_nobody_can_compute_the_prompt(
 ) -> None:
     hall = Hall()
     async with pair(hall, failure) as (prefill, decode):
-        gateway = await started(start_gateway, prefill, decode)
+        gateway = await started(start_gateway, prefill, decode, limits__first_byte_s=0.5)
         answer = await ask(client, gateway)
         assert (answer.status_code, answer.headers["x-prefixgate-endpoint"]) == (200, "d")
         assert [row.state for row in await settled(gateway, 1)] == ["complete"]
@@ -303,7 +305,9 @@ async def test_the_decision_explains_the_split(
     assert told["filtered"] == {"p": "prefills"}
     assert roles["roles"] == {"p": "prefill", "d": "decode"}
     assert {row["id"]: row["role"] for row in rows} == {"p": "prefill", "d": "decode"}
-    assert json.dumps(told)
+    assert "p computes the prompt, which saves" in told["why"]
+    [line] = [line for line in headline(told) if line.startswith("prompt computed")]
+    assert line.startswith("prompt computed at p, pays: 0.0")
 
 
 async def test_roles_of_a_file_count_and_change_with_it(

@@ -15,7 +15,7 @@ from gateway.scheduling import (
     cheapest_decode,
     split_terms,
 )
-from gateway.scheduling.splitting import STALL, USUAL_BATCH, answers_s, as_json
+from gateway.scheduling.splitting import STALL, USUAL_BATCH, answers_s, as_json, in_short
 
 SPEED = PerfModel(base_s=0.02, prefill_tokens_per_s=10_000, quad_s_per_token2=0.0, itl_s=0.02)
 WIRE = PerfModel(base_s=0.03, prefill_tokens_per_s=50_000, quad_s_per_token2=0.0)
@@ -95,6 +95,10 @@ def test_a_split_explains_itself() -> None:
     terms = split_terms((prefill, ASKED), (decode, WIRE), (decode, ASKED))
     told = as_json(SplitPart(prefill, terms, 8_000, SplitReason.PAYS))
     assert told["prefill_endpoint"] == "p"
+    pays_off = SplitPart(prefill, terms, 8_000, SplitReason.PAYS)
+    assert in_short(pays_off).startswith("p computes the prompt, which saves ")
+    needed = SplitPart(prefill, split_terms((prefill, ASKED), (decode, WIRE), None), 8_000, SplitReason.NEEDED)
+    assert in_short(needed) == "p computes the prompt, since nobody can do both"
     assert told["reason"] == "pays"
     assert told["split_cost_s"] == terms.split_cost_s
     assert set(told["terms"]) == set(terms.__struct_fields__)  # type: ignore[call-overload]
