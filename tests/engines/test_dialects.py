@@ -1,6 +1,8 @@
 """The contract of dialects, kept by real engines: the same clauses that simulated ones and recorded pages pass."""
 
 import asyncio
+import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -8,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from backends.features import Feature, Standing
+from gateway.checking import ask_backends
+from gateway.config import load_config
+from gateway.proof import Verdict
+from gateway.types import TokenSource
 from tests.backends.dialects import contract
 from tests.backends.dialects.contract import CONTRACT, LiveEngine
 from tests.engines.figures import Figures
@@ -18,6 +24,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800)]
 Start = Callable[[], AbstractContextManager[EngineServer]]
 WORDS = 600
 """Of a prompt: longer than the slowest way to tell what was cached."""
+LISTENS_WITHIN_S = 60.0
 
 
 def starters(folder: Path) -> dict[str, Start]:
@@ -30,16 +37,31 @@ def starters(folder: Path) -> dict[str, Start]:
     }
 
 
+def until_it_listens(url: str) -> None:
+    """vLLM says that it has started a moment before it does."""
+    address, _, port = url.removeprefix("http://").partition(":")
+    until_s = time.monotonic() + LISTENS_WITHIN_S
+    while True:
+        try:
+            socket.create_connection((address, int(port))).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < until_s, f"{url} does not listen"
+            time.sleep(0.05)
+        else:
+            return
+
+
 @pytest.fixture(scope="module", params=["vllm", "llamacpp", "llamacpp-no-metrics"])
 def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveEngine]:
     start = starters(tmp_path_factory.mktemp(request.param))[request.param]
     with ExitStack() as stack:
         life = stack.enter_context(ExitStack())
         server = life.enter_context(start())
+        until_it_listens(server.url)
 
         def again() -> None:
             life.close()
-            life.enter_context(start())
+            until_it_listens(life.enter_context(start()).url)
 
         async def restart() -> None:
             await asyncio.to_thread(again)
@@ -62,6 +84,19 @@ async def test_what_a_real_engine_has_turned_on_is_known(live: LiveEngine, figur
     if facts.features[Feature.METRICS].standing is Standing.OFF:
         assert (load.running, load.waiting) == (0, None)
     assert facts.capacity_tokens is not None
+
+
+async def test_prompts_of_every_shape_are_tokenised_by_the_engine_itself(live: LiveEngine, figures: Figures) -> None:
+    """As `prefixgate check` proves it where no tokenizer is here."""
+    config = load_config(None, {}, {"backends": [{"url": live.url, "id": "a"}]})
+    _, proofs, _ = await ask_backends(config, {}, {})
+    compared = [proof for proof in proofs if proof.engine_tokens is not None and proof.ours_tokens is not None]
+    equal = [proof for proof in compared if proof.verdict is Verdict.EQUAL]
+    what = "shapes of prompts tokenised as counted, by the engine"
+    figures.add_share(live.dialect, what, len(equal), len(compared), least=1.0)
+    assert {proof.source for proof in compared} == {TokenSource.ENGINE}
+    assert [proof.shape for proof in compared if proof not in equal] == []
+    assert len(equal) > 10
 
 
 async def test_a_real_engine_is_another_one_after_a_restart(live: LiveEngine) -> None:
