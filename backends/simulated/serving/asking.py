@@ -39,7 +39,7 @@ def wanted_of(site: Site, raw: bytes, headers: Mapping[str, str], *, chat: bool)
         salt=(fields.text("cache_salt") or "") if face.salted else "",
         adapter=adapter,
         rank=_rank(site, fields, headers),
-        return_token_ids=fields.flag("return_token_ids"),
+        return_token_ids=face.tells_token_ids and fields.flag("return_token_ids"),
     )
     return _fitted(site, wanted)
 

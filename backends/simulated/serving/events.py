@@ -61,6 +61,8 @@ class Bodies:
             end = self._choice(said, None, said.ends)
             more = {} if self._wanted.include_usage else self._site.face.beside(self._site, self._counted())
             chunks.append(self._chunk([end], said, more))
+        if said.ends is not None and not self._wanted.include_usage and self._shape.usage_top:
+            chunks[-1] = self._chunk([self._choice(said, said.text, said.ends)], said, dict(self._shape.usage_top))
         return chunks
 
     def last(self) -> list[bytes]:
@@ -114,7 +116,7 @@ class Bodies:
         if self._wanted.chat:
             choice["delta"] = dict(self._shape.end_delta) if text is None else {**self._shape.delta, "content": text}
         else:
-            choice["text"] = text or ""
+            choice |= {**self._shape.text_chunk, "text": text or ""}
         if text is not None:
             choice |= self._shape.token
         if ends is not None:
@@ -154,6 +156,8 @@ class Bodies:
         if lie is WrongUsage.MISSING:
             return {}
         tallies = [_bent(one, lie) for one in self._counted()]
+        if not self._wanted.chat:
+            tallies = [replace(one, created_tokens=None) for one in tallies]
         return {"usage": self._site.face.usage(self._site, tallies, moment)}
 
 

@@ -64,7 +64,7 @@ class Shape:
     its top, `usage_top` what the last one has. `ends_alone`: the reason of the end comes in a chunk of its own, whose
     delta is `end_delta`. `delta`: of each delta; `choice`, `top`: of each choice and chunk; `token`, `end`: of choices
     with a token, with the end. `pad`: stands behind the first event's line. Whole answers: `message`, `whole_choice`,
-    `whole`, and of completions `text_choice`, `text_whole`.
+    `whole`, and of completions `text_choice`, `text_whole`; `text_chunk`: of their choices in chunks.
     """
 
     role: Json | None = field(default_factory=lambda: Json(role="assistant", content=""))
@@ -80,6 +80,7 @@ class Shape:
     message: Json = field(default_factory=dict)
     whole_choice: Json = field(default_factory=dict)
     whole: Json = field(default_factory=dict)
+    text_chunk: Json = field(default_factory=dict)
     text_choice: Json = field(default_factory=dict)
     text_whole: Json = field(default_factory=dict)
     usage_null: bool = False
@@ -177,13 +178,14 @@ class Face:
     to POST, `chat` and `completions` are the paths that generate; `no_route`: for a path that is not there, given 404
     or 405. `invalid_status` and `invalid_kind`: of a body that makes no sense; `is_lax`: see `Fields`;
     `needs_json_type`: bodies of another type are refused. `chat_fields`, `completion_fields`: the only ones there may
-    be, where unknown ones are refused. `check`: refuses what else the engine refuses. `knows_models`: an unknown one is
-    refused. `beside`: what stands beside `usage`. `too_long`: None cuts the prompt. `adapter`: the one that a request
-    asks for. `model_key`: equal for names of one model. `overload`: None is a queue without a bound. `is_open`: whether
-    the chat's last message goes on. `completion_tokens`: output of a completion that names no limit. `guarded`: path
-    beginnings that need the key. `json_type`: of JSON answers. `default_usage`: whether usage is streamed without being
-    asked for in so many words. `leg`: this engine's part of a request, where prompts and answers may be computed apart;
-    `hand_over`: what its side channel answers, and how.
+    be, where unknown ones are refused. `tells_token_ids`: where `return_token_ids` asks for it. `check`: refuses what
+    else the engine refuses. `knows_models`: an unknown one is refused. `beside`: what stands beside `usage`.
+    `too_long`: None cuts the prompt. `adapter`: the one that a request asks for. `model_key`: equal for names of one
+    model. `overload`: None is a queue without a bound. `is_open`: whether the chat's last message goes on.
+    `completion_tokens`: output of a completion that names no limit. `guarded`: path beginnings that need the key.
+    `json_type`: of JSON answers. `default_usage`: whether usage is streamed without being asked for in so many words.
+    `leg`: this engine's part of a request, where prompts and answers may be computed apart; `hand_over`: what its side
+    channel answers, and how.
     """
 
     name: str
@@ -220,6 +222,7 @@ class Face:
     request_id_header: bool = False
     no_route: Callable[[int], Reply] = detail
     is_lax: bool = True
+    tells_token_ids: bool = False
     needs_json_type: bool = False
     default_usage: Callable[[Fields], bool] = never_open
     leg: "Callable[[Site, Wanted, Prompt], Leg] | None" = None

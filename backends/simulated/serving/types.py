@@ -99,11 +99,11 @@ class Wanted:
 
 @dataclass(slots=True)
 class Tally:
-    """What one answer took, as far as it is. Seconds are the engine's."""
+    """What one answer took, as far as it is. Seconds are the engine's. `created_tokens`: None is not told."""
 
     prompt_tokens: int
     cached_tokens: int = 0
-    created_tokens: int = 0
+    created_tokens: int | None = 0
     output_tokens: int = 0
     asked_s: float = 0.0
     first_s: float = 0.0

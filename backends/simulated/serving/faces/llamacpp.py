@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from backends.simulated.serving.exposition import counter, gauge
 from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, plain_usage
-from backends.simulated.serving.reading import Fields, chat_prompt, messages_of
+from backends.simulated.serving.reading import Fields, chat_prompt, ids_prompt, messages_of
 from backends.simulated.serving.types import Json, Refused, Tally
 from backends.simulated.types import EngineSpec
 
@@ -75,10 +75,21 @@ def _check(site: Site, fields: Fields, headers: Mapping[str, str]) -> None:
     if fields.all.get("messages") is None and fields.all.get("prompt") is None:
         missing = "'messages' is required" if "prompt" not in fields.all else '"prompt" must be set'
         raise fields.refuse(missing, "messages")
+    choices, slots = fields.number("n") or 1, site.runner.spec.max_running
+    if choices > slots:
+        raise fields.refuse(f"Field 'n': Value must be between 1 <= value <= {slots}, but got {choices}", "n")
+    is_chat = fields.all.get("messages") is not None
+    if is_chat and fields.flag("continue_final_message") and fields.all.get("add_generation_prompt", True):
+        raise fields.refuse(
+            "Cannot set both add_generation_prompt and continue_final_message to true.", "continue_final_message"
+        )
+    messages = fields.all.get("messages")
+    if isinstance(messages, list) and any(isinstance(one, dict) and "role" not in one for one in messages):
+        raise Refused(500, "Failed to parse messages: Missing 'role' in message")
 
 
 def _adapter(site: Site, fields: Fields) -> str | None:
-    """`lora: [{id, scale}]`: the first with a scale above 0."""
+    """`lora: [{id, scale}]`: the first with a scale above 0; ids that are not there are passed over."""
     asked = fields.all.get("lora")
     if asked is None:
         return None
@@ -87,9 +98,7 @@ def _adapter(site: Site, fields: Fields) -> str | None:
     names = list(site.adapters.known)
     for one in asked:
         number = one.get("id") if isinstance(one, dict) else None
-        if not isinstance(number, int) or not 0 <= number < len(names):
-            raise fields.refuse("invalid adapter id", "lora")
-        if one.get("scale", 0) > 0:
+        if isinstance(number, int) and 0 <= number < len(names) and one.get("scale", 0) > 0:
             return names[number]
     return None
 
@@ -177,6 +186,10 @@ async def _tokenize(site: Site, raw: bytes) -> Reply:
     return Reply({"tokens": tokens})
 
 
+async def _detokenize(site: Site, raw: bytes) -> Reply:
+    return Reply({"content": site.vocabulary.decode(ids_prompt(Fields(raw), "tokens").ids)})
+
+
 async def _apply_template(site: Site, raw: bytes) -> Reply:
     fields = Fields(raw)
     return Reply({"prompt": chat_prompt(fields, site.vocabulary, is_open=_is_open(fields)).text})
@@ -200,7 +213,7 @@ LLAMACPP = Face(
         "/metrics": _metrics,
         "/lora-adapters": _adapters,
     },
-    posts={"/tokenize": _tokenize, "/apply-template": _apply_template},
+    posts={"/tokenize": _tokenize, "/detokenize": _detokenize, "/apply-template": _apply_template},
     check=_check,
     knows_models=False,
     usage=_usage,
@@ -217,5 +230,8 @@ LLAMACPP = Face(
         ends_alone=True,
         top={"system_fingerprint": _FINGERPRINT},
         whole={"system_fingerprint": _FINGERPRINT},
+        text_chunk={"logprobs": None},
+        text_choice={"logprobs": None},
+        text_whole={"system_fingerprint": _FINGERPRINT},
     ),
 )

@@ -232,6 +232,7 @@ SGLANG = Face(
     too_long=_too_long,
     salted=True,
     needs_json_type=True,
+    tells_token_ids=True,
     rank_header="x-data-parallel-rank",
     guarded=("/",),
     overload=Refused(503, "The request queue is full.", kind="ServiceUnavailable"),

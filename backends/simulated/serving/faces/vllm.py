@@ -41,8 +41,8 @@ def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
         return {**usage, "prompt_tokens_details": None}
     details: Json = {"cached_tokens": cached}
     if version >= CREATED_TOKENS:
-        has_blocks = any(one.prompt_tokens >= site.runner.spec.block_size for one in tallies)
-        details["created_cache_tokens"] = sum(one.created_tokens for one in tallies) if has_blocks else None
+        created = [one.created_tokens for one in tallies if one.created_tokens is not None]
+        details["created_cache_tokens"] = sum(created) if created else None  # of chats alone
         details["multimodal_tokens"] = None
     if moment is Moment.LAST:  # of a stream: without what is null
         details = {name: value for name, value in details.items() if value is not None}
@@ -302,6 +302,7 @@ VLLM = Face(
     leg=nixl.leg,
     hand_over=("nixl", nixl.hand_over),
     needs_json_type=True,
+    tells_token_ids=True,
     shape=Shape(
         choice={"logprobs": None},
         first_top={"prompt_token_ids": None, "prompt_text": None},
@@ -311,6 +312,7 @@ VLLM = Face(
         message={"refusal": None, "annotations": None, "audio": None, "function_call": None, "reasoning": None},
         whole_choice={"stop_reason": None, "token_ids": None, "routed_experts": None},
         whole={**_WHOLE, "prompt_logprobs": None, "prompt_token_ids": None, "prompt_text": None},
+        text_chunk={"prompt_token_ids": None},
         text_choice={
             "stop_reason": None,
             "token_ids": None,

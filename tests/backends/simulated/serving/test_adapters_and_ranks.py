@@ -104,8 +104,8 @@ def test_the_other_engines_name_adapters_in_their_own_ways() -> None:
         with_path = {**asked, "lora_path": "/a"}
         assert [cached(server, lora_request=one) > 0 for one in (with_path, asked)] == [False, True]
     with SimulatedServer(ServerSpec(dialect="llamacpp", model="m", speed=FAST, adapters=("a",))) as server:
-        assert post(server, "/v1/chat/completions", {**CHAT, "lora": [{"id": 7, "scale": 1}]}).status_code == 400
-        cached(server, lora=[{"id": 0, "scale": 1.0}])
+        assert post(server, "/v1/chat/completions", {**CHAT, "lora": "a"}).status_code == 400
+        cached(server, lora=[{"id": 7, "scale": 1.0}, {"id": 0, "scale": 1.0}])
         assert httpx.get(f"{server.url}/lora-adapters", timeout=30).json()[0]["id"] == 0
         assert [one.adapter for one in server.records()] == ["a"]
     with SimulatedServer(ServerSpec(dialect="tgi", model="m", speed=FAST, adapters=("a",))) as server:
