@@ -259,6 +259,11 @@ def with_adapters(told: EndpointFacts, known: tuple[KnownAdapter, ...]) -> Endpo
     return replace(told, models=(*told.models, *more)) if more else told
 
 
+def asleep(dialect: Dialect, load: LoadSample | None) -> bool:
+    """Whether an engine would answer, but sleeps until somebody wakes it."""
+    return dialect.sleeps and load is not None and load.awake == frozenset()
+
+
 def replaced(before: EndpointFacts | None, after: EndpointFacts) -> bool:
     """Whether another build answers at the address now, which is another process for sure."""
     return before is not None and None not in (before.version, after.version) and before.version != after.version

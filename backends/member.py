@@ -22,6 +22,7 @@ log = logging.getLogger("backends")
 LEFT: Final = "no source lists it any more"
 NOT_SEEN: Final = "not seen yet"
 NOT_SEEN_AGAIN: Final = "not seen since it came back"
+ASLEEP: Final = "it sleeps, until somebody wakes it"
 GONE: Final = frozenset({"refused", "unreachable", "dns", "reset"})
 """Faults that an endpoint shows while its process is not there."""
 _OF_BREAKER: Final = {BreakerState.OPEN: EndpointState.OPEN, BreakerState.HALF_OPEN: EndpointState.HALF_OPEN}

@@ -30,8 +30,8 @@ import httpx
 
 from backends.breaker import BreakerRules
 from backends.errors import ProbeFailed, UnknownEndpoint, UpstreamError, fault_kind
-from backends.health import http_client, replaced, restarted
-from backends.member import LEFT, NOT_SEEN, NOT_SEEN_AGAIN, Member
+from backends.health import asleep, http_client, replaced, restarted
+from backends.member import ASLEEP, LEFT, NOT_SEEN, NOT_SEEN_AGAIN, Member
 from backends.reservations import Reservation
 from backends.types import EndpointConfig, EndpointId, EndpointSnapshot, EndpointState, InFlight, LoadSample
 
@@ -316,10 +316,14 @@ class Registry:
             endpoint.comes_up(dialect, facts, load)
             endpoint.is_another()
             self._raise_generation(endpoint, _generation(endpoint.generation + 1, load))
+        elif asleep(dialect, load) and not endpoint.answers:
+            endpoint.load = load
         else:
             endpoint.comes_up(dialect, facts, load)
             if not seen_before and _generation(0, load) > endpoint.generation:
                 self._raise_generation(endpoint, _generation(0, load))
+        if asleep(dialect, load):
+            endpoint.goes_down(ASLEEP)
 
     def _raise_generation(self, endpoint: Member, generation: int) -> None:
         if self._endpoints.get(endpoint.config.id) is not endpoint:

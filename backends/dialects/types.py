@@ -154,9 +154,10 @@ class Dialect:
     `info_paths` are tried in order, skipping those the version does not know (404); no health path means that
     `/v1/models` stands for health. `prepare` folds an engine's series into comparable ones before they are summed.
     `load_page` is read where there is no metrics page; a dialect without a `metrics_path` has none. `awake` tells of a
-    load's series what holds a cache. `reports_cached_tokens` is None where a flag decides; `tokenize` (in full from
-    version `tokenizes_chats_since` on, where that is set), `tokenize_path`, `priority` and `refuses` as in
-    `EndpointFacts`.
+    load's series what holds a cache; where nothing does, an engine that `sleeps` answers nobody until it is told to
+    wake, while others load what they are asked for. `reports_cached_tokens` is None where a flag decides; `tokenize`
+    (in full from version `tokenizes_chats_since` on, where that is set), `tokenize_path`, `priority` and `refuses` as
+    in `EndpointFacts`.
 
     `flags` turn features on, one that is not in it the engine has not; `told` reads from pages which of them are on.
     `short_names`: a model's tag `:latest` may be left out.
@@ -189,6 +190,7 @@ class Dialect:
     metrics_path: str | None = "/metrics"
     load_page: LoadPage | None = None
     awake: Callable[[Samples], frozenset[str] | None] = none_awake
+    sleeps: bool = False
     health_paths: tuple[str, ...] = ()
     info_paths: tuple[str, ...] = ()
     prepare: Callable[[Samples], Samples] = as_they_are

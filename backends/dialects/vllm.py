@@ -85,6 +85,7 @@ VLLM = Dialect(
     info_paths=("/version",),
     shape=_shape,
     awake=_awake,
+    sleeps=True,
     flags={
         Feature.CACHED_TOKENS: "--enable-prompt-tokens-details",
         Feature.METRICS: "no --disable-log-stats",

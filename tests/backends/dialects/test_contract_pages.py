@@ -327,6 +327,36 @@ async def test_an_engine_behind_a_proxy_that_hides_the_owner_of_its_models_is_to
     assert facts.engine == EXPECTED[server].engine
 
 
+async def test_a_vllm_that_is_put_to_sleep_has_lost_its_cache_and_is_down_until_it_wakes() -> None:
+    pages = pages_of("vllm-0.32")
+    async with page_server(pages) as (_, at):
+        config = EndpointConfig(A, at.url)
+        async with Registry([config], lambda: 0.0, settings=PollSettings(deadline_s=30)) as registry:
+            await registry.poll(A)
+            first = registry.snapshot()[0]
+            awake, (status, body) = b'sleep_state="awake"} 1.0', pages["/metrics"]
+            assert awake in body
+            pages["/metrics"] = (status, body.replace(awake, b'sleep_state="awake"} 0.0'))
+            found = []
+            for _ in range(3):
+                await registry.poll(A)
+                found.append(registry.snapshot()[0])
+            pages["/metrics"] = (status, body)
+            await registry.poll(A)
+            again = registry.snapshot()[0]
+    assert first.healthy
+    assert {(one.healthy, one.unhealthy_reason) for one in found} == {(False, "it sleeps, until somebody wakes it")}
+    assert {one.generation for one in (*found, again)} == {first.generation + 1}
+    assert again.healthy
+
+
+async def test_an_ollama_without_a_model_in_memory_is_up() -> None:
+    facts, load = await seen(pages_of("ollama-0.14") | {"/api/ps": (200, b'{"models":[]}')})
+    assert (facts.engine, [model.max_model_len for model in facts.models]) == ("ollama", [None] * 4)
+    assert load is not None
+    assert load.awake == frozenset()
+
+
 async def test_a_server_that_answers_every_path_alike_is_the_generic_one() -> None:
     everything = {path: (200, b'{"status":"ok"}') for server in SERVERS for path in pages_of(server)}
     facts, load = await seen({**everything, "/v1/models": (200, b'{"data":[{"id":"m","owned_by":"me"}]}')})
