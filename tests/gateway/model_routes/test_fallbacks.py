@@ -212,3 +212,22 @@ async def test_what_is_refused_is_refused_by_the_model_that_was_asked_for(
     assert (failed.status_code, failed.json()["error"]["code"]) == (502, "upstream_failed")
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
     assert two.bodies == []
+
+
+async def test_a_model_that_stays_silent_is_stood_in_for_and_so_is_an_arm_whose_endpoints_are_elsewhere(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async def says_nothing(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.hang()
+
+    async with scripted_engine(says_nothing) as one, scripted_engine(answers("n"), model="n") as two:
+        arm = {"model": "m", "endpoints": ["pod-*"]}
+        routes = [STANDS_IN, {"name": "pods", "arms": [arm], "fallbacks": ["n"]}]
+        gateway = await start(start_gateway, one.url, two.url, model_routes=routes, limits__first_byte_s=0.2)
+        silent, elsewhere = await ask(client, gateway, "m"), await ask(client, gateway, "pods")
+    assert [answer.headers["x-prefixgate-model"] for answer in (silent, elsewhere)] == ["n", "n"]
+    why = {
+        name: gateway.metric("prefixgate_model_fallbacks_total", why=name) for name in ("slow", "unavailable", "failed")
+    }
+    assert why == {"slow": 1, "unavailable": 1, "failed": 0}
