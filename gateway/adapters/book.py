@@ -7,6 +7,7 @@
 vLLM tells which adapters are at work, not which are loaded; SGLang how many. Engines push out the one that was used
 longest ago, so the last that were sent there are those that are loaded: a stand-in, until the engine's word. Where
 nobody says how many it keeps, what was sent once counts as loaded. What nobody has sent yet is not known to be there.
+The engine's word is as old as its last sample: it counts no more once as many others as it keeps were sent there since.
 
 Heat is the number of requests of the last minute, fading: an adapter that has `h` of them is wanted again within the
 next with probability 1 - exp(-h) (Poisson). One that nobody asks for costs nothing to push out, one in steady use a
@@ -37,6 +38,7 @@ HEAT_S: Final = 60.0
 """After so long a request counts 1/e."""
 _SAMPLES: Final = 15
 _VOTES_OF_PRIOR: Final = 2
+_NOTHING: Final = AdapterSample()
 
 
 class Residency(StrEnum):
@@ -92,29 +94,33 @@ class AdapterBook:
         samples = self._samples.get(endpoint_id)
         return self._load_s if samples is None else median([*samples, *[self._load_s] * _VOTES_OF_PRIOR])
 
-    def residency(self, place: str, adapter: str, told: AdapterSample | None) -> Residency:
+    def residency(self, place: str, adapter: str, load: LoadSample | None) -> Residency:
         """Whether an adapter is loaded at a place, whose engine has last said this. O(slots)."""
-        if told is not None and told.in_use is not None and adapter in told.in_use:
-            return Residency.AT_WORK
-        kept = self._places.get(place)
-        return Residency.SENT_LATELY if kept and adapter in kept.loaded(self._slots_of(told)) else Residency.ABSENT
+        kept, slots = self._places.get(place), self._slots_of(load)
+        loaded = [] if kept is None else kept.loaded(slots)
+        if kept is not None and adapter in loaded:
+            return Residency.AT_WORK if adapter in _at_work(load) else Residency.SENT_LATELY
+        if adapter not in _at_work(load) or load is None:
+            return Residency.ABSENT
+        since = 0 if kept is None else sum(kept.heats[name][1] > load.fetched_at_s for name in loaded)
+        return Residency.AT_WORK if slots is None or since < slots else Residency.ABSENT  # as many have come since
 
     def weighed(
         self, candidates: Iterable[Candidate], adapter: str, loads: Mapping[str, LoadSample | None]
     ) -> list[Candidate]:
         """The candidates with what an adapter costs at each; `loads` are the last samples by endpoint."""
         now_s = self._clock()
-        return [self._weighed(one, adapter, _told(loads.get(one.endpoint_id)), now_s) for one in candidates]
+        return [self._weighed(one, adapter, loads.get(one.endpoint_id), now_s) for one in candidates]
 
     def sent(self, place: str, adapter: str, load: LoadSample | None) -> Residency:
         """A request for an adapter is sent to a place; how it stood there before. O(slots)."""
-        told, now_s, endpoint_id = _told(load), self._clock(), endpoint_at(place)
-        found = self.residency(place, adapter, told)
+        now_s, endpoint_id = self._clock(), endpoint_at(place)
+        found = self.residency(place, adapter, load)
         kept = self._places.get(place)
         if kept is None:
             kept = self._places[place] = _Place()
             self._metrics.load_s(endpoint_id).set(self.load_s(endpoint_id))
-        if found is Residency.ABSENT and self._victim(place, told) is not None:
+        if found is Residency.ABSENT and self._victim(place, load) is not None:
             self._metrics.evictions(place).inc()
         kept.use(adapter, now_s)
         self._metrics.requests(place, found.value).inc()
@@ -143,31 +149,36 @@ class AdapterBook:
         self.new_generation(endpoint_id, 0)
         self._samples.pop(endpoint_id, None)
 
-    def _weighed(self, one: Candidate, adapter: str, told: AdapterSample | None, now_s: float) -> Candidate:
+    def _weighed(self, one: Candidate, adapter: str, load: LoadSample | None, now_s: float) -> Candidate:
         place = one.place
-        if self.residency(place, adapter, told) is not Residency.ABSENT:
+        if self.residency(place, adapter, load) is not Residency.ABSENT:
             return one
-        load_s, victim = self.load_s(one.endpoint_id), self._victim(place, told)
+        load_s, victim = self.load_s(one.endpoint_id), self._victim(place, load)
         wanted = 0.0 if victim is None else 1 - math.exp(-self._places[place].heat(victim, now_s))
         return replace(one, adapter_load_s=load_s, adapter_evicts_s=load_s * wanted)
 
-    def _victim(self, place: str, told: AdapterSample | None) -> str | None:
+    def _victim(self, place: str, load: LoadSample | None) -> str | None:
         """Who is pushed out by one more: of a full place, the one that was used longest ago and is not at work."""
-        kept, slots = self._places.get(place), self._slots_of(told)
+        kept, slots, told = self._places.get(place), self._slots_of(load), _told(load)
         if kept is None or slots is None:
             return None
         loaded = kept.loaded(slots)
-        if max(len(loaded), (told.used or 0) if told is not None else 0) < slots or not loaded:
+        if max(len(loaded), told.used or 0) < slots or not loaded:
             return None
-        at_work = (told.in_use if told is not None else None) or frozenset()
+        at_work = _at_work(load)
         return next((name for name in loaded if name not in at_work), loaded[0])
 
-    def _slots_of(self, told: AdapterSample | None) -> int | None:
-        return self._slots if told is None or told.slots is None else told.slots
+    def _slots_of(self, load: LoadSample | None) -> int | None:
+        told = _told(load).slots
+        return self._slots if told is None else told
 
     def _places_of(self, endpoint_id: str) -> list[str]:
         return [place for place in self._places if endpoint_at(place) == endpoint_id]
 
 
-def _told(load: LoadSample | None) -> AdapterSample | None:
-    return None if load is None else load.adapters
+def _told(load: LoadSample | None) -> AdapterSample:
+    return _NOTHING if load is None or load.adapters is None else load.adapters
+
+
+def _at_work(load: LoadSample | None) -> frozenset[str]:
+    return _told(load).in_use or frozenset()

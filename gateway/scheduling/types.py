@@ -242,5 +242,8 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def queue_tokens(self) -> int:
-        """The same as those see it who come behind: loads are sums of these (`PerfModel.queue_tokens`)."""
-        return int(self.chosen.speed.queue_tokens(self.work_tokens, self.prompt_tokens))
+        """The same as those see it who come behind: loads are sums of these (`PerfModel.queue_tokens`). An adapter that
+        is loaded first makes them wait too."""
+        speed = self.chosen.speed
+        loading = self.chosen.adapter_load_s * speed.prefill_tokens_per_s
+        return int(speed.queue_tokens(self.work_tokens, self.prompt_tokens) + loading)

@@ -50,7 +50,7 @@ def test_an_adapter_is_where_the_engine_says_or_where_it_was_sent_lately() -> No
     book.book.sent("b", "sql", None)
     said = AdapterSample(slots=2, in_use=frozenset({"sql"}))
     assert book.weighed("sql", "a", "b", "c", a=said) == {"a": (0.0, 0.0), "b": (0.0, 0.0), "c": (0.5, 0.0)}
-    assert book.book.residency("a", "sql", said) is Residency.AT_WORK
+    assert book.book.residency("a", "sql", LoadSample(0.0, adapters=said)) is Residency.AT_WORK
     assert book.book.residency("b", "sql", None) is Residency.SENT_LATELY
     assert book.book.residency("c", "sql", None) is Residency.ABSENT
 
@@ -59,8 +59,8 @@ def test_only_as_many_are_loaded_as_the_engine_keeps() -> None:
     book = Book()
     for adapter in ("first", "second", "third"):
         book.book.sent("a", adapter, at(2))
-    assert book.book.residency("a", "first", at(2).adapters) is Residency.ABSENT
-    assert book.book.residency("a", "second", at(2).adapters) is Residency.SENT_LATELY
+    assert book.book.residency("a", "first", at(2)) is Residency.ABSENT
+    assert book.book.residency("a", "second", at(2)) is Residency.SENT_LATELY
     assert book.book.residency("a", "first", None) is Residency.SENT_LATELY, "nobody says how many it keeps"
 
 
@@ -69,7 +69,7 @@ def test_the_configured_number_of_slots_counts_where_the_engine_tells_none() -> 
     for adapter in ("first", "second"):
         book.book.sent("a", adapter, None)
     assert book.book.residency("a", "first", None) is Residency.ABSENT
-    assert book.book.residency("a", "first", at(2).adapters) is Residency.SENT_LATELY
+    assert book.book.residency("a", "first", at(2)) is Residency.SENT_LATELY
 
 
 def test_to_push_out_a_hot_adapter_costs_its_load_again_and_a_cold_one_nothing() -> None:
@@ -87,6 +87,16 @@ def test_to_push_out_a_hot_adapter_costs_its_load_again_and_a_cold_one_nothing()
     assert book.weighed("sql", "room", room=two)["room"] == (0.5, 0.0)
     book.now_s = 100 * HEAT_S
     assert book.weighed("sql", "cold", cold=two)["cold"][1] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_engines_word_counts_no_more_once_as_many_others_have_come_since() -> None:
+    book, said = Book(), at(2, "sql")
+    book.now_s = 1.0
+    book.book.sent("a", "first", said)
+    assert book.book.residency("a", "sql", said) is Residency.AT_WORK
+    book.book.sent("a", "second", said)
+    assert book.book.residency("a", "sql", said) is Residency.ABSENT
+    assert book.book.residency("a", "sql", LoadSample(2.0, adapters=said.adapters)) is Residency.AT_WORK
 
 
 def test_who_is_at_work_is_not_pushed_out() -> None:
@@ -176,6 +186,13 @@ def test_a_prefix_is_worth_its_seconds_and_so_is_an_adapter_that_is_loaded() -> 
     has_prefix = Candidate("prefix", 9_000, 9_000, 0, SPEED, adapter_load_s=0.5)
     chosen = decide_by_cost([has_adapter, has_prefix], {}, demand=longer, near_tie_s=0.0, chance=0.5)
     assert chosen.endpoint_id == "prefix"
+
+
+def test_who_comes_behind_waits_for_the_adapter_too() -> None:
+    candidate = Candidate("a", 0, 0, 0, SPEED, adapter_load_s=0.5)
+    decision = decide_by_cost([candidate], {}, demand=DEMAND, near_tie_s=0.0, chance=0.5)
+    assert (decision.work_tokens, decision.queue_tokens) == (1000, 6000)
+    assert SPEED.wait_s(decision.queue_tokens) == pytest.approx(0.6)
 
 
 @given(st.floats(0, 10), st.floats(0, 10), st.floats(0, 50))

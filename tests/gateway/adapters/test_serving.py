@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
 from backends.reference.model_files import ensure_model
+from prefix_index import EmbeddedServer
 from tests.gateway.adapters.serving import LISTED, ask, listing, vllm
 from tests.gateway.conftest import RunningGateway, StartGateway, start
+from tests.gateway.limited import Gate
 from tests.gateway.scripted_engine import answer_chat, answer_json, scripted_engine
 from tests.hostile import Peer
 
@@ -62,6 +65,27 @@ async def test_the_engines_word_counts_for_what_other_replicas_have_sent(
         gateway = await start(start_gateway, one.url, other.url)
         assert await where(gateway, client, "sql", "One.", "Two.") == ["e1", "e1"]
         assert gateway.metric("prefixgate_adapter_requests_total", endpoint="e1", residency="at_work") == 2
+
+
+async def test_four_gateways_spread_a_burst_of_many_adapters(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    """Sixteen adapters, four requests each, in the same instant: each at home somewhere, and nowhere too many."""
+    held, burst, names = Gate(usage=None), 64, [f"a{number}" for number in range(16)]
+    listed = [{"id": "m", "owned_by": "vllm"}, *({"id": name, "owned_by": "vllm", "parent": "m"} for name in names)]
+    async with AsyncExitStack() as stack:
+        redis = await stack.enter_async_context(EmbeddedServer())
+        engines = [await stack.enter_async_context(vllm(*listed, slots=8, script=held.script)) for _ in range(4)]
+        flags = {"index__redis_url": redis.url, "models": {"m": {"tokenizer": ensure_model("tiny")}}}
+        gateways = [await start(start_gateway, *(one.url for one in engines), **flags) for _ in range(4)]
+        async with asyncio.TaskGroup() as group:
+            for number in range(burst):
+                group.create_task(ask(gateways[number % 4], client, names[number % 16], f"{number} {number} and more"))
+            await held.reached(burst)
+            held.open()
+    counts = [len(engine.requests) for engine in engines]
+    assert sum(counts) == burst
+    assert max(counts) <= 1.3 * burst / 4, counts
 
 
 async def test_what_loading_takes_is_learned_from_first_uses(
