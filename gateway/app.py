@@ -356,7 +356,7 @@ class Gateway:
                 splitting.splitter.releaser.run,
                 prewarmer.run,
                 watch.run,
-                salt_rotation_of(config, authenticator, fleet, partial(authenticator_of, config)).run,
+                salt_rotation_of(config, authenticator, partial(authenticator_of, config), prewarmer.forget).run,
                 health.run,
                 verifying.run,
                 partial(watch_prices, prices, config.poll_interval_s),

@@ -70,10 +70,9 @@ def keys_watch_of(config: Config, authenticator: Authenticator, fleet: Fleet, te
 
 
 def salt_rotation_of(
-    config: Config, authenticator: Authenticator, fleet: Fleet, rebuilt: Callable[[], Authenticator]
+    config: Config, authenticator: Authenticator, rebuilt: Callable[[], Authenticator], changed: Callable[[], None]
 ) -> SaltRotation:
-    """Has the next salt secret take over; it has nothing to do where there is none."""
-    changed = partial(_groups_changed, config, authenticator, fleet)
+    """Has the next salt secret take over; it has nothing to do where there is none. The share groups stay."""
     return SaltRotation(authenticator, salt_secrets(config), rebuilt, changed, time.time)
 
 

@@ -158,6 +158,10 @@ class Prewarmer:
         self._back.put_nowait((heir, self._generations.setdefault(heir, 0), endpoint_id))
         return len(self.book.best(self._prefixes, lambda one: self._is_for(one, heir)))
 
+    def forget(self) -> None:
+        """The bodies that are kept have salts by which nobody asks any more."""
+        self.book = PrewarmBook()
+
     def removed(self, endpoint_id: str) -> None:
         """An endpoint is none of the fleet any more."""
         self._generations.pop(EndpointId(endpoint_id), None)

@@ -37,6 +37,15 @@ def test_variants_of_one_content_have_keys_of_their_own() -> None:
     assert all(re.fullmatch(rb".{16,17}", key, re.DOTALL) for key in keys)
 
 
+def test_what_is_known_in_one_space_is_not_known_in_another() -> None:
+    cache = SegmentCache(1 << 20)
+    key = cache.key_of(b"text", space=7)
+    cache.put(key, TokenIds(b"abcd"))
+    assert cache.find([b"text"], 7) == [(key, TokenIds(b"abcd"))]
+    assert [known for space in (0, 8) for _, known in cache.find([b"text"], space)] == [None, None]
+    assert len({key, cache.key_of(b"text"), cache.key_of(b"text", b"+", 7), cache.key_of(b"text", space=8)}) == 4
+
+
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 50)), max_size=200), st.integers(0, 20))
 def test_the_youngest_are_kept_within_the_bound(uses: list[tuple[int, int]], entries: int) -> None:
     bound = entries * (ENTRY_OVERHEAD_BYTES + 25)

@@ -231,6 +231,19 @@ def test_a_tokenizer_without_cut_tokens_is_one_segment() -> None:
     assert tokenizer.encode("abcd", add_special_tokens=True) == (7).to_bytes(4, "little")
 
 
+@pytest.mark.parametrize("special", [True, False])
+def test_each_space_has_a_text_tokenised_for_itself_and_to_the_same_ids(special: bool) -> None:
+    tokenizer = SegmentedTokenizer(TOKENIZERS["smollm2"], SegmentCache(1 << 20))
+    ids: list[bytes] = []
+    for space in (1, 2, 1):
+        encoding = tokenizer.begin_all(("known<|im_end|>words",), add_special_tokens=special, space=space)
+        known = {piece.content for piece in encoding.missing}
+        assert known == (set() if ids[1:] else {b"known", b"words"})
+        encoding.compute()
+        ids.append(encoding.finish())
+    assert len(set(ids)) == 1
+
+
 def test_the_texts_of_segments_show_in_no_repr() -> None:
     tokenizer = SegmentedTokenizer(TOKENIZERS["smollm2"], SegmentCache(1 << 20))
     encoding = tokenizer.begin("secret", add_special_tokens=False)
