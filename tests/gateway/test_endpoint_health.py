@@ -18,6 +18,7 @@ from tests.gateway.scripted_engine import (
     answer_chat,
     answer_json,
     chat_stream,
+    delta,
     scripted_engine,
 )
 from tests.hostile import Behaviour, Peer, hang, reset_before_first_byte, stream
@@ -142,11 +143,10 @@ async def test_where_there_is_nobody_else_a_silent_endpoint_is_waited_for(
         assert gateway.metric("prefixgate_first_byte_given_up_total") == 0
 
 
-async def leave_unanswered(gateway: RunningGateway, after_s: float) -> None:
+async def leave_unanswered(client: httpx.AsyncClient, gateway: RunningGateway, after_s: float) -> None:
     """A client that is not patient."""
-    async with httpx.AsyncClient(timeout=after_s) as hasty:
-        with suppress(httpx.TimeoutException):
-            await ask(hasty, gateway, stream=True)
+    with suppress(httpx.TimeoutException):
+        await client.post(f"{gateway.url}/v1/chat/completions", json=CHAT | {"stream": True}, timeout=after_s)
 
 
 async def test_a_hung_engine_whose_clients_give_up_early_is_found_by_that(
@@ -159,7 +159,7 @@ async def test_a_hung_engine_whose_clients_give_up_early_is_found_by_that(
         await learned(client, gateway)
         async with asyncio.timeout(IN_TIME_S):
             while (await standing(client, gateway))["state"] == "up":
-                await asyncio.gather(*(leave_unanswered(gateway, 0.6) for _ in range(4)))
+                await asyncio.gather(*(leave_unanswered(client, gateway, 0.6) for _ in range(4)))
         found = await standing(client, gateway)
         assert (found["state"], found["why"]) == ("open", "left unanswered, 3 times in a row")
         assert {await asked_by(client, gateway, stream=True) for _ in range(4)} == {"e1"}
@@ -168,18 +168,29 @@ async def test_a_hung_engine_whose_clients_give_up_early_is_found_by_that(
 async def test_clients_that_leave_a_working_engine_are_never_held_against_it(
     start_gateway: StartGateway, client: httpx.AsyncClient
 ) -> None:
-    """Some hundred leave before their first byte, after a wait or at once, while others are answered."""
-    turn = {"of": 0}
+    """Dozens leave before their first byte, at once or after a wait, while another one is given token after token."""
+    over = asyncio.Event()
 
-    async def some(peer: Peer) -> None:
-        turn["of"] += 1
-        await (hang if turn["of"] % 8 else told("Hi"))(peer)
+    async def talks(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+        while not over.is_set():
+            await peer.send(delta("word "))
+            await asyncio.sleep(0.02)
+        for piece in chat_stream("."):
+            await peer.send(piece)
 
-    async with scripted_engine(*[told("Hi")] * WARM, some) as engine:
+    async with scripted_engine(*[told("Hi")] * WARM, talks, hang) as engine:
         gateway = await start(start_gateway, engine.url, **QUICK | {"health__first_byte_least_s": 600.0})
         await learned(client, gateway)
-        for after_s in (0.05, 0.5):
-            await asyncio.gather(*(leave_unanswered(gateway, after_s) for _ in range(40)))
+        talking = asyncio.ensure_future(ask(client, gateway, stream=True))
+        async with asyncio.timeout(IN_TIME_S):
+            while len(engine.requests) <= WARM:
+                await asyncio.sleep(0.01)
+        for after_s in (0.05, 0.8):
+            await asyncio.gather(*(leave_unanswered(client, gateway, after_s) for _ in range(40)))
+        over.set()
+        assert (await talking).status_code == 200
         found = await standing(client, gateway)
         assert (found["breaker_opened"], gateway.metric("prefixgate_endpoint_faults", kind="left_unanswered")) == (0, 0)
 
