@@ -185,10 +185,10 @@ class Continuer:
         without = self._without(exchange, carried)
         if all(one.id in without for one in exchange.endpoints):
             raise CannotContinue(NotContinued.NOBODY_LEFT)
-        plan = exchange.plan
+        plan, marks = exchange.plan, request.marks
+        request = replace(request, marks=Marks())  # the steps of the request are those until its first byte
         if request.prompt is not exchange.request.prompt:
-            unmarked = replace(request, marks=Marks())
-            plan = await parts.planner.plan(unmarked, exchange.endpoints, plan.chain.block_size)
+            plan = await parts.planner.plan(request, exchange.endpoints, plan.chain.block_size)
         match = await parts.index.match(plan.chain)
         relayed_before = 0 if exchange.carried is None else exchange.carried.relayed_tokens
         self._died(exchange, death, carried.relayed_tokens - relayed_before)
@@ -199,6 +199,8 @@ class Continuer:
             response, chunk = await self._dispatch(exchange, without)
         except (BackendError, GatewayError):
             raise CannotContinue(NotContinued.NOBODY_LEFT) from None
+        finally:
+            exchange.request = replace(request, marks=marks)
         if response.status != 200 or not is_event_stream(response.headers):
             await response.aclose()
             exchange.release()

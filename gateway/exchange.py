@@ -80,7 +80,7 @@ class Exchange:
     stays_whole: bool = False
     """Whether it is not to be split any more: who answers could not go on with what it was handed."""
     legs_s: float = 0.0
-    """How long prompts were computed elsewhere before the request was sent to who answers."""
+    """How long others worked on it before it was sent to who answers: on its prompt, or on the answer, and died."""
     outgoing: Outgoing | None = None
     """The request as the chosen endpoint gets it."""
     outlet: Outlet | None = None
@@ -296,6 +296,7 @@ class Exchange:
         self.computed = self._ended = False
         self.first_token_s = self.last_token_s = None
         self.client_waited_s = 0.0
+        self.legs_s = matched_s - request.started_s - self.queued_s  # none of it is overhead
         if self.split is not None:  # of another prompt
             self.split.end()
             self.split = None

@@ -104,6 +104,10 @@ async def test_the_second_engine_is_asked_for_the_rest_and_the_tenant_pays_once(
         )
         again = gateway.metric("prefixgate_continuation_tokens_total", kind="again")
         failed = gateway.metric("prefixgate_requests_total", state="failed")
+        steps = gateway.metric("prefixgate_step_seconds_count", step="answer")
+        assert steps == gateway.metric("prefixgate_step_seconds_count", step="first_byte") == 1
+        assert gateway.metric("prefixgate_step_seconds_sum", step="open") > 0
+        assert gateway.metric("prefixgate_step_seconds_sum", step="retries") == 0
     first, second = scene.bodies
     assert second["messages"] == [*first["messages"], {"role": "assistant", "content": "The books on"}]
     assert (second["continue_final_message"], second["add_generation_prompt"]) == (True, False)
