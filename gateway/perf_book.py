@@ -107,6 +107,13 @@ class PerfBook:
                 self._priors[place] = self._priors[endpoint_id]
                 self.new_generation(place, 0)
 
+    def _line_at(self, place: str) -> Line:
+        line = self._lines.get(place)
+        if line is None:  # whether ranks are chosen has changed since
+            self.ranks_found(endpoint_at(place), [place])
+            line = self._lines[place]
+        return line
+
     def _ranks_of(self, endpoint_id: str) -> list[str]:
         return [place for place in self._lines if place != endpoint_id and endpoint_at(place) == endpoint_id]
 
@@ -137,7 +144,7 @@ class PerfBook:
         self._usual_tokens += (tokens - self._usual_tokens) / self._requests
         self._usual_prompt_tokens += (decision.prompt_tokens - self._usual_prompt_tokens) / self._requests
         self._look_at_idle_ones(decision, now_s)
-        line = self._lines[decision.place]
+        line = self._line_at(decision.place)
         others_tokens = max(decision.chosen.queued_tokens - line.waiting_tokens, 0)
         ahead_s = line.told.wait_s(line.waiting_tokens + others_tokens)
         if not line.waiting:
@@ -229,7 +236,7 @@ class PerfBook:
             return
         self._next_look_s = now_s + _LOOK_EVERY_S
         tokens = max(decision.prompt_tokens, 1)
-        known = [self._lines[candidate.place] for candidate in decision.candidates]
+        known = [self._line_at(candidate.place) for candidate in decision.candidates]
         busy = [line for line in known if is_known(line.fit) and not _is_idle(line, now_s)]
         idle = [line for line in known if _is_idle(line, now_s) and line.place != decision.place]
         if not busy or not idle:

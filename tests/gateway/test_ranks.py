@@ -14,7 +14,9 @@ from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
 from gateway.perf_book import PerfBook
 from gateway.ranks import RankLoads, loads_of, ranked
+from gateway.scheduling import Candidate, Decision, Demand
 from gateway.telemetry import Telemetry
+from gateway.types import Reason
 from prefix_index import EmbeddedServer, Load
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway, settled, start
 from tests.gateway.limited import Gate
@@ -210,6 +212,13 @@ def test_each_rank_is_as_fast_as_it_shows_itself_and_until_then_as_its_endpoint(
     book.removed("e")
     with pytest.raises(KeyError):
         book.speed_of("e/1")
+
+
+def test_a_rank_that_the_book_of_speeds_has_not_heard_of_is_as_fast_as_its_endpoint() -> None:
+    book = PerfBook({EndpointId("e"): SPEED}, Telemetry().speed, lambda: 0.0, lambda *_: None)
+    candidates = [Candidate("e", 0, 0, 0, SPEED, rank=rank) for rank in range(2)]
+    book.dispatched(Decision(candidates[1], Reason.NO_PREFIX, candidates, {}, Demand(100, 1)), streams=True)
+    assert round(book.speed_of("e/1").prefill_tokens_per_s) == 10_000
 
 
 def test_a_ranks_load_is_given_back_once_even_where_it_has_left_meanwhile() -> None:

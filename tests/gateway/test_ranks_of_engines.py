@@ -2,6 +2,7 @@
 
 import random
 import secrets
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -65,6 +66,25 @@ def test_no_rank_is_expected_to_have_what_another_computed(
     assert [record.rank for record in server.records()] == [0, 1, 2, 0, 1, 2]
     assert expected[:3] == [0, 0, 0]
     assert all(tokens > 100 for tokens in expected[3:])
+
+
+def test_a_server_that_restarts_is_given_its_prefixes_rank_by_rank(start_gateway: StartGateway) -> None:
+    with SimulatedServer(ServerSpec(model="m", speed=200, ranks=2)) as server:
+        gateway = start_gateway(server.url, scheduling__prewarm_prefixes=2)
+        for story in (words(150), words(150)):
+            for question in ("Who?", "And why?"):
+                ask(gateway, [{"role": "system", "content": story}, {"role": "user", "content": question}])
+        server.restart()
+        until_s = time.monotonic() + 20
+        while gateway.metric("prefixgate_prewarm_requests_total", outcome="computed") < 2:
+            assert time.monotonic() < until_s
+            time.sleep(0.02)
+        assert {record.rank for record in server.records()} == {0, 1}
+        known = ask(gateway, [{"role": "system", "content": story}, {"role": "user", "content": "And when?"}])
+        assert int(known.headers["x-prefixgate-cached-tokens"]) > 100
+        last = server.records()[-1]
+        assert str(last.rank) == known.headers["x-prefixgate-rank"]
+        assert last.cached_tokens == int(known.headers["x-prefixgate-cached-tokens"])
 
 
 def test_adapters_are_loaded_less_often_than_by_turns(start_gateway: StartGateway) -> None:
