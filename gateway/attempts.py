@@ -36,6 +36,8 @@ from gateway.scheduling import Decision
 
 LOOK_S: Final = 1.0
 """And where silence is not borne for that long, a quarter of that."""
+_DOWN: Final = 3.0
+"""By so much sooner an endpoint is left that does not answer polls either, where less than the least is expected."""
 STOPPED_S: Final = 2.0
 """A look that is so much too late was kept from looking."""
 _UNKNOWN: Final = 4.0
@@ -274,7 +276,8 @@ class Attempts:
         if now_s - place.alive_s < self.look_s and place.stalled_s is None:
             return
         place.look_at_answers()
-        silent = self._silent(place, now_s)
+        least_s = self._health.first_byte_least_s / (1 if member.answers else _DOWN)
+        silent = self._silent(place, least_s, now_s)
         if place.stalled_s is not None:
             self._may_recover(place, now_s)
         elif self._health.stall_s and member.answers:
@@ -287,12 +290,12 @@ class Attempts:
             still_s = 0.0 if pulse.still_since_s is None else now_s - max(pulse.still_since_s, place.alive_s)
             is_still = still_s > 0 and still_s >= self._patience_with_page_s(place)
             for attempt, silent_s in silent:
-                self._may_give_up(attempt, silent_s, is_still=is_still)
+                self._may_give_up(attempt, silent_s, least_s, is_still=is_still)
 
-    def _silent(self, place: Place, now_s: float) -> list[tuple[UnderWay, float]]:
+    def _silent(self, place: Place, least_s: float, now_s: float) -> list[tuple[UnderWay, float]]:
         """Attempts that wait for longer than any may be expected to, and for how long. O(attempts), 0.1 µs each."""
         alive_s, factor = place.alive_s, self._health.first_byte_factor
-        least_s = min(self._health.stall_s or self._longest_s, self._health.first_byte_least_s)
+        least_s = min(self._health.stall_s or self._longest_s, least_s)
         return [
             (one, silent_s)
             for one in place.under_way
@@ -336,10 +339,10 @@ class Attempts:
         longest_s = max((one.prefill_s or 0.0 for one in place.under_way if one.waits), default=0.0)
         return max(stall_s, self._health.first_byte_factor * max(speed.wait_s(waiting), longest_s))
 
-    def _may_give_up(self, attempt: UnderWay, silent_s: float, *, is_still: bool) -> None:
+    def _may_give_up(self, attempt: UnderWay, silent_s: float, least_s: float, *, is_still: bool) -> None:
         if not attempt.may_leave:
             return
-        patience_s = self._patience_s(attempt, self._health.first_byte_least_s)
+        patience_s = self._patience_s(attempt, least_s)
         if is_still:  # it gives no tokens: those of an answer need not be waited for
             patience_s -= attempt.answer_s
         if silent_s >= min(patience_s, self._longest_s):

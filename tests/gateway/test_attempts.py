@@ -10,7 +10,7 @@ import pytest
 from backends import EndpointState, LoadSample
 from gateway.attempts import UnderWay
 from gateway.health_config import Health
-from tests.gateway.silent_world import STILL, TOKENS, A, Answer, World, world_of
+from tests.gateway.silent_world import EXPECTED_S, STILL, TOKENS, A, Answer, World, world_of
 
 
 @pytest.fixture
@@ -336,3 +336,21 @@ async def test_a_gateway_that_stood_still_holds_nobodys_silence_against_them(wor
     assert (world.state(), attempts[3].silent_s) == (EndpointState.UP, 0)
     world.pass_time(15)
     assert attempts[3].silent_s > 0
+
+
+async def test_an_endpoint_that_does_not_answer_polls_either_is_left_sooner_but_not_within_what_is_expected(
+    world: World,
+) -> None:
+    """Frozen as a whole, or cut off: not even its health check is answered."""
+    short, long = world.send(10), world.send(TOKENS)
+    member = world.registry.member(A)
+    assert member is not None
+    member.goes_down("no answer within 5 s")
+    world.pass_time(9)
+    assert short.silent_s == 0
+    world.pass_time(1)
+    assert short.silent_s == 10
+    world.pass_time(9)
+    assert long.silent_s == 0
+    world.pass_time(2)
+    assert long.silent_s >= 10 * EXPECTED_S
