@@ -93,6 +93,12 @@ def _told(samples: Samples, info: Info) -> Standings:
     return found
 
 
+def _told_capacity(info: Info) -> int | None:
+    """The information page has it of one data-parallel rank."""
+    tokens, ranks = whole_number(info.get("max_total_num_tokens")), whole_number(info.get("dp_size")) or 1
+    return None if tokens is None else whole_number(tokens * ranks)
+
+
 def _shape(samples: Samples, info: Info) -> CacheShape:
     kept = _prepare(samples)
     page_sizes = [value for _, value in kept.get(_PAGE_SIZE, ())]
@@ -100,7 +106,7 @@ def _shape(samples: Samples, info: Info) -> CacheShape:
     block_size = whole_number(page_sizes[0]) if page_sizes else whole_number(info.get("page_size"))
     if block_size is None and configs:
         block_size = whole_number(configs[0].get("page_size"))
-    capacity_tokens = whole_number(total(kept, (_MAX_TOKENS,))) or whole_number(info.get("max_total_num_tokens"))
+    capacity_tokens = whole_number(total(kept, (_MAX_TOKENS,))) or _told_capacity(info)
     if capacity_tokens is None and configs and block_size is not None:
         pages = [whole_number(config.get("num_pages")) or 0 for config in configs]
         capacity_tokens = sum(pages) * block_size or None
