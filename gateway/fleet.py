@@ -21,6 +21,7 @@ from backends import (
 )
 from gateway.adapters import Adapters
 from gateway.candidates import Candidates, Standing
+from gateway.known import cache_name
 from gateway.log_lines import LOGGER
 from gateway.ranks import RankLoads, ranked
 from gateway.receipts import Receipts, Sent
@@ -278,9 +279,7 @@ class Fleet:
 
         `owner` is the one endpoint that may, where it matters. Raises as `serving` does.
         """
-        asked, prefill = self._allowed(request), {}
-        if self.roles.are_split:
-            asked, prefill = self.roles.answering(asked)
+        asked, prefill = self.roles.answering(self._allowed(request))
         pairs = ((endpoint, self._standings[endpoint.id]) for endpoint in asked)
         able, filtered = self._candidates.of(pairs, request, plan, match, failed, owner)
         if self.adapters is not None:
@@ -312,11 +311,11 @@ class Fleet:
         """Whether an endpoint is one of the fleet, and answers."""
         return endpoint_id in self._registry and self._registry.is_healthy(EndpointId(endpoint_id))
 
-    def received(self, endpoint_id: str, chain: Chain, tokens: int, now_s: float) -> None:
+    def received(self, at: Candidate, chain: Chain, tokens: int, now_s: float) -> None:
         """An endpoint has got a prompt from another one, so many tokens of it over the wire, and keeps it."""
-        self._receipts.fills.note(endpoint_id, tokens, now_s)
-        if not self.is_followed(endpoint_id):
-            self._index.observe(self.holder_of(endpoint_id), chain, Claim.CONFIRMED)
+        self._receipts.fills.note(at.place, tokens, now_s)
+        if not self.is_followed(at.endpoint_id):
+            self._index.observe(cache_name(self.holder_of(at.endpoint_id), at.rank or 0), chain, Claim.CONFIRMED)
 
     def refined(self, candidate: Candidate, plan: Plan, match: Match[str]) -> Candidate:
         """A candidate by how likely what it holds is still there."""

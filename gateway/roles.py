@@ -67,6 +67,8 @@ class Roles:
     ) -> tuple[Sequence[EndpointSnapshot], dict[str, Filtered]]:
         """Those who may answer a client, and the others with the reason. O(endpoints)."""
         places = self._places
+        if not places:
+            return endpoints, {}
         others = {one.id for one in endpoints if one.id in places and places[one.id].role is Role.PREFILL}
         if not others:
             return endpoints, {}

@@ -140,6 +140,8 @@ class PrefillLegs:
         try:
             status, body = await self._in_time(under_way, exchange.request, split)
             parts.attempts.answers(under_way, status)
+            if status >= 500:
+                exchange.doubted.append((split.endpoint_id, began_s))
             outcome = await self.read(split, status, body)
         except UpstreamError as error:
             outcome = LegOutcome.FAILED

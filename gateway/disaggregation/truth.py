@@ -74,7 +74,7 @@ def is_disputed(split: Split, reported: Usage) -> bool:
 def received(exchange: Exchange, split: Split, fleet: Fleet, now_s: float) -> None:
     """Who answers shows a token: where its engine keeps what it was handed, the next turn finds it there."""
     if split.handover.keeps_prompt:
-        fleet.received(exchange.endpoint_id, exchange.plan.chain, split.part.carried_tokens, now_s)
+        fleet.received(split.decode.candidate, exchange.plan.chain, split.part.carried_tokens, now_s)
 
 
 class SplitTruth:
