@@ -50,18 +50,18 @@ class RemoteTokenizer:
             if known is not None:
                 return known
             if endpoint.healthy:
-                tokens = await self._tokens(endpoint.id, question)
+                tokens = await self._tokens(endpoint.id, model, question)
                 if tokens is not None:
                     self._kept.put(key, tokens)
                 return tokens
         return None
 
-    async def _tokens(self, endpoint_id: str, question: Question) -> TokenIds | None:
+    async def _tokens(self, endpoint_id: str, model: str, question: Question) -> TokenIds | None:
         try:
             async with asyncio.timeout(DEADLINE_S):
                 said = await self._ask(endpoint_id, question)
                 if isinstance(said, str):
-                    said = await self._ask(endpoint_id, of_text(said))
+                    said = await self._ask(endpoint_id, of_text(model, said))
         except (BackendError, TimeoutError):
             return None
         try:

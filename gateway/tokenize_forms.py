@@ -85,9 +85,12 @@ def question_of(facts: EndpointFacts, model: str, prompt: PromptView) -> Questio
     return None
 
 
-def of_text(text: str) -> Question:
-    """The second question to an engine that answered the first with the text of a chat."""
-    body = {"content": text, "add_special": True, "parse_special": True}
+def of_text(model: str, text: str) -> Question:
+    """The second question to an engine that answered the first with the text of a chat.
+
+    The model is named for a llama.cpp that serves several, and sends each question to one of them.
+    """
+    body = {"model": model, "content": text, "add_special": True, "parse_special": True}
     return Question("/tokenize", msgspec.json.encode(body), Answer.TOKENS)
 
 
@@ -143,7 +146,7 @@ def _of_completion(facts: EndpointFacts, model: str, prompt: PromptView, text: s
             body = {"inputs": text, "add_special_tokens": prompt.add_special_tokens}
             return Question("/tokenize", msgspec.json.encode(body), Answer.ITEMS)
         case TokenizeForm.TEMPLATE:
-            return of_text(text)
+            return of_text(model, text)
     return None
 
 

@@ -55,13 +55,13 @@ async def test_llamacpp_renders_a_chat_and_then_splits_its_text() -> None:
     assert (first, second) == ("/apply-template", "/tokenize")
     assert isinstance(chat, dict)
     assert chat["messages"] == CHAT.messages
-    assert text == {"content": RENDERED, "add_special": True, "parse_special": True}
+    assert text == {"model": "m", "content": RENDERED, "add_special": True, "parse_special": True}
 
 
 async def test_llamacpps_texts_are_asked_at_once() -> None:
     ids, asked = await tokens(TokenizeForm.TEMPLATE, TEXT, {"/tokenize": IDS})
     assert ids == [19556, 216, 33, 34, 35]
-    assert asked == [("/tokenize", {"content": "Hello 123", "add_special": True, "parse_special": True})]
+    assert asked == [("/tokenize", {"model": "m", "content": "Hello 123", "add_special": True, "parse_special": True})]
 
 
 async def test_ids_with_pieces_are_of_another_form_and_none() -> None:
