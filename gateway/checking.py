@@ -184,5 +184,5 @@ def _finding(endpoint: EndpointSnapshot, config: Config, sources: Sequence[str])
         block_size=str(facts.block_size or "unknown"),
         capacity_tokens=str(facts.capacity_tokens or "unknown"),
         advice="; ".join(advice(endpoint, config)),
-        features=feature_findings(facts),
+        features=feature_findings(endpoint, config),
     )

@@ -28,12 +28,22 @@ class FeatureFinding:
     without: str
 
 
-def feature_findings(facts: EndpointFacts) -> tuple[FeatureFinding, ...]:
-    """Every feature of an endpoint that is not on for sure. The flag is empty where there is none, or nothing helps."""
+def feature_findings(endpoint: EndpointSnapshot, config: Config) -> tuple[FeatureFinding, ...]:
+    """Every feature of an endpoint that is not on for sure, empty where it was never reached.
+
+    The flag is empty where there is none, or nothing helps. Events are left out where the configuration has settled the
+    matter: it says where they are, or that they are not wanted.
+    """
+    settled = any(
+        backend.kv_events.url is not None or backend.kv_events.mode != "auto"
+        for backend in config.backends
+        if backend.name == endpoint.id
+    )
+    features = {} if endpoint.facts is None else endpoint.facts.features
     return tuple(
         FeatureFinding(feature.value, fact.standing.value, fact.flag, WITHOUT[feature])
-        for feature, fact in facts.features.items()
-        if fact.standing is not Standing.ON
+        for feature, fact in features.items()
+        if fact.standing is not Standing.ON and not (settled and feature is Feature.KV_EVENTS)
     )
 
 

@@ -53,6 +53,12 @@ async def test_what_no_page_says_is_said_to_be_unknown_and_not_off() -> None:
     assert "LoRA adapters" not in features
 
 
+@pytest.mark.parametrize("events", [{"mode": "off"}, {"url": "tcp://127.0.0.1:5557"}, {"mode": "poll"}])
+async def test_events_that_the_configuration_has_settled_are_no_matter_of_the_engine(events: dict[str, str]) -> None:
+    assert "KV events" in lacking(await found("trtllm-1.4"))
+    assert "KV events" not in lacking(await found("trtllm-1.4", kv_events=events))
+
+
 async def test_what_an_engine_has_not_is_no_flag_to_be_found() -> None:
     features = lacking(await found("ollama-0.14"))
     assert features["cached tokens in usage"] == ("the engine has none", "")
