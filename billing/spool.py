@@ -16,7 +16,7 @@ import logging
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -33,6 +33,8 @@ log = logging.getLogger("billing")
 
 _MiB = 1024 * 1024
 SEGMENT_BYTES = 4 * _MiB
+_PROBE_BYTES = 64 * 1024
+"""Room for some hundred records."""
 _PRIVATE_FOLDER = 0o700
 _PRIVATE = 0o600
 _HEAD = Struct("<II")
@@ -77,6 +79,7 @@ class Spool:
         self._segments: list[Path] = []
         self._file: int | None = None
         self._file_bytes = 0
+        self._is_full = False
 
     @property
     def is_empty(self) -> bool:
@@ -85,8 +88,8 @@ class Spool:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be written."""
-        return self.size_bytes < self._most_bytes
+        """Whether more may be written, and nothing was refused since there was room."""
+        return self.size_bytes < self._most_bytes and not self._is_full
 
     def start(self) -> None:
         """Take the folder, and find what an earlier process left there. Raises `LedgerUnavailable`."""
@@ -102,6 +105,7 @@ class Spool:
         """Make records survive us. All or none. Raises `SpoolFull`; `ValueError`, `OverflowError` for what is no text
         or number that a ledger takes."""
         frames = b"".join(framed(_NAMES[type(record)], record) for record in records)
+        self._is_full = True  # until these are written
         if self.size_bytes + len(frames) > self._most_bytes:
             raise SpoolFull(f"the spool has {self.size_bytes} bytes, and may have {self._most_bytes}")
         try:
@@ -109,7 +113,22 @@ class Spool:
             self._write(descriptor, frames if self._file_bytes else framed(_OWNER, owner_id) + frames)
         except OSError as error:
             raise SpoolFull(f"the spool at {self._folder}: {error.strerror}") from error
+        self._is_full = False
         self.records += len(records)
+
+    def probe(self) -> None:
+        """Where something was refused: see whether there is room again, on the disk too."""
+        if not self._is_full or self.size_bytes + _PROBE_BYTES > self._most_bytes:
+            return
+        path = self._folder / "probe"
+        try:
+            with path.open("wb", buffering=0) as file:
+                self._is_full = file.write(bytes(_PROBE_BYTES)) < _PROBE_BYTES
+        except OSError:
+            pass
+        finally:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
     def oldest(self) -> Segment:
         """The file that was written first, and is no more written to; empty where somebody has removed it. Raises
@@ -136,6 +155,7 @@ class Spool:
         except OSError as error:
             raise SpoolFull(f"the spool at {path}: {error.strerror}") from error
         self._segments.remove(path)
+        self._is_full = False
         self.records = max(0, self.records - len(segment.records))
         if not self._segments:
             self.records = self.size_bytes = 0

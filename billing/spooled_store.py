@@ -50,8 +50,8 @@ class SpooledStore:
 
     @property
     def healthy(self) -> bool:
-        """Whether records are taken."""
-        return self._spool.has_room
+        """Whether records are taken: by the spool, or by the ledger without it."""
+        return self._spool.has_room or (self._store.healthy and self._spool.is_empty)
 
     @property
     def state(self) -> SpoolState:
@@ -91,6 +91,7 @@ class SpooledStore:
 
     def probe(self) -> None:
         """See whether there is room again."""
+        self._spool.probe()
         self.tend()
 
     def tend(self) -> None:

@@ -84,6 +84,12 @@ async def until_empty(ledger: Ledger) -> None:
             await asyncio.sleep(0.001)
 
 
+async def until_healthy(ledger: Ledger) -> None:
+    async with asyncio.timeout(20):
+        while not ledger.healthy:
+            await asyncio.sleep(0.001)
+
+
 def sums_equal_rows(where: str | Path) -> bool:
     with reading(where) as connection:
         return list(differences(connection)) == []
@@ -316,6 +322,45 @@ def test_a_disk_that_fills_up_in_the_middle_leaves_whole_records_only(
     segment = spool.oldest()
     assert segment.records == (opened("1"), opened("3"))
     spool.close()
+
+
+async def test_where_the_disk_is_full_too_nothing_more_is_asked_for_until_there_is_room(
+    postgres_url: str, rows: Rows, spool_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    async with open_ledger(postgres_url, book(), options=with_spool(spool_folder)) as ledger:
+        with away(postgres_url):
+            (spool_folder / "probe").mkdir()  # nothing can be written there
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "write", full)
+                with pytest.raises(SpoolFull, match="No space left"):
+                    await ledger.open(opened("refused"))
+                await asyncio.sleep(0.05)  # some probes
+                assert not ledger.healthy
+            (spool_folder / "probe").rmdir()
+            await until_healthy(ledger)
+            await ledger.open(opened("taken"))
+        await until_empty(ledger)
+    assert [row["request_id"] for row in rows("requests")] == ["taken"]
+    assert not (spool_folder / "probe").exists()
+
+
+async def test_a_ledger_that_is_back_needs_no_room_in_the_spool(
+    postgres_url: str, spool_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    async with open_ledger(postgres_url, book(), options=with_spool(spool_folder)) as ledger:
+        (spool_folder / "probe").mkdir()  # nothing can be written there
+        with away(postgres_url), monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(SpoolFull, match="No space left"):
+                await ledger.open(opened("refused"))
+        await until_healthy(ledger)
+        await ledger.open(opened("taken"))
 
 
 def test_a_disk_that_was_full_at_the_first_record_does_not_lose_whose_the_next_ones_are(
