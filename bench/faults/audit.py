@@ -44,7 +44,7 @@ class Prices:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """All that there is to hold against each other. `left_over`: what was still reserved when all had ended; `leaked`:
-    where a canary or a secret was found."""
+    where a canary or a secret was found; `continues`: what one endpoint began may have been ended elsewhere."""
 
     asked: Sequence[Asked]
     computed: Sequence[Computed]
@@ -54,6 +54,7 @@ class Evidence:
     records: Sequence[Record] = ()
     left_over: Sequence[str] = ()
     leaked: Sequence[str] = ()
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def _altered(books: _Books) -> Iterator[str]:
         is_served = asked.outcome is Outcome.SERVED
         sources = [one.body for one in books.exchanges.get(last.request_id, ()) if one.status == last.status]
         body = last.body if is_served else _whole_events(last.body)
-        is_joined = any(row.continuations for row in books.rows.get(last.request_id, ()))
+        is_joined = any(_is_joined(books, row, last) for row in books.rows.get(last.request_id, ()))
         if not is_joined and not any(source == body if is_served else source.startswith(body) for source in sources):
             yield f"{last.id} got {len(last.body)} bytes that no engine sent ({[len(one) for one in sources]})"
         elif asked.due is not None and not (last.text == asked.due if is_served else asked.due.startswith(last.text)):
@@ -169,12 +170,18 @@ def _not_whole(books: _Books, one: Try) -> Iterator[str]:
     price = books.evidence.prices.of(one.usage)
     if row.state == "interrupted" and row.is_corrected and row.charged_pico == price:
         return  # its gateway was taken for dead, and came back: the bill was made good
-    if row.state != "complete":
+    if row.state != "complete" and not (_is_joined(books, row, one) and row.charged_pico == price):
         yield f"{one.id} was served, and its row {row.request_id} is {row.state}"
     elif row.job != one.id or one.endpoint not in (row.endpoint, *(tried.endpoint for tried in row.attempts)):
         yield f"{one.id} was served by {one.endpoint}, and its row names {row.job} and {row.endpoint}"
     elif row.usage != one.usage:
         yield f"{one.id} was told {one.usage}, and its row says {row.usage}"
+
+
+def _is_joined(books: _Books, row: Row, one: Try) -> bool:
+    """Whether another endpoint, or the gateway itself where only the end was missing, ended an answer."""
+    ended_here = books.evidence.continues and row.is_estimated and row.usage == one.usage
+    return row.continuations > 0 or ended_here
 
 
 def _died(books: _Books, one: Computed) -> bool:
@@ -207,13 +214,33 @@ def _misbilled(books: _Books) -> Iterator[str]:
             if row.charged_pico and not row.is_corrected:
                 yield f"{row.request_id} is {row.state}, and costs {row.charged_pico}"
         elif not exchanges:
-            yield f"{row.request_id} is {row.state}, and no engine was asked"
+            if not _was_on_its_way(books, row):
+                yield f"{row.request_id} is {row.state}, and no engine was asked"
         elif row.state == "complete" and row.continuations:
             yield from _misjoined(books, row)
         elif row.state == "complete":
             yield from _miscounted(books, row, exchanges)
         elif (row.usage.output_tokens or 0) > sum(one.events for one in exchanges):
             yield f"{row.request_id} is billed {row.usage.output_tokens} tokens of {[one.events for one in exchanges]}"
+
+
+def _was_on_its_way(books: _Books, row: Row) -> bool:
+    """Whether a client left while its prompt was lost between gateway and engine: it is billed like any client that
+    leaves, since nobody knows what was computed."""
+    one = books.tries.get(row.job or "")
+    return (
+        one is not None
+        and one.status is None
+        and row.is_estimated
+        and not row.usage.output_tokens
+        and any(
+            acted.fault.kind in DISTURBING
+            and acted.fault.part in {tried.endpoint for tried in row.attempts}
+            and one.began_s <= acted.until_s
+            and acted.from_s <= one.ended_s
+            for acted in books.evidence.world.acted
+        )
+    )
 
 
 def _miscounted(books: _Books, row: Row, exchanges: Sequence[Computed]) -> Iterator[str]:
@@ -261,6 +288,9 @@ def _counts(books: _Books) -> dict[str, int]:
         "requests that engines remember": len(evidence.records),
         "rows": len(evidence.rows),
         **states,
+        "prompts billed that were lost on their way": sum(
+            row.state in BILLED and row.request_id not in books.exchanges for row in evidence.rows
+        ),
         "continued by another endpoint": sum(row.continuations > 0 for row in evidence.rows),
         "rows corrected": sum(row.is_corrected for row in evidence.rows),
         "bytes held against the engines'": sum(len(one.body) for asked in evidence.asked for one in asked.tries),
