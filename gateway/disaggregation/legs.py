@@ -22,7 +22,6 @@ from billing import Attempt, Usage
 from gateway.attempts import Attempts, UnderWay
 from gateway.edge.splice import add_fields, cut_fields
 from gateway.edge.upstream import Outgoing, outgoing
-from gateway.errors import GatewayError
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.perf_book import PerfBook
@@ -110,7 +109,7 @@ class Calls:
 async def _caught(call: Coroutine[object, object, Answer]) -> Answer | Exception:
     try:
         return await call
-    except (UpstreamError, GatewayError) as error:
+    except Exception as error:  # noqa: BLE001 - raised where it is awaited; the group outlives a fault of ours too
         return error
 
 

@@ -228,13 +228,15 @@ async def test_labels_and_annotations_say_what_an_endpoint_is(api: ApiServer, to
     labels = {"prefixgate.io/role": "prefill", "prefixgate.io/model": "m"}
     annotations = {"prefixgate.io/gpu-cost-per-hour": "2.50", "prefixgate.io/model": "org/model"}
     await api.put("vllm-abc", [endpoint("10.0.0.1")], labels=labels, annotations=annotations)
-    await api.put("vllm-def", [endpoint("10.0.0.2")], annotations={"prefixgate.io/gpu-cost-per-hour": "a lot"})
+    others = {"prefixgate.io/gpu-cost-per-hour": "a lot", "prefixgate.io/role": "canary"}
+    await api.put("vllm-def", [endpoint("10.0.0.2")], annotations=others)
     async with watched(api, token_file) as told:
         await told.until(lambda: told.listing is not None)
         assert told.listing is not None
+        assert [found.settings for found in told.listing] == [{"role": "prefill"}, {}]
         one, other = (found.traits for found in told.listing)
     assert (one.role, one.model, one.gpu_cost_per_hour) == ("prefill", "org/model", "2.50")
-    assert other.gpu_cost_per_hour is None
+    assert (other.role, other.gpu_cost_per_hour) == ("canary", None), "a role that is none of ours is shown"
 
 
 async def test_a_server_that_wants_to_be_left_alone_for_a_while_is(api: ApiServer, token_file: Path) -> None:
