@@ -93,7 +93,17 @@ async def run(plan: Plan, home: Path, say: Callable[[str], None]) -> Ran:
             rows = await _rows(fleet)
         found = leaked(home, canary, fleet.secrets)
     world = World(models_of(plan.fleet.engines), list(urls), _acted(played.steps), SETTLED_S, played.epoch_s)
-    evidence = Evidence(clients.asked, fleet.computed, rows, world, PRICES, list(fleet.records.values()), left, found)
+    evidence = Evidence(
+        asked=clients.asked,
+        computed=fleet.computed,
+        rows=rows,
+        world=world,
+        prices=PRICES,
+        records=list(fleet.records.values()),
+        left_over=left,
+        leaked=found,
+        continues=plan.fleet.continues,
+    )
     names = [engine.name for engine in plan.fleet.engines]
     return Ran(
         plan=plan,

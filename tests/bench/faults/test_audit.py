@@ -6,7 +6,7 @@ import pytest
 
 from bench.faults.audit import Audit, Evidence, Prices, audit
 from bench.faults.judging import World
-from bench.faults.types import Acted, Asked, Computed, Counts, Fault, Kind, Outcome, Record, Row, Try
+from bench.faults.types import Acted, Asked, Attempt, Computed, Counts, Fault, Kind, Outcome, Record, Row, Try
 
 PRICES = Prices(input=3.0, cached=0.3, output=15.0)
 USAGE = Counts(100, 64, 2)
@@ -208,6 +208,29 @@ def test_what_two_endpoints_wrote_is_held_against_what_was_due_and_what_the_clie
     assert "its client got 2" in audit(replace(evidence, rows=[more])).totals[MISBILLED][0]
     assert "is billed 1" in audit(replace(evidence, rows=[replace(row, charged_pico=1)])).totals[MISBILLED][0]
     assert audit(replace(evidence, rows=[replace(row, continuations=0)])).totals[ALTERED]
+
+
+def test_an_end_that_the_gateway_wrote_itself_is_one_where_answers_are_continued() -> None:
+    ended = asked(body=TOKENS[0] + TOKENS[1] + b"data: [DONE]\n\n")
+    row = replace(ROW, state="partial", is_estimated=True)
+    evidence = replace(CLEAN, asked=[ended], rows=[row], records=[])
+    assert audit(replace(evidence, continues=True)).is_clean
+    found = audit(evidence)
+    assert found.totals[ALTERED]
+    assert found.totals[LOST]
+
+
+def test_a_prompt_that_was_lost_on_its_way_is_billed_to_a_client_who_left_and_counted() -> None:
+    left = asked(status=None, request_id=None, body=b"", text="", usage=Counts(), is_whole=False)
+    left.outcome = Outcome.FAILED
+    tried = (Attempt("engine-0", 0.0, "cut"),)
+    row = replace(PARTIAL, usage=Counts(100, None, 0), charged_pico=300_000_000, attempts=tried)
+    parted = [Acted(Fault(Kind.PARTITION, name), 9.0, 12.0) for name in ("engine-0", "engine-1")]
+    evidence = Evidence([left], [], [row], replace(WORLD, acted=parted), PRICES)
+    assert audit(evidence).is_clean
+    assert audit(evidence).counts["prompts billed that were lost on their way"] == 1
+    elsewhere = replace(row, attempts=(Attempt("engine-2", 0.0, "cut"),))
+    assert "no engine was asked" in only(audit(replace(evidence, rows=[elsewhere])), MISBILLED)
 
 
 def test_a_cut_answer_billed_beyond_what_was_on_the_wire_is_found() -> None:
