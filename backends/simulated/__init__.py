@@ -1,10 +1,10 @@
 """An engine under a virtual clock: blocks, queue, steps and the seconds they take, without computing anything.
 
 What is simplified: blocks are found by others once the step that computed them has ended, so requests admitted in the
-same step share nothing that is not cached yet; answers are anonymous, so a next turn computes them again (vLLM caches
-whole blocks of answers too); blocks come back from the host tier within the step (not beside it), transfers from a
-prefill engine beside the steps, each at full speed, and again after a preemption. A decode engine computes the last
-token of a prompt itself, in the step that gives its first token, and reports what it had without the transfer.
+same step share nothing that is not cached yet; an answer is found by a next turn only where its job names its blocks,
+and once it is complete; blocks come back from the host tier within the step (not beside it), transfers from a prefill
+engine beside the steps, each at full speed, and again after a preemption. A decode engine computes the last token of a
+prompt itself, in the step that gives its first token, and reports what it had without the transfer.
 
 `serving` puts such an engine behind a port, under the real clock.
 """

@@ -343,17 +343,14 @@ class SimulatedEngine:
         one.published = max(one.published, end)
 
     def _join_transferred(self, now_s: float) -> None:
-        still: list[Active] = []
-        for one in self._transfers:
-            if one.ready_s > now_s:
-                still.append(one)
-                continue
+        due = [one for one in self._transfers if one.ready_s <= now_s]
+        self._transfers = [one for one in self._transfers if one.ready_s > now_s]
+        for one in due:
             one.computed = one.known
             self._publish(one)
             self._decoding.join(one)
             if one.written == 0:
                 self._firsts.append(one)
-        self._transfers = still
 
     def _say_first(self, one: Active, end_s: float) -> None:
         self._events.append(FirstToken(one.job.number, end_s, one.cached_tokens or 0, one.host_tokens))
@@ -361,6 +358,8 @@ class SimulatedEngine:
     def _end(self, one: Active, end_s: float) -> None:
         if one.gone:
             return  # it leaves before the next step is planned
+        one.computed = self._decoding.stored_tokens(one)
+        self._publish(one)
         self._leave(one, keep=one.job.hold)
         del self._actives[one.job.number]
         self._events.append(Finished(one.job.number, end_s))

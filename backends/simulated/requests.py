@@ -88,7 +88,8 @@ def check_job(job: Job, block_size: int, is_known: bool) -> None:
     """Raises `ValueError` for a job without a token, with more blocks than whole ones, or whose number is in use."""
     if job.prompt_tokens < 1 or job.output_tokens < 1:
         raise ValueError(f"job {job.number} has no prompt or no answer: each has at least one token")
-    if len(job.blocks) > job.prompt_tokens // block_size * BLOCK_NAME_BYTES:
-        raise ValueError(f"job {job.number} names more blocks than its {job.prompt_tokens} tokens fill")
+    stored_tokens = job.prompt_tokens + job.output_tokens - 1
+    if len(job.blocks) > stored_tokens // block_size * BLOCK_NAME_BYTES:
+        raise ValueError(f"job {job.number} names more blocks than its {stored_tokens} tokens fill")
     if is_known:
         raise ValueError(f"job {job.number} is here already")

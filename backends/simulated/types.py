@@ -57,8 +57,9 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One request as the engine gets it. `blocks`: 8 bytes a whole block of the prompt; `prompt_tokens` counts the
-    partial last block too; at least one output token. `hold`: its prompt's blocks stay after its end, until `let_go`.
+    """One request as the engine gets it. `blocks`: 8 bytes a whole block of the prompt; where the answer is known, of
+    prompt and answer but for its last token, so that a next turn finds it. `prompt_tokens` counts the partial last
+    block too; at least one output token. `hold`: its prompt's blocks stay after its end, until `let_go`.
     `transferred`: its prompt comes computed, from another engine, as all do at a decode engine."""
 
     number: int

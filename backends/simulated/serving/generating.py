@@ -67,14 +67,19 @@ async def _follow(
     async with _adapter(site, wanted.adapter):
         slot_asked = wanted.fields.get("id_slot")
         pinned = slot_asked if isinstance(slot_asked, int) and slot_asked >= 0 else None
-        slot, names = await runner.named(prompt, f"{wanted.adapter}\0{wanted.salt}{leg.namespace}", pinned)
+        stored = _stored(site, answer, length)
+        slot, names = await runner.named(prompt.ids, stored, f"{wanted.adapter}\0{wanted.salt}{leg.namespace}", pinned)
+        written = 0
         try:
             number = runner.new_number()
             job = Job(number, names, len(prompt.ids), length, hold=leg.hold, transferred=leg.transferred)
             with runner.generating(job, rank, Note(wanted.request_id, wanted.adapter, leg.part, ends)) as one:
-                await _say(site, one, answer, _Kind(choice, ends, leg), queue)
+                try:
+                    await _say(site, one, answer, _Kind(choice, ends, leg), queue)
+                finally:
+                    written = one.written
         finally:
-            await runner.slot_done(slot)
+            await runner.slot_done(slot, stored[: max(0, written - 1)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,13 @@ def _lost(site: Site, one: Answering) -> Exception:
     if one.written == 0 and site.face.too_long is not None:
         return site.face.too_long(site, one.job.prompt_tokens, one.job.output_tokens)
     return Refused(500, "the engine dropped the request", kind="InternalServerError")
+
+
+def _stored(site: Site, answer: Continued, length: int) -> tuple[int, ...]:
+    """The token ids of an answer but for its last one, whose keys and values are never stored; none where a token of
+    it is several in the vocabulary, so that no prompt would find them anyway."""
+    ids = [one for number in range(length - 1) for one in site.vocabulary.encode(answer.piece(number))]
+    return tuple(ids) if len(ids) == length - 1 else ()
 
 
 def _length(site: Site, wanted: Wanted, prompt: Prompt, answer: Continued) -> tuple[int, str]:

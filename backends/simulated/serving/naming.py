@@ -41,8 +41,8 @@ class Slots:
         self._busy: set[int] = set()
         self._turn = 0
 
-    def take(self, ids: tuple[int, ...], wanted: int | None = None) -> tuple[int, bytes] | None:
-        """A slot for a prompt, and the names of its tokens there; None while there is none.
+    def take(self, ids: tuple[int, ...], more: int, wanted: int | None = None) -> tuple[int, bytes] | None:
+        """A slot for a prompt, and the names of its tokens there and of so many more; None while there is none.
 
         The idle slot that shares most of the prompt, if it is enough; else the one that was idle for longest.
         """
@@ -53,7 +53,7 @@ class Slots:
         if _shared(self._ids[slot], ids) <= SIMILAR_ENOUGH * len(ids):
             slot = min(idle, key=lambda one: self._used[one])
         shared = _shared(self._ids[slot], ids)
-        fresh = secrets.token_bytes((len(ids) - shared) * BLOCK_NAME_BYTES)
+        fresh = secrets.token_bytes((len(ids) + more - shared) * BLOCK_NAME_BYTES)
         names = self._names[slot][: shared * BLOCK_NAME_BYTES] + fresh
         self._turn += 1
         self._used[slot] = self._turn
@@ -61,8 +61,9 @@ class Slots:
         self._busy.add(slot)
         return slot, names
 
-    def give_back(self, slot: int) -> None:
-        """Its request has ended; what it remembers stays."""
+    def give_back(self, slot: int, answer: tuple[int, ...]) -> None:
+        """Its request has ended; what it remembers is the prompt and the answer."""
+        self._ids[slot] += answer
         self._busy.discard(slot)
 
 

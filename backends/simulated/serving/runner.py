@@ -17,7 +17,7 @@ from backends.simulated.engine import SimulatedEngine
 from backends.simulated.requests import LoadSample
 from backends.simulated.serving.clock import EngineClock
 from backends.simulated.serving.naming import Slots, block_names
-from backends.simulated.serving.types import Prompt, Record, Tally, Totals
+from backends.simulated.serving.types import Record, Tally, Totals
 from backends.simulated.types import Dropped, EngineSpec, Finished, FirstToken, Job
 
 RECORDS_KEPT = 200_000
@@ -111,23 +111,26 @@ class Runner:
                 self.let_go(rank, job.number)
             self._record(one, note)
 
-    async def named(self, prompt: Prompt, namespace: str, wanted_slot: int | None = None) -> tuple[int | None, bytes]:
-        """The slot taken, if the engine has slots, and the names of the prompt's blocks. Waits for an idle slot."""
+    async def named(
+        self, ids: tuple[int, ...], answer: tuple[int, ...], namespace: str, wanted_slot: int | None = None
+    ) -> tuple[int | None, bytes]:
+        """The slot taken, if the engine has slots, and the names of the blocks of a prompt and of what is stored of its
+        answer. Waits for an idle slot."""
         if self._slots is None:
-            return None, block_names(prompt.ids, self.spec.block_size, namespace)
+            return None, block_names(ids + answer, self.spec.block_size, namespace)
         async with self._slot_free:
             self.deferred += 1
             try:
-                while (taken := self._slots.take(prompt.ids, wanted_slot)) is None:
+                while (taken := self._slots.take(ids, len(answer), wanted_slot)) is None:
                     await self._slot_free.wait()
             finally:
                 self.deferred -= 1
         return taken
 
-    async def slot_done(self, slot: int | None) -> None:
-        """The slot is idle again."""
+    async def slot_done(self, slot: int | None, answer: tuple[int, ...]) -> None:
+        """The slot is idle again, and remembers what was stored of the answer."""
         if slot is not None and self._slots is not None:
-            self._slots.give_back(slot)
+            self._slots.give_back(slot, answer)
             async with self._slot_free:
                 self._slot_free.notify_all()
 

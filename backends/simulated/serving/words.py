@@ -14,7 +14,8 @@ from backends.simulated.serving.types import Refused
 
 Message = Mapping[str, object]
 
-_PIECES: Final = re.compile(r"~[0-9a-f]{6}\.\d+|<\|\w+\|>|\s*\w+|\s*[^\w\s]|\s+")
+_SPECIAL: Final = r"~[0-9a-f]{6}\.\d+|<\|\w+\|>"
+_PIECES: Final = re.compile(rf"{_SPECIAL}|\s+(?={_SPECIAL})|\s*\w+|\s*[^\w\s]|\s+")
 _MOST_WORDS: Final = 1_000_000
 
 

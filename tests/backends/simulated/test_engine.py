@@ -265,4 +265,14 @@ def test_a_prompt_that_comes_computed_is_transferred_at_an_engine_that_computes_
     assert run(engine) == [first(0, 0.11 + 0.1), finished(0, 0.31)]
     assert (engine.work.transferred_tokens, engine.work.uncached_tokens) == (11, 0)
     engine.submit(job(1, 13, 1), 10.0)
-    assert run(engine) == [first(1, 10.55, cached_tokens=8), finished(1, 10.55)]
+    assert run(engine) == [first(1, 10.51, cached_tokens=12), finished(1, 10.51)]
+
+
+def test_a_next_turn_finds_an_answer_whose_blocks_were_named() -> None:
+    engine = SimulatedEngine(SPEC, "one")
+    names = struct.pack("<5Q", *range(1, 6))
+    engine.submit(Job(0, names, 8, 13), 0.0)  # 8 + 12 tokens are stored: 5 blocks
+    engine.submit(Job(1, names, 22, 1), 50.0)
+    assert [event.cached_tokens for event in run(engine) if isinstance(event, FirstToken)] == [0, 20]
+    with pytest.raises(ValueError, match="more blocks"):
+        engine.submit(Job(2, names, 8, 12), 90.0)

@@ -172,6 +172,17 @@ def test_a_slot_remembers_one_sequence_and_no_more() -> None:
         assert [cached(word) for word in "cab"] == [0, 0, 0]  # the third took the place of the first, and so on
 
 
+@pytest.mark.parametrize(("dialect", "size"), [("vllm", 16), ("sglang", 1), ("llamacpp", 1)])
+def test_a_next_turn_finds_the_answer_too(servers: dict[str, SimulatedServer], dialect: str, size: int) -> None:
+    server = servers[dialect]
+    first = chat(server, max_tokens=60, ignore_eos=True).json()
+    answer = {"role": "assistant", "content": first["choices"][0]["message"]["content"]}
+    asked = [*CHAT["messages"], answer, {"role": "user", "content": "And then?"}]
+    usage = chat(server, messages=asked).json()["usage"]
+    stored = first["usage"]["prompt_tokens"] + first["usage"]["completion_tokens"] - 1
+    assert usage["prompt_tokens_details"]["cached_tokens"] == stored // size * size
+
+
 @pytest.mark.parametrize("dialect", ["vllm", "sglang"])
 def test_an_answer_is_continued_where_it_was_cut_off(servers: dict[str, SimulatedServer], dialect: str) -> None:
     server = servers[dialect]
