@@ -153,7 +153,7 @@ def test_a_stream_passes_and_the_time_of_the_transfer_is_learned(pair: Pair, fig
     figures.add("vllm pair", "decode call to first token", f"{transfer_s:.2f} s")
 
 
-def test_clients_that_leave_pin_nothing(pair: Pair) -> None:
+def test_clients_that_leave_pin_nothing(pair: Pair, figures: Figures) -> None:
     for number in range(6):
         with suppress(httpx.TimeoutException):
             httpx.post(f"{pair.gateway.url}{CHAT}", json=chat(f"Question {number}?"), timeout=0.05 + 0.15 * number)
@@ -162,3 +162,5 @@ def test_clients_that_leave_pin_nothing(pair: Pair) -> None:
     while counter(pair.prefill, PINNED) > 0 and time.monotonic() < until_s:
         time.sleep(0.2)
     assert counter(pair.prefill, PINNED) == 0
+    freed = pair.gateway.metric("prefixgate_prefill_releases_total", outcome="freed")
+    figures.add("vllm pair", "prompts freed whose clients had left, of 6", f"{freed:.0f}")

@@ -1,5 +1,6 @@
 """What a split holds is given back once each, in whatever order its ends come."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from backends.disaggregated.nixl import NIXL
 from backends.reservations import InFlightCounter, Reservation
 from backends.types import InFlight
 from billing import Usage
+from gateway.disaggregation.legs import Calls
 from gateway.receipts import Sent
 from gateway.roles import Roles
 from gateway.scheduling import Candidate, Decision, Demand, Filtered, SplitPart, SplitReason, SplitTerms
@@ -110,6 +112,21 @@ def test_however_a_request_ends_each_reservation_is_given_back_once_and_nothing_
     assert len(taken) <= 1
     assert len(host.freed) <= 1
     assert not (fetched and host.freed)
+
+
+async def test_a_fault_in_one_call_is_its_own() -> None:
+    async def breaks() -> tuple[int, bytes]:
+        raise ValueError("a fault of ours")
+
+    async def works() -> tuple[int, bytes]:
+        return 200, b"{}"
+
+    calls = Calls()
+    async with asyncio.TaskGroup() as group:
+        calls.open(group, lambda late: None)
+        broken, whole = calls.begin(breaks()), calls.begin(works())
+    assert isinstance(broken.result(), ValueError)
+    assert whole.result() == (200, b"{}")
 
 
 def test_what_a_family_frees_by_itself_is_not_freed_by_us() -> None:
