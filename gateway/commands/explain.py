@@ -13,10 +13,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.admin_client import AsJson, Gateway, TokenFile, ask, asked, print_json
+from gateway.scheduling import place_name
 from gateway.terminal import ConfigFile, refused
 from gateway.terminal_tables import wide_console
 
 _CHOSEN = "->"
+_ADAPTERS = "adapter_"
+"""Terms that only requests for an adapter have."""
 _UNKNOWN = "-"
 
 Data = Mapping[str, Any]
@@ -61,12 +64,12 @@ def headline(found: Data) -> Iterable[str]:
     if found.get("route_rule") is not None:
         yield f"asked for as {found['model_asked']}: {found['route_rule']}"
     yield f"prompt: {prompt} tokens ({found['token_source']}), {found['blocks']:,} blocks"
-    yield f"sent to {found['endpoint']}, {found['reason']}: {found['why']}"
+    yield f"sent to {_place(found)}, {found['reason']}: {found['why']}"
     if "split" in found:
         yield _of_two(found["split"])
     if "observed" in found:
         watched = found["observed"]
-        yield f"the policy that is only watched would have sent it to {watched['endpoint']}, {watched['reason']}"
+        yield f"the policy that is only watched would have sent it to {_place(watched)}, {watched['reason']}"
 
 
 def _of_two(split: Data) -> str:
@@ -103,14 +106,21 @@ def missed(found: Data) -> Iterable[str]:
         yield f"missed: {reason}, {_WHY_MISSED.get(reason, 'by a gateway of another version')}{loss}"
 
 
+def _place(decided: Data) -> str:
+    """Where a request was sent: an endpoint, or a rank of it. Gateways of another version do not say which."""
+    rank = decided.get("rank")
+    return str(decided["endpoint"]) if rank is None else place_name(decided["endpoint"], rank)
+
+
 def costs(found: Data) -> Table:
     """Who could have been chosen and what it would have cost, term by term; cheapest first."""
     terms = found["terms"]
-    names = list(dict.fromkeys(name for one in terms.values() for name in one if _is_term(name)))
+    said = dict.fromkeys(name for one in terms.values() for name in one if _is_term(name))
+    names = [name for name in said if not name.startswith(_ADAPTERS) or any(one.get(name) for one in terms.values())]
     words = (name.removesuffix("_s").replace("_", " ") for name in names)
     table = Table("", "seconds at", "cost", *words)
     for endpoint in _cheapest_first(found):
-        one, is_chosen = terms[endpoint], endpoint == found["endpoint"]
+        one, is_chosen = terms[endpoint], endpoint == _place(found)
         cells = (_CHOSEN if is_chosen else "", endpoint, _seconds(one["cost_s"]))
         seconds = (_seconds(one.get(name)) for name in names)
         table.add_row(*map(escape, cells), *seconds, style="bold" if is_chosen else None)

@@ -111,6 +111,20 @@ def printed(table: Table) -> str:
     return console.file.getvalue()
 
 
+def test_the_rank_that_was_chosen_is_marked_and_adapters_have_no_column_where_none_was_asked_for() -> None:
+    terms = {"wait_s": 1.0, "adapter_load_s": 0.0, "cost_s": 1.0, "at_best": False}
+    found = {
+        "endpoint": "e",
+        "rank": 1,
+        "terms": {"e/0": terms | {"cost_s": 2.0}, "e/1": terms},
+        "others": {"count": 0, "least_cost_s": None},
+    }
+    marked = [line for line in printed(costs(found)).splitlines() if "->" in line]
+    assert len(marked) == 1
+    assert "e/1" in marked[0]
+    assert "adapter" not in printed(costs(found))
+
+
 def test_terms_of_another_gateway_are_printed_as_it_names_them_and_the_rest_is_counted() -> None:
     found = {
         "endpoint": "b",
