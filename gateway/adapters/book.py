@@ -108,9 +108,13 @@ class AdapterBook:
     def weighed(
         self, candidates: Iterable[Candidate], adapter: str, loads: Mapping[str, LoadSample | None]
     ) -> list[Candidate]:
-        """The candidates with what an adapter costs at each; `loads` are the last samples by endpoint."""
+        """The candidates with what an adapter costs at each; `loads` are the last samples of the endpoints that would
+        have to load it."""
         now_s = self._clock()
-        return [self._weighed(one, adapter, loads.get(one.endpoint_id), now_s) for one in candidates]
+        return [
+            self._weighed(one, adapter, loads[one.endpoint_id], now_s) if one.endpoint_id in loads else one
+            for one in candidates
+        ]
 
     def sent(self, place: str, adapter: str, load: LoadSample | None) -> Residency:
         """A request for an adapter is sent to a place; how it stood there before. O(slots)."""

@@ -8,6 +8,7 @@ sent ───> it is loaded there from now on; where it was not, what its first
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from backends import EndpointSnapshot, ServedModel
 from gateway.adapters.book import AdapterBook, Residency
@@ -15,6 +16,9 @@ from gateway.adapters.forms import AdapterForm, form_at
 from gateway.adapters.naming import SEPARATOR, adapter_of, named
 from gateway.scheduling import Candidate, endpoint_at
 from gateway.types import InferenceRequest, Route
+
+PRELOADED: Final = frozenset({"llamacpp", "tgi"})
+"""Engines that load all their adapters when they start, and no other."""
 
 
 class Adapters:
@@ -61,7 +65,7 @@ class Adapters:
         adapter = self._adapter_of(request)
         if adapter is None:
             return able
-        return self.book.weighed(able, adapter, {endpoint.id: endpoint.load for endpoint in endpoints})
+        return self.book.weighed(able, adapter, {one.id: one.load for one in endpoints if _loads(one)})
 
     def sent(self, request: InferenceRequest, place: str) -> Callable[[float], None] | None:
         """A request goes to a place. Where its adapter is loaded first: who is to be told how many seconds it took
@@ -70,7 +74,9 @@ class Adapters:
         if adapter is None:
             return None
         endpoint = self._by_id.get(endpoint_at(place))
-        if self.book.sent(place, adapter, None if endpoint is None else endpoint.load) is not Residency.ABSENT:
+        if endpoint is None or not _loads(endpoint):
+            return None
+        if self.book.sent(place, adapter, endpoint.load) is not Residency.ABSENT:
             return None
         return partial(self.book.learn, place)
 
@@ -103,3 +109,8 @@ class Adapters:
                 adapters = frozenset(one.id for one in facts.models if one.parent is not None)
                 (self._listing.add if adapters else self._listing.discard)(endpoint.id)
                 self.book.listed(endpoint.id, adapters)
+
+
+def _loads(endpoint: EndpointSnapshot) -> bool:
+    """Whether an endpoint loads adapters while it serves."""
+    return endpoint.facts is None or endpoint.facts.engine not in PRELOADED

@@ -27,7 +27,7 @@ class Book:
     def weighed(self, adapter: str, *places: str, **told: AdapterSample) -> dict[str, tuple[float, float]]:
         """What loading and pushing out cost at each place, in seconds."""
         able = [Candidate(place, 0, 0, 0, SPEED) for place in places]
-        loads = {place: LoadSample(0.0, adapters=sample) for place, sample in told.items()}
+        loads = {place: LoadSample(0.0, adapters=told.get(place)) for place in places}
         found = self.book.weighed(able, adapter, loads)
         return {one.endpoint_id: (one.adapter_load_s, one.adapter_evicts_s) for one in found}
 

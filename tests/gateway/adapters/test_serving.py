@@ -135,6 +135,25 @@ async def test_sglang_is_told_of_the_adapter_that_it_would_else_leave_out(
         assert [(body["model"], body["lora_path"]) for body in map(json.loads, engine.bodies)] == [("sql", "sql")] * 3
 
 
+async def test_where_all_adapters_are_loaded_from_the_start_none_costs_anything(
+    start_gateway: StartGateway, client: httpx.AsyncClient, token_file: Path
+) -> None:
+    known = [{"name": "poet", "model": "m", "number": 1, "scale": 0.5}]
+    async with scripted_engine(answer_chat("Hi", usage=None), owner="llamacpp") as engine:
+        gateway = await start(
+            start_gateway, engine.url, adapters__known=known, isolation="none", admin_token_file=token_file
+        )
+        answer = await ask(gateway, client, "poet", "Rhyme.")
+        assert answer.status_code == 200, answer.text
+        body = json.loads(engine.bodies[-1])  # before it, its tokens were asked for
+        assert (body["model"], body["lora"]) == ("m", [{"id": 1, "scale": 0.5}])
+        told = (
+            await client.get(f"{gateway.url}/admin/requests/{answer.headers['x-request-id']}", headers=TOKEN)
+        ).json()
+        assert told["terms"]["e0"]["adapter_load_s"] == 0.0
+        assert gateway.metric("prefixgate_adapter_requests_total") == 0
+
+
 async def test_trtllms_adapters_are_the_operators_to_describe(
     start_gateway: StartGateway, client: httpx.AsyncClient
 ) -> None:
