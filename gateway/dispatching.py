@@ -188,7 +188,7 @@ class Dispatcher:
         exchange.under_way = parts.attempts.begins(
             decision, exchange, request.max_output_tokens, streams=request.stream, may_leave=others_left
         )
-        elsewhere_s = exchange.queued_s + exchange.legs_s
+        elsewhere_s = exchange.queued_s + exchange.legs_s + request.marks.before_s
         parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s - elsewhere_s)
         endpoint = parts.fleet.config_of(decision.endpoint_id)
         salted = self._options.inject_salt and parts.fleet.takes_salt(decision.endpoint_id)

@@ -25,7 +25,7 @@ from gateway.disaggregation.truth import received
 from gateway.dispatching import Dispatcher, Parts, PipelineOptions
 from gateway.edge.error_shapes import stream_error
 from gateway.errors import GatewayError, Internal, NotFound, UpstreamFailed, as_gateway_error
-from gateway.exchange import Exchange
+from gateway.exchange import ANSWERED, Exchange
 from gateway.log_lines import LOGGER
 from gateway.relay import StreamTee
 from gateway.types import Headers, InferenceRequest, Route
@@ -141,7 +141,7 @@ class Pipeline:
         held = await asyncio.to_thread(outlet.held) if outlet.is_long else outlet.held()
         self._look_for_token(exchange, monotonic())
         await self._keep_response(exchange)
-        exchange.attempt_ends(parts.clocks.wall(), "answered")
+        exchange.attempt_ends(parts.clocks.wall(), ANSWERED)
         state = exchange.final_state()
         if exchange.is_translated and isinstance(tee, StreamTee) and not (tee.complete or tee.failed):
             raise UpstreamFailed("the answer ended before it was whole")

@@ -25,7 +25,7 @@ from backends import EndpointSnapshot, FirstByteTimeout
 from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usage, UsageFlag, UsageReport
 from gateway.disaggregation.truth import billed, prompt_at, split_columns
 from gateway.errors import UpstreamTimeout
-from gateway.exchange import Clocks, Exchange
+from gateway.exchange import CUT, Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.log_lines import LOGGER, tell
 from gateway.miss_reasons import MissReasons
@@ -52,7 +52,6 @@ ASKING_DEADLINE_S: Final = 1.5
 DRAIN_S: Final = 3.0
 """How long after `close` cut answers are still counted; the rest is settled with an unknown output."""
 
-_CUT: Final = "cut"
 _SILENT: Final = frozenset({UpstreamTimeout.code, FirstByteTimeout.__name__})
 """Outcomes of attempts at an endpoint that would not answer a question either."""
 
@@ -112,7 +111,7 @@ class Settler:
         under_way = exchange.durable
         if under_way is not None and not (under_way.done() and under_way.exception()):
             return under_way
-        exchange.attempt_ends(self._clocks.wall(), _CUT)
+        exchange.attempt_ends(self._clocks.wall(), CUT)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cut.put_nowait((exchange, done))
         return done
@@ -202,7 +201,7 @@ class Settler:
     def _asked(self, exchange: Exchange) -> list[EndpointSnapshot]:
         """Endpoints as they are now, in the order in which they are asked: one that failed in this exchange comes last,
         one that fell silent in it not at all."""
-        failed = {attempt.endpoint_id for attempt in exchange.attempts if attempt.outcome != _CUT}
+        failed = {attempt.endpoint_id for attempt in exchange.attempts if attempt.outcome != CUT}
         silent = {attempt.endpoint_id for attempt in exchange.attempts if attempt.outcome in _SILENT}
         served = {endpoint.id for endpoint in exchange.endpoints} - silent
         able = [endpoint for endpoint in self._fleet.snapshot() if endpoint.id in served]

@@ -1,10 +1,10 @@
 """Where the time of a request goes: moments noted on its way, and the steps between them.
 
-    arrived          body whole   parsed      rendered    token ids    chain    matched   admitted   its turn
-       |-----body-------|--edge-----|--render----|--tokens----|--chain---|--match--|--limits--|--queue--|
-                                                                                                        |
-    durable   handed in   opened     first bytes    connected    sent   prompt elsewhere  last failure   |
-       |--settle--|--answer--|--open------|--first_byte--|--connect--|--decide--|--prefill--|--retries---|
+    arrived     body whole  parsed     next model  rendered   token ids   chain   matched   admitted   its turn
+       |--body------|--edge----|--fallback--|--render--|--tokens---|--chain--|--match--|--limits--|--queue--|
+                                                                                                            |
+    durable   handed in   opened     first bytes    connected    sent   prompt elsewhere  last failure       |
+       |--settle--|--answer--|--open------|--first_byte--|--connect--|--decide--|--prefill--|--retries-------|
 
 A moment ends the step that has its place; one that did not come is 0.0, and its step is not there. Nothing is counted
 while the request is served: the steps are told once it is over.
@@ -37,6 +37,8 @@ class Step(StrEnum):
     """The client sends it; waiting for a place is part of it."""
     EDGE = "edge"
     """The body is read."""
+    FALLBACK = "fallback"
+    """Models that were asked before did not answer."""
     RENDER = "render"
     """Messages become text."""
     TOKENS = "tokens"
@@ -79,6 +81,7 @@ class Marks:
 
     received_s: float = 0.0
     parsed_s: float = 0.0
+    fell_back_s: float = 0.0
     rendered_s: float = 0.0
     tokens_s: float = 0.0
     planned_s: float = 0.0
@@ -100,6 +103,7 @@ class Marks:
         return (
             self.received_s,
             self.parsed_s,
+            self.fell_back_s,
             self.rendered_s,
             self.tokens_s,
             self.planned_s,
@@ -115,6 +119,11 @@ class Marks:
             self.ended_s,
             self.settled_s,
         )
+
+    @property
+    def before_s(self) -> float:
+        """How long other models had been asked before."""
+        return self.fell_back_s - self.parsed_s if self.fell_back_s else 0.0
 
     def attempt_failed(self, now_s: float) -> None:
         """The attempt under way has failed; another may follow."""

@@ -5,7 +5,10 @@
 
     stop, where both sides have had `min_requests`, and
       errors   share of the watched - share of the others > most_errors, and more than chance explains (z > 3)
-      ttft     median of the watched > most_ttft * median of the others
+      ttft     median of the watched > most_ttft * median of the others, of LEAST_TIMED on either side
+
+Whose client left before the first token would have waited longer: it counts, on either side, where it had waited longer
+than is borne already. So an arm that never answers is seen, though all its clients give up.
 
 A canary's cache is colder than that of the arm which has most of the traffic, so its first tokens come later to begin
 with; that is why `most_ttft` is a factor well above 1. A test of chance for medians would add nothing at such factors.
@@ -15,7 +18,7 @@ Costs: O(1) a request, and O(MOST_KEPT log MOST_KEPT) every JUDGED_EVERY-th of t
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -24,17 +27,21 @@ from gateway.model_routes.types import GuardRule
 
 MOST_KEPT: Final = 1000
 JUDGED_EVERY: Final = 10
+LEAST_TIMED: Final = 20
+"""First tokens that a median is of: one slow stream among plain answers is none."""
 _SURE: Final = 3.0
 """Standard errors: one in 700 comparisons of equal arms is further apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a request came to; `ttft_s` is None where no first token was seen."""
+    """What a request came to; `ttft_s` is None where no first token was seen, `left_s` how long its client had waited
+    for one that left then."""
 
     at_s: float
     failed: bool
     ttft_s: float | None
+    left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,8 @@ class Side:
     requests: int
     failed: int
     ttft_s: float | None
+    timed: int
+    """Requests that `ttft_s` is the median of."""
 
     @property
     def error_share(self) -> float:
@@ -61,10 +70,10 @@ class Guard:
         self._others: deque[Outcome] = deque(maxlen=MOST_KEPT)
         self._seen = 0
 
-    def note(self, arm: str, *, failed: bool, ttft_s: float | None) -> str | None:
+    def note(self, arm: str, *, failed: bool, ttft_s: float | None, left_s: float | None = None) -> str | None:
         """A request of an arm has ended. Returns why the watched arm is to be stopped, None where it is not."""
         side = self._watched if arm == self.rule.arm else self._others
-        side.append(Outcome(self._clock_s(), failed, ttft_s))
+        side.append(Outcome(self._clock_s(), failed, ttft_s, left_s))
         if side is self._others:
             return None
         self._seen += 1
@@ -86,8 +95,12 @@ class Guard:
             return None
         if watched.error_share - others.error_share > max(rule.most_errors, _SURE * _standard_error(watched, others)):
             return f"errors: {watched.error_share:.3f} of its requests failed, {others.error_share:.3f} of the others"
-        if watched.ttft_s is not None and others.ttft_s is not None and watched.ttft_s > rule.most_ttft * others.ttft_s:
-            return f"ttft: its median is {watched.ttft_s:.3f} s, that of the others {others.ttft_s:.3f} s"
+        if others.ttft_s is None or others.timed < LEAST_TIMED:
+            return None
+        borne_s = rule.most_ttft * others.ttft_s
+        waited_s = _waited(self._watched, borne_s)
+        if len(waited_s) >= LEAST_TIMED and median(waited_s) > borne_s >= median(_waited(self._others, borne_s)):
+            return f"ttft: its median is {median(waited_s):.3f} s, that of the others {others.ttft_s:.3f} s"
         return None
 
     def _side(self, outcomes: deque[Outcome]) -> Side:
@@ -96,7 +109,13 @@ class Guard:
             outcomes.popleft()
         times_s = [one.ttft_s for one in outcomes if one.ttft_s is not None]
         failed = sum(one.failed for one in outcomes)
-        return Side(len(outcomes), failed, median(times_s) if times_s else None)
+        return Side(len(outcomes), failed, median(times_s) if times_s else None, len(times_s))
+
+
+def _waited(outcomes: Iterable[Outcome], borne_s: float) -> list[float]:
+    """How long clients waited for a first token; of those that left before it, who waited longer than `borne_s`."""
+    left_s = [one.left_s for one in outcomes if one.left_s is not None and one.left_s > borne_s]
+    return [one.ttft_s for one in outcomes if one.ttft_s is not None] + left_s
 
 
 def _standard_error(one: Side, other: Side) -> float:

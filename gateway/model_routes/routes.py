@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from backends import NoEndpoint, ServedModel
+from billing import SettlementState
 from gateway.errors import ModelNotFound
-from gateway.exchange import Exchange
+from gateway.exchange import ANSWERED, CUT, Exchange
 from gateway.fleet import Fleet
 from gateway.log_lines import LOGGER
 from gateway.model_routes.choice import arm_of, key_of
@@ -27,7 +28,9 @@ from gateway.route_metrics import RouteMetrics
 from gateway.types import InferenceRequest, RequestId, Routed, Trouble, is_named
 
 FALLBACKS_HEADER: Final = b"x-prefixgate-fallbacks"
-_NEVER: Final = (FALLBACKS_HEADER, b"never")
+_NEVER: Final = b"never"
+_NOBODY: Final[frozenset[str]] = frozenset()
+"""Endpoints of an arm that is stopped, as all of its name are."""
 _NOTHING: Final[frozenset[Trouble]] = frozenset()
 
 
@@ -89,7 +92,7 @@ class ModelRoutes:
                 id=RequestId(f"{request.id}-{number + 1}"),
                 model=model,
                 routed=Routed(routed.asked, rule, falls_back_on=falls_back_on),
-                marks=replace(came),
+                marks=replace(came, fell_back_s=self._parts.monotonic()),
             )
 
     def fell_back(self, asked: str, why: Trouble) -> None:
@@ -122,9 +125,10 @@ class ModelRoutes:
         guard = None if routed is None else self._guards.get(routed.asked)
         if routed is None or guard is None or routed.arm is None or exchange.decision is None:
             return
-        status, tee = exchange.http_status or 0, exchange.tee
-        failed = status >= 500 or (isinstance(tee, StreamTee) and tee.failed)
-        why = guard.note(routed.arm, failed=failed, ttft_s=None if failed else exchange.ttft_s)
+        failed, left_s = _has_failed(exchange), None
+        if exchange.request.stream and exchange.first_token_s is None and _was_cut(exchange):
+            left_s = self._parts.monotonic() - exchange.dispatched_s
+        why = guard.note(routed.arm, failed=failed, ttft_s=None if failed else exchange.ttft_s, left_s=left_s)
         if why is not None and guard.rule.arm not in self._stopped[routed.asked]:
             LOGGER.error("canary stopped", extra={"fields": {"route": routed.asked, "arm": guard.rule.arm, "why": why}})
             self.stop(routed.asked, guard.rule.arm, why)
@@ -180,9 +184,12 @@ class ModelRoutes:
             for arm in route.arms if owner is not None else ():
                 if owner in list(self._takers(arm)):
                     return arm
-        unusable = {arm.name for arm in route.arms if next(self._takers(arm), None) is None}
-        unusable |= self._stopped[route.name].keys()
-        return arm_of(route, key_of(request, route.sticky), unusable)
+        key, stopped = key_of(request, route.sticky), self._stopped[route.name].keys()
+        nobody_there = {arm.name for arm in route.arms if next(self._takers(arm), None) is None}
+        arm = arm_of(route, key, nobody_there | stopped)
+        if arm.name in stopped:  # then nobody is there for the others: one of them, to say so
+            arm = arm_of(route, key, stopped)
+        return replace(arm, endpoints=_NOBODY) if arm.name in stopped else arm
 
     def _takers(self, arm: Arm) -> Iterator[str]:
         """Endpoints that take requests for an arm, as they are asked for. O(endpoints of its model)."""
@@ -235,7 +242,24 @@ def _refuses_fallbacks(request: InferenceRequest) -> bool:
     scopes = request.tenant.scopes
     if request.previous_response_id is not None or (scopes is not None and not scopes.fallbacks):
         return True
-    return _NEVER in request.headers
+    return any(name == FALLBACKS_HEADER and value.lower() == _NEVER for name, value in request.headers)
+
+
+def _was_cut(exchange: Exchange) -> bool:
+    """Whether a request ended because its client left, or the gateway stopped."""
+    return not exchange.attempts or exchange.attempts[-1].outcome == CUT
+
+
+def _has_failed(exchange: Exchange) -> bool:
+    """Whether the arm is to blame for how a request ended: with an error of its own, or a stream that broke off."""
+    status, tee = exchange.http_status or 0, exchange.tee
+    if status >= 400:
+        return status >= 500
+    if isinstance(tee, StreamTee) and tee.failed:
+        return True
+    if _was_cut(exchange):
+        return False
+    return exchange.attempts[-1].outcome != ANSWERED or exchange.final_state() is SettlementState.PARTIAL
 
 
 def _side(side: Side) -> dict[str, object]:

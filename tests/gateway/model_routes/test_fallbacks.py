@@ -1,6 +1,7 @@
 """Who answers where a model cannot: never in silence, and at the price of who does."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import httpx
@@ -70,7 +71,7 @@ async def test_a_model_without_endpoints_or_with_dead_ones_is_stood_in_for(
 
 @pytest.mark.parametrize(
     ("key", "headers"),
-    [({"scopes": {"fallbacks": False}}, {}), ({}, {"x-prefixgate-fallbacks": "never"})],
+    [({"scopes": {"fallbacks": False}}, {}), ({}, {"x-prefixgate-fallbacks": "Never"})],
 )
 async def test_a_key_or_a_request_can_refuse_other_models(
     start_gateway: StartGateway,
@@ -231,3 +232,22 @@ async def test_a_model_that_stays_silent_is_stood_in_for_and_so_is_an_arm_whose_
         name: gateway.metric("prefixgate_model_fallbacks_total", why=name) for name in ("slow", "unavailable", "failed")
     }
     assert why == {"slow": 1, "unavailable": 1, "failed": 0}
+
+
+async def test_the_time_that_the_first_model_took_is_told_as_such(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async def says_nothing(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.hang()
+
+    async with scripted_engine(says_nothing) as one, scripted_engine(answers("n"), model="n") as two:
+        gateway = await start(
+            start_gateway, one.url, two.url, model_routes=[STANDS_IN], limits__first_byte_s=0.5, timing__header="always"
+        )
+        answer = await ask(client, gateway, "m")
+        await settled(gateway, 2)
+    steps = dict(re.findall(r"(\w+);dur=([\d.]+)", answer.headers["x-prefixgate-timing"]))
+    assert float(steps.pop("fallback")) >= 500
+    assert sum(map(float, steps.values())) < 500
+    assert gateway.metric("prefixgate_decision_seconds_sum") < 0.5

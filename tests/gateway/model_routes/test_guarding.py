@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from gateway.model_routes import Guard, GuardRule
-from gateway.model_routes.guarding import JUDGED_EVERY, MOST_KEPT
+from gateway.model_routes.guarding import JUDGED_EVERY, LEAST_TIMED, MOST_KEPT
 
 RULE = GuardRule("new", most_errors=0.05, most_ttft=2.0, min_requests=100, window_s=600.0)
 
@@ -79,3 +79,30 @@ def test_without_first_tokens_only_errors_are_compared() -> None:
         guard.note("old", failed=False, ttft_s=None)
         assert guard.note("new", failed=False, ttft_s=9.0) is None
     assert MOST_KEPT % JUDGED_EVERY == 0
+
+
+def test_an_arm_that_never_answers_is_stopped_though_all_its_clients_leave() -> None:
+    guard = Guard(RULE, Clock())
+    for _ in range(100):
+        guard.note("old", failed=False, ttft_s=0.1)
+    said = [guard.note("new", failed=False, ttft_s=None, left_s=5.0) for _ in range(100)]
+    assert said[-1] == "ttft: its median is 5.000 s, that of the others 0.100 s"
+
+
+@pytest.mark.parametrize(("old_left_s", "new_left_s"), [(None, 0.15), (5.0, 5.0)])
+def test_clients_that_leave_early_or_leave_all_arms_alike_stop_none(
+    old_left_s: float | None, new_left_s: float
+) -> None:
+    guard = Guard(RULE, Clock())
+    for at in range(300):
+        left_s = old_left_s if at >= 50 else None
+        guard.note("old", failed=False, ttft_s=None if left_s else 0.1, left_s=left_s)
+        left_s = new_left_s if at >= 50 else None
+        assert guard.note("new", failed=False, ttft_s=None if left_s else 0.1, left_s=left_s) is None
+
+
+def test_one_slow_stream_among_plain_answers_stops_nobody() -> None:
+    guard = Guard(RULE, Clock())
+    for at in range(100):
+        guard.note("old", failed=False, ttft_s=0.1)
+        assert guard.note("new", failed=False, ttft_s=9.0 if at < LEAST_TIMED - 1 else None) is None
