@@ -17,16 +17,35 @@ def is_event_stream(headers: Headers) -> bool:
 
 def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool, timing: TimingHeader) -> Headers:
     """The engine's headers with ours in place of any of the same name. A stream's length is not known any more."""
-    request, decision = exchange.request, exchange.decision
+    decision = exchange.decision
     assert decision is not None
-    ours = [
-        (b"x-request-id", request.id.encode()),
+    ours = [*_always(exchange, decision), *_sometimes(exchange, decision, timing)]
+    if streaming:
+        ours += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+    translated = exchange.is_translated
+    replaced = {name for name, _ in ours} | {b"date"}
+    if streaming or translated:
+        replaced |= {b"content-length"}
+    if translated:
+        replaced |= {b"content-encoding"}
+    if exchange.outlet is not None and exchange.outlet.content_type is not None:
+        replaced |= {b"content-type"}
+        ours.append((b"content-type", exchange.outlet.content_type))
+    return (*(field for field in upstream if field[0] not in replaced), *ours)
+
+
+def _always(exchange: Exchange, decision: Decision) -> Headers:
+    source = exchange.plan.source
+    return (
+        (b"x-request-id", exchange.request.id.encode()),
         (b"x-prefixgate-endpoint", decision.endpoint_id.encode()),
         (b"x-prefixgate-reason", decision.reason.value.encode()),
-        (b"x-prefixgate-tokens", b"none" if exchange.plan.source is None else exchange.plan.source.value.encode()),
-        *_rank(decision),
-        *_model(request),
-    ]
+        (b"x-prefixgate-tokens", b"none" if source is None else source.value.encode()),
+    )
+
+
+def _sometimes(exchange: Exchange, decision: Decision, timing: TimingHeader) -> Headers:
+    request, ours = exchange.request, [*_rank(decision), *_model(exchange.request)]
     if exchange.split is not None:
         ours.append((b"x-prefixgate-prefill-endpoint", exchange.split.endpoint_id.encode()))
     if exchange.held is not None:
@@ -43,18 +62,7 @@ def answer_headers(exchange: Exchange, upstream: Headers, streaming: bool, timin
     timed = timing.value(request.headers, request.started_s, request.marks)
     if timed is not None:
         ours.append((b"x-prefixgate-timing", timed))
-    if streaming:
-        ours += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-    translated = exchange.is_translated
-    replaced = {name for name, _ in ours} | {b"date"}
-    if streaming or translated:
-        replaced |= {b"content-length"}
-    if translated:
-        replaced |= {b"content-encoding"}
-    if exchange.outlet is not None and exchange.outlet.content_type is not None:
-        replaced |= {b"content-type"}
-        ours.append((b"content-type", exchange.outlet.content_type))
-    return (*(field for field in upstream if field[0] not in replaced), *ours)
+    return tuple(ours)
 
 
 def _rank(decision: Decision) -> Headers:
