@@ -249,5 +249,7 @@ class NaiveEngine:
         if one.written == 1:
             self.events.append(("first", one.job.number, end_s, (one.cached or 0, one.host)))
         if one.written == one.output_tokens:
+            one.computed = one.known
+            self.publish(one)
             self.let_go(one)
             self.events.append(("finished", one.job.number, end_s, ()))

@@ -25,7 +25,10 @@ Told = tuple[str, int, float, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Act:
-    """What happens `after_s` the act before: a job of so many blocks of family `head`, or an abort."""
+    """What happens `after_s` the act before: a job of so many blocks of family `head`, or an abort.
+
+    `named`: the answer's blocks go on with the family's, so that longer prompts of it find them.
+    """
 
     after_s: float
     head: int
@@ -34,6 +37,7 @@ class Act:
     rest: int
     output_tokens: int
     aborts: int | None
+    named: bool = False
 
 
 acts = st.builds(
@@ -45,6 +49,7 @@ acts = st.builds(
     rest=st.integers(0, 3),
     output_tokens=st.one_of(st.integers(1, 5), st.integers(1, 60)),
     aborts=st.one_of(st.none(), st.none(), st.none(), st.integers(0, 30)),
+    named=st.booleans(),
 )
 specs = st.builds(
     EngineSpec,
@@ -64,6 +69,9 @@ def job_of(number: int, act: Act) -> Job:
     names = [1000 * act.head + i for i in range(1, act.shared + 1)]
     names += [10**6 * (number + 1) + i for i in range(act.own)]
     prompt_tokens = max(1, 4 * len(names) + act.rest)
+    if act.named and not act.own:
+        stored_blocks = (prompt_tokens + act.output_tokens - 1) // 4
+        names += [1000 * act.head + i for i in range(act.shared + 1, stored_blocks + 1)]
     return Job(number, struct.pack(f"<{len(names)}Q", *names), prompt_tokens, act.output_tokens)
 
 
