@@ -53,8 +53,12 @@ class Pulse:
 
 
 def _work(sample: LoadSample | None) -> tuple[float, ...]:
-    """All counters that move when an engine works, as far as its page has them."""
+    """All counters that move when an engine works, as far as its page has them.
+
+    Requests that are over are none of them where steps are counted: those whose clients left are over too, and an
+    engine that hangs would look alive whenever somebody gives it up.
+    """
     if sample is None:
         return ()
-    counters = (sample.steps, sample.finished, sample.prefix_hits, sample.prefix_queries)
-    return tuple(one for one in counters if one is not None)
+    steps = sample.finished if sample.steps is None else sample.steps
+    return tuple(one for one in (steps, sample.prefix_hits, sample.prefix_queries) if one is not None)

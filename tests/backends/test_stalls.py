@@ -49,6 +49,14 @@ def test_a_page_that_moves_or_says_too_little_is_no_stall(then: LoadSample | Non
     assert read(page(1.0), then).still_since_s is None
 
 
+def test_requests_that_are_over_are_no_sign_of_life_where_steps_are_counted() -> None:
+    """They may have been given up."""
+    still = [LoadSample(at_s, running=8, waiting=3, steps=7.0, finished=at_s) for at_s in (1.0, 3.0)]
+    assert read(*still).still_since_s == 1.0
+    bare = [LoadSample(at_s, running=8, waiting=3, finished=at_s) for at_s in (1.0, 3.0)]
+    assert read(*bare).moved_s == 3.0
+
+
 def test_any_counter_that_moves_is_a_sign_of_life() -> None:
     pulse = read(page(1.0), page(3.0), page(5.0, prefix_queries=91.0))
     assert (pulse.moved_s, pulse.still_since_s) == (5.0, None)
