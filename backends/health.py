@@ -34,6 +34,7 @@ from backends.dialects import (
     recognise,
     scan,
     signed,
+    total,
 )
 from backends.errors import ProbeFailed
 from backends.types import (
@@ -103,6 +104,8 @@ class Probe:
         self._spoken: dict[str, bool] = {}
         self._sources: object = None
         self._told: Samples = {}
+        self._asked_adapters = False
+        self._started: tuple[StartedAdapter, ...] | None = None
 
     async def detect(self) -> tuple[Dialect, EndpointFacts]:
         """Which engine answers and what it says of itself; three to five requests, then one a route, all at once.
@@ -124,7 +127,7 @@ class Probe:
             event_sources=sources,
             has_metrics=metrics is not None,
             has_event_page=None if dialect.event_sources_path is None else self._sources is not None,
-            adapters=await self._started_adapters(dialect),
+            adapters=await self._started_adapters(dialect, samples),
         )
         return dialect, with_adapters(facts(dialect, models, samples, info, asked), self._adapters)
 
@@ -164,7 +167,11 @@ class Probe:
             return scan(metrics, names_read(dialect))
         if dialect.load_page is None:
             return None
-        status, body = await self._get(dialect.load_page.path)
+        try:
+            async with asyncio.timeout(ROUTE_PATIENCE_S):
+                status, body = await self._get(dialect.load_page.path)
+        except (TimeoutError, ProbeFailed):
+            return None
         if status != _OK:
             return None
         samples = dialect.load_page.read(_json(body))
@@ -192,11 +199,21 @@ class Probe:
                 return info if isinstance(info, dict) else {}
         return {}
 
-    async def _started_adapters(self, dialect: Dialect) -> tuple[StartedAdapter, ...] | None:
+    async def _started_adapters(self, dialect: Dialect, samples: Samples) -> tuple[StartedAdapter, ...] | None:
+        """Its adapters that are no models, as it said last. llama.cpp answers only between two batches, and keeps a
+        thread waiting until then, so it is asked while nobody works there, and else only if it never was."""
         if dialect.adapters_path is None:
             return None
-        status, body = await self._get(dialect.adapters_path)
-        return dialect.started_adapters(_json(body)) if status == _OK else None
+        is_idle = total(samples, dialect.metrics.running) == 0
+        if is_idle or not self._asked_adapters:
+            self._asked_adapters = True
+            try:
+                async with asyncio.timeout(ROUTE_PATIENCE_S):
+                    status, body = await self._get(dialect.adapters_path)
+                self._started = dialect.started_adapters(_json(body)) if status == _OK else None
+            except (TimeoutError, ProbeFailed):
+                pass
+        return self._started
 
     async def _event_sources(self, dialect: Dialect, info: Info) -> tuple[EventSourceFacts, ...]:
         """Where events of its cache come from. What cannot be told now stays as it was, at first: nowhere."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from backends.dialects.event_sources import MAX_RANKS
 from backends.dialects.llamacpp import LLAMACPP
-from backends.dialects.metrics import load, names_read, rank_count, scan, whole_number
+from backends.dialects.metrics import load, names_read, rank_count, scan, total, whole_number
 from backends.dialects.ollama import OLLAMA
 from backends.dialects.openai import OPENAI
 from backends.dialects.sglang import SGLANG
@@ -34,6 +34,7 @@ __all__ = [
     "scan",
     "served_models",
     "signed",
+    "total",
 ]
 
 _NUMBERS = re.compile(r"\d+(\.\d+)*")

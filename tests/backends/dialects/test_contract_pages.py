@@ -264,3 +264,22 @@ async def test_llamacpps_adapters_are_numbers_and_no_models(
     assert facts.adapters == adapters
     assert facts.features[Feature.LORA].standing is standing
     assert [model.id for model in facts.models] == ["smollm2"]
+
+
+async def test_a_llamacpp_that_works_is_not_asked_for_its_adapters_again() -> None:
+    """It would answer only when its batch is done, half a minute later on a slow machine."""
+    pages = pages_of("llamacpp") | {"/lora-adapters": (200, b'[{"id":0,"path":"a","scale":1.0}]')}
+    async with page_server(pages) as (engine, at):
+        config = EndpointConfig(A, at.url)
+        async with http_client(config) as http:
+            probe = Probe(config, http)
+            _, first = await probe.detect()
+            status, metrics = pages["/metrics"]
+            busy = metrics.replace(b"requests_processing 0", b"requests_processing 1")
+            assert busy != metrics
+            engine.pages = pages | {"/metrics": (status, busy), "/lora-adapters": (200, b"[]")}
+            _, working = await probe.detect()
+            engine.pages = pages | {"/lora-adapters": (200, b"[]")}
+            _, idle = await probe.detect()
+    assert first.adapters == working.adapters == (StartedAdapter(0, "a", 1.0),)
+    assert idle.adapters == ()
