@@ -15,7 +15,7 @@ from typing import Final
 
 from backends import NoEndpoint, ServedModel
 from billing import SettlementState
-from gateway.errors import ModelNotFound
+from gateway.errors import BadRequest, ModelNotFound
 from gateway.exchange import ANSWERED, CUT, Exchange
 from gateway.fleet import Fleet
 from gateway.log_lines import LOGGER
@@ -25,7 +25,7 @@ from gateway.model_routes.types import Arm, ModelRoute
 from gateway.relay import StreamTee
 from gateway.response_owners import ResponseOwners
 from gateway.route_metrics import RouteMetrics
-from gateway.types import InferenceRequest, RequestId, Routed, Trouble, is_named
+from gateway.types import InferenceRequest, RequestId, Routed, Scopes, Trouble, is_named
 
 FALLBACKS_HEADER: Final = b"x-prefixgate-fallbacks"
 _NEVER: Final = b"never"
@@ -65,7 +65,7 @@ class ModelRoutes:
     async def choose(self, request: InferenceRequest) -> InferenceRequest:
         """The request with the served model that its name means, where it is a configured one. Never raises for what a
         client sent: whether it may use the name is asked where its key is."""
-        route = self._routes.get(request.model)
+        route = self._routes.get(request.model or self._only_model())
         if route is None:
             return request
         arm = await self._arm(route, request)
@@ -185,20 +185,32 @@ class ModelRoutes:
                 if owner in list(self._takers(arm)):
                     return arm
         key, stopped = key_of(request, route.sticky), self._stopped[route.name].keys()
-        nobody_there = {arm.name for arm in route.arms if next(self._takers(arm), None) is None}
+        scopes = request.tenant.scopes
+        nobody_there = {arm.name for arm in route.arms if next(self._takers(arm, scopes), None) is None}
         arm = arm_of(route, key, nobody_there | stopped)
         if arm.name in stopped:  # then nobody is there for the others: one of them, to say so
             arm = arm_of(route, key, stopped)
         return replace(arm, endpoints=_NOBODY) if arm.name in stopped else arm
 
-    def _takers(self, arm: Arm) -> Iterator[str]:
-        """Endpoints that take requests for an arm, as they are asked for. O(endpoints of its model)."""
+    def _only_model(self) -> str:
+        """What a request means that names no model; empty where that is for the pipeline to refuse."""
         try:
-            endpoints = self._parts.fleet.serving(arm.model)
+            return self._parts.fleet.only_model()
+        except (BadRequest, NoEndpoint):
+            return ""
+
+    def _takers(self, arm: Arm, scopes: Scopes | None = None) -> Iterator[str]:
+        """Endpoints that answer requests for an arm, of those that a key may use, as they are asked for. O(endpoints of
+        its model)."""
+        fleet = self._parts.fleet
+        try:
+            endpoints, _ = fleet.roles.answering(fleet.serving(arm.model))
         except (ModelNotFound, NoEndpoint):
             return
         for one in endpoints:
-            if one.healthy and not one.draining and (arm.endpoints is None or is_named(one.id, arm.endpoints)):
+            if not one.healthy or one.draining or (scopes is not None and not scopes.allow_endpoint(one.id)):
+                continue
+            if arm.endpoints is None or is_named(one.id, arm.endpoints):
                 yield one.id
 
     def _count(self, name: str, rule: str) -> None:

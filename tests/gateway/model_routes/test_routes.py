@@ -296,3 +296,42 @@ async def test_why_a_request_went_where_it_went_names_the_rule(
         found = (await client.get(page, headers={"authorization": "Bearer letmein"})).json()
     assert (found["model"], found["model_asked"], found["route_rule"]) == ("m", "fast", "alias")
     assert "asked for as fast: alias" in list(headline(found))
+
+
+async def test_a_key_for_some_endpoints_gets_the_arm_that_has_one_of_them(
+    start_gateway: StartGateway, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    split = {"name": "fast", "sticky": "request", "arms": [{"model": "m", "name": "a"}, {"model": "n", "name": "b"}]}
+    keys = keys_file(tmp_path, key={"scopes": {"endpoints": ["e0"]}})
+    async with scripted_engine(answers("m")) as one, scripted_engine(answers("n"), model="n") as two:
+        gateway = await start(start_gateway, one.url, two.url, model_routes=[split], keys_file=keys)
+        found = [await ask(client, gateway, "fast", bearer()) for _ in range(12)]
+    assert {(answer.status_code, answer.headers["x-prefixgate-route-rule"]) for answer in found} == {(200, "split:a")}
+
+
+async def test_an_arm_that_only_computes_prompts_for_others_is_passed_over(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    arms = [{"model": "m", "name": "prefills", "endpoints": ["e0"]}, {"model": "m", "name": "answers"}]
+    async with scripted_engine(answers("m")) as one, scripted_engine(answers("m")) as two:
+        backends = [{"id": "e0", "url": one.url, "role": "prefill"}, {"id": "e1", "url": two.url}]
+        routes = [{"name": "m", "sticky": "request", "arms": arms}]
+        gateway = await start(start_gateway, model_routes=routes, backends=backends)
+        found = [await ask(client, gateway, "m") for _ in range(12)]
+    assert {(one.status_code, one.headers["x-prefixgate-route-rule"]) for one in found} == {(200, "split:answers")}
+
+
+async def test_who_names_no_model_is_led_as_who_names_the_only_one(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    arms = [
+        {"model": "m", "name": "old", "endpoints": ["e0"], "weight": 0},
+        {"model": "m", "name": "new", "endpoints": ["e1"]},
+    ]
+    async with scripted_engine(answers("m")) as one, scripted_engine(answers("m")) as two:
+        gateway = await start(start_gateway, one.url, two.url, model_routes=[{"name": "m", "arms": arms}])
+        found = [
+            await client.post(f"{gateway.url}/v1/chat/completions", json={"messages": HELLO, **named})
+            for named in ({}, {"model": None}, {"model": ""})
+        ]
+    assert {(one.status_code, one.headers["x-prefixgate-route-rule"]) for one in found} == {(200, "split:new")}
