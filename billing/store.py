@@ -8,6 +8,7 @@ A request that another gateway closed as interrupted, taking us for dead, and th
 settlement; what it cost becomes a correction, once.
 """
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,6 +29,8 @@ from billing.schema import owners
 from billing.types import Settlement
 from billing.when import to_us
 from billing.writer import Outcome, Record
+
+log = logging.getLogger("billing")
 
 _Transaction = Callable[[Sequence[Record]], list[Outcome]]
 
@@ -87,8 +90,8 @@ class LedgerStore:
                 )
                 dead = self._database.dead_at_start(connection.execute(unended).scalars().all())
                 closed = close_open(connection, dead, self._owner_id, self._book.currency, to_us(self._clock()))
-        except self._database.failures:
-            self._fail()
+        except self._database.failures as error:
+            self._fail(words(error))
             return
         self.interrupted += closed
         self._database.watch(
@@ -132,10 +135,11 @@ class LedgerStore:
         if lost and again is not None:
             return self._write(records, again, None)
         refusals = [outcome for outcome in outcomes if outcome is not None]
-        if not all(isinstance(refusal, RowRefused) for refusal in refusals):
-            self.healthy = False
+        failure = next((refusal for refusal in refusals if not isinstance(refusal, RowRefused)), None)
+        if failure is not None:
+            self._turns(healthy=False, why=failure.why)
         elif len(refusals) < len(outcomes):  # where every row was refused, nothing was written
-            self.healthy = True
+            self._turns(healthy=True)
         return outcomes
 
     def probe(self) -> None:
@@ -149,7 +153,7 @@ class LedgerStore:
         except self._database.failures:
             self._disconnect()
         else:
-            self.healthy = True
+            self._turns(healthy=True)
 
     def tend(self) -> None:
         """Called about once a second while nothing is to be written. A session that ended meanwhile is begun anew: it
@@ -158,9 +162,9 @@ class LedgerStore:
         failures: tuple[type[Exception], ...] = (LedgerUnavailable, *self._database.failures)
         try:
             self._database.tend(self._connected(), self._owner_id)
-        except failures:
+        except failures as error:
             self._disconnect()
-            self.healthy = was_connected
+            self._turns(healthy=was_connected, why=words(error))
 
     def close(self, *, orderly: bool = True) -> None:
         """Note an orderly end, so that nobody has anything to recover; and let go of the ledger."""
@@ -178,7 +182,7 @@ class LedgerStore:
             raise LedgerUnavailable(error.why if name in error.why else f"{name}: {error.why}") from error
         except self._database.failures as error:
             self.is_away = self._database.is_away(error)
-            self._fail()
+            self._fail(words(error))
             raise LedgerUnavailable(f"{name}: {words(error)}") from error
 
     def _connected(self) -> Connection:
@@ -228,9 +232,15 @@ class LedgerStore:
                     connection.invalidate()  # else SQLAlchemy asks it to roll back, and logs that it cannot
                 connection.close()
 
-    def _fail(self) -> None:
+    def _fail(self, why: str) -> None:
         self._disconnect()
-        self.healthy = False
+        self._turns(healthy=False, why=why)
+
+    def _turns(self, *, healthy: bool, why: str = "") -> None:
+        """Note whether writing works; a change is told in the log."""
+        if healthy != self.healthy:
+            log.warning("the ledger is %s", "back" if healthy else f"away: {why}")
+        self.healthy = healthy
 
     def _transaction(self, records: Sequence[Record], owner_id: str | None = None) -> list[Outcome]:
         connection = self._connected()

@@ -95,6 +95,20 @@ def sums_equal_rows(where: str | Path) -> bool:
         return list(differences(connection)) == []
 
 
+async def test_an_outage_is_told_in_the_log_when_it_begins_and_when_it_ends(
+    postgres_url: str, spool_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_ledger(postgres_url, book(), options=with_spool(spool_folder)) as ledger:
+        with away(postgres_url):
+            for number in range(3):
+                await ledger.open(opened(f"{number}"))
+        await until_empty(ledger)
+    begins, ends = [record.message for record in caplog.records if record.name == "billing"]
+    assert begins.startswith("the ledger is away: ")
+    assert "not currently accepting connections" in begins
+    assert ends == "the ledger is back"
+
+
 async def test_an_outage_loses_nothing_and_doubles_nothing(postgres_url: str, rows: Rows, spool_folder: Path) -> None:
     async with open_ledger(postgres_url, book(), options=with_spool(spool_folder)) as ledger:
         await ledger.open(opened("across"))
