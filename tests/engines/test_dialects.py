@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backends.features import Feature, Standing
+from backends.registry import PollSettings, Registry
 from gateway.checking import ask_backends
 from gateway.config import load_config
 from gateway.proof import Verdict
@@ -24,6 +25,8 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800)]
 Start = Callable[[], AbstractContextManager[EngineServer]]
 WORDS = 600
 """Of a prompt: longer than the slowest way to tell what was cached."""
+LONG_WORDS = 330
+"""Of one that takes tens of seconds."""
 LISTENS_WITHIN_S = 60.0
 
 
@@ -101,3 +104,25 @@ async def test_prompts_of_every_shape_are_tokenised_by_the_engine_itself(live: L
 
 async def test_a_real_engine_is_another_one_after_a_restart(live: LiveEngine) -> None:
     await contract.is_another_one_after_a_restart(live)
+
+
+@pytest.mark.parametrize("has_metrics", [True, False])
+async def test_a_llamacpp_that_computes_a_long_prompt_stays_up(has_metrics: bool, tmp_path: Path) -> None:
+    """Some of its pages are answered only between two batches, which take half a minute here."""
+    with llamacpp("smollm2", tmp_path, has_metrics=has_metrics) as server:
+        engine = LiveEngine(server.engine, server.url, MODEL, words=LONG_WORDS)
+        settings = PollSettings(polls_to_detect=1)
+        async with Registry([engine.config()], time.monotonic, settings=settings) as registry:
+            await registry.poll(contract.A)
+            first = registry.snapshot()[0]
+            async with asyncio.TaskGroup() as group:
+                asked = group.create_task(contract.usage(engine, contract.new_prompt(engine)))
+                seen = []
+                while not asked.done():
+                    await registry.poll(contract.A)
+                    seen.append(registry.snapshot()[0])
+                    await asyncio.sleep(0.5)
+    assert first.healthy
+    assert {one.unhealthy_reason for one in seen} == {None}
+    assert {one.generation for one in seen} == {first.generation}
+    assert 1 in {None if one.load is None else one.load.running for one in seen}
