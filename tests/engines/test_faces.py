@@ -8,7 +8,7 @@ import pytest
 from backends.reference.model_files import ensure_model
 from backends.simulated import EngineSpec
 from backends.simulated.serving import ServerSpec, SimulatedServer
-from tests.engines.faces_battery import BATTERY, asked_of
+from tests.backends.simulated.serving.battery import BATTERY, asked_of
 from tests.engines.figures import Figures
 from tests.engines.servers import CONTEXT_TOKENS, MODEL, VLLM_BLOCK_TOKENS, EngineServer
 

@@ -79,6 +79,20 @@ def test_loading_an_adapter_takes_its_time_once() -> None:
         assert server.state()["adapters"] == {"resident": ["a"], "loads": 1}
 
 
+def test_an_adapter_waits_for_room_while_all_that_are_resident_are_used() -> None:
+    with SimulatedServer(ServerSpec(model="m", speed=20, adapters=("a", "b"), max_adapters=1)) as server:
+        long = threading.Thread(
+            target=cached, args=(server,), kwargs={"model": "a", "max_tokens": 200, "ignore_eos": True}
+        )
+        long.start()
+        while server.state()["adapters"] != {"resident": ["a"], "loads": 1}:
+            time.sleep(0.005)
+        cached(server, model="b")
+        long.join(30)
+        assert [one.adapter for one in server.records()] == ["a", "b"]
+        assert server.state()["adapters"] == {"resident": ["b"], "loads": 2}
+
+
 def test_metrics_name_the_adapters_that_are_used() -> None:
     with SimulatedServer(ServerSpec(model="m", speed=FAST, adapters=("a",), max_adapters=3)) as server:
         page = httpx.get(f"{server.url}/metrics", timeout=30).text

@@ -5,7 +5,8 @@ from typing import Any
 
 import httpx
 
-from tests.engines.servers import MODEL
+MODEL = "demo-model"
+"""As the real engines of `tests/engines` call theirs."""
 
 CHAT, TEXT, TOKENIZE = "/v1/chat/completions", "/v1/completions", "/tokenize"
 USER: list[dict[str, Any]] = [{"role": "user", "content": "Where are the books on gravity?"}]
