@@ -39,6 +39,10 @@ RULES: Final = {
     "prefixgate_endpoint_bound_requests": Rule.MAX,
     "prefixgate_held_body_bytes": Rule.SUM,
     "prefixgate_endpoint_healthy": Rule.MIN,
+    # Each worker judges by its own requests: an endpoint is in each state in which one of them has it.
+    "prefixgate_endpoint_state": Rule.MAX,
+    "prefixgate_breaker_opened": Rule.TOTAL,
+    "prefixgate_endpoint_faults": Rule.TOTAL,
     "prefixgate_degraded": Rule.MAX,
     "prefixgate_token_parity_ratio": Rule.MIN,
     "prefixgate_split_prefill_suspected": Rule.MAX,
