@@ -21,7 +21,8 @@ REFUSED = {
         400: "usage without a stream; two choices, greedy; no choice; a limit in words; no messages; no role; "
         "no content; messages that are a text; an empty salt; a salt with a slash; a salt of 129; "
         "a salt that is a number; continued, and nothing said of the prompt's end; "
-        "continued, with a prompt for a new message; a temperature below 0; a top_p above 1; a top_k below -1; more tokens than at most; rank 5; "
+        "continued, with a prompt for a new message; a temperature below 0; a top_p above 1; "
+        "a top_k below -1; more tokens than at most; rank 5; "
         "no text; no texts; an id that is none; an id below 0; a text that is too long; broken JSON; a list; nothing",
         404: "another model; nowhere; got nowhere; props; a rendered chat",
         405: "a chat that is got",
