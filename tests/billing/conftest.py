@@ -35,7 +35,8 @@ def where(request: pytest.FixtureRequest) -> Where:
 @pytest.fixture
 def rows(request: pytest.FixtureRequest) -> Rows:
     """All rows of a table of the test's ledger, read past the code under test."""
-    place = request.getfixturevalue("where" if "where" in request.fixturenames else "ledger_path")
+    places = ("where", "postgres_url", "ledger_path")
+    place = request.getfixturevalue(next(name for name in places if name in request.fixturenames))
 
     def read(table: str) -> list[dict[str, Any]]:
         query = f"SELECT * FROM {table} ORDER BY 1, 2"
@@ -62,6 +63,19 @@ def execute(where: Where) -> Execute:
             connection.execute(statement)
 
     return run
+
+
+@pytest.fixture
+def spool_folder(tmp_path: Path) -> Path:
+    """Where a test's ledger keeps what waits; nothing is there yet."""
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that is away, or refuses, is asked a hundred times a second."""
+    monkeypatch.setattr("billing.spooled_store.ASK_S", 0.01)
+    monkeypatch.setattr("billing.writer.PROBE_S", 0.01)
 
 
 @pytest.fixture(scope="session")

@@ -1,17 +1,14 @@
 """While the ledger is away records go to the local disk, and from there into the ledger, each exactly once."""
 
 import asyncio
-import os
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,79 +17,24 @@ from msgspec import structs
 from billing import (
     Correction,
     CorrectionKind,
-    Ledger,
-    LedgerOptions,
     LedgerUnavailable,
     RowRefused,
-    SettlementState,
     Usage,
     open_ledger,
     reading,
 )
 from billing import spool as spool_module
 from billing import spooled_store as spooled_store_module
-from billing.rollup_sql import differences
-from billing.spool import Spool, SpoolFull, read_segment
+from billing.spool import Spool, read_segment
 from billing.types import KeptChain, UsageFlag
 from billing.writer import Record
 from tests.billing.conftest import Rows
+from tests.billing.outages import away, sums_equal_rows, until_empty, with_spool
 from tests.billing.samples import NOON, attempt, book, opened, settled
 
+pytestmark = pytest.mark.usefixtures("impatient")
+
 CREDIT = Correction("c1", NOON, "1", "acme", None, "llama", CorrectionKind.CREDIT, "goodwill", "USD", 0, -5)
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spooled_store_module, "ASK_S", 0.01)
-    monkeypatch.setattr("billing.writer.PROBE_S", 0.01)
-
-
-@pytest.fixture
-def spool_folder(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
-
-
-@pytest.fixture
-def rows(postgres_url: str) -> Rows:
-    def read(table: str) -> list[dict[str, object]]:
-        with psycopg.connect(postgres_url, row_factory=psycopg.rows.dict_row) as server:
-            return server.execute(f"SELECT * FROM {table} ORDER BY 1, 2".encode()).fetchall()
-
-    return read
-
-
-def with_spool(folder: Path, most_bytes: int = 1 << 30) -> LedgerOptions:
-    return LedgerOptions(busy_timeout_s=0.05, takeover_s=3600, spool=folder, spool_most_bytes=most_bytes)
-
-
-@contextmanager
-def away(postgres_url: str) -> Iterator[None]:
-    """The server refuses whoever comes, and has ended all sessions of this database."""
-    name = postgres_url.partition("@/")[2].partition("?")[0]
-    with psycopg.connect(postgres_url.replace(name, "postgres"), autocommit=True) as server:
-        server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false".encode())
-        server.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'".encode())
-        try:
-            yield
-        finally:
-            server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true".encode())
-
-
-async def until_empty(ledger: Ledger) -> None:
-    async with asyncio.timeout(20):
-        while ledger.spool is None or ledger.spool.is_away or ledger.spool.size_bytes:
-            await asyncio.sleep(0.001)
-
-
-async def until_healthy(ledger: Ledger) -> None:
-    async with asyncio.timeout(20):
-        while not ledger.healthy:
-            await asyncio.sleep(0.001)
-
-
-def sums_equal_rows(where: str | Path) -> bool:
-    with reading(where) as connection:
-        return list(differences(connection)) == []
 
 
 async def test_an_outage_is_told_in_the_log_when_it_begins_and_when_it_ends(
@@ -158,7 +100,7 @@ import asyncio, os, sys
 from pathlib import Path
 from billing import open_ledger
 from tests.billing.samples import book, opened, settled
-from tests.billing.test_spool import away, with_spool
+from tests.billing.outages import away, with_spool
 
 async def main():
     async with open_ledger({postgres_url!r}, book(), options=with_spool(Path({str(spool_folder)!r}))) as ledger:
@@ -224,21 +166,6 @@ async def test_a_server_that_does_not_know_us_is_a_mistake_and_no_outage(postgre
         async with open_ledger(nobody, book(), options=with_spool(spool_folder)):
             pass
     assert "a-secret" not in str(caught.value)
-
-
-async def test_a_full_spool_fails_its_records_and_takes_more_when_it_was_handed_in(
-    postgres_url: str, rows: Rows, spool_folder: Path
-) -> None:
-    async with open_ledger(postgres_url, book(), options=with_spool(spool_folder, most_bytes=1500)) as ledger:
-        with away(postgres_url):
-            futures = [ledger.open(opened(f"{number}")) for number in range(100)]
-            outcomes = await asyncio.gather(*futures, return_exceptions=True)
-            taken = outcomes.count(None)
-            assert 0 < taken < 20
-            assert {str(outcome)[:39] for outcome in outcomes if outcome} == {"usage ledger unavailable: the spool has"}
-        await until_empty(ledger)
-        await ledger.open(opened("more"))
-    assert len(rows("requests")) == taken + 1
 
 
 async def test_what_no_ledger_takes_is_refused_at_once_or_set_aside(
@@ -315,87 +242,6 @@ def test_a_file_with_a_wrong_byte_is_kept_for_an_operator(spool_folder: Path) ->
     spool.close()
 
 
-def test_a_disk_that_fills_up_in_the_middle_leaves_whole_records_only(
-    spool_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spool = Spool(spool_folder, sync="normal", most_bytes=1 << 20)
-    spool.start()
-    spool.append([opened("1")], "owner")
-    write = os.write
-
-    def full(descriptor: int, content: bytes) -> int:
-        if len(content) < 100:
-            raise OSError(28, "No space left on device")
-        return write(descriptor, content[: len(content) // 2])
-
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(SpoolFull, match="No space left"):
-        spool.append([opened("2")], "owner")
-    monkeypatch.undo()
-    spool.append([opened("3")], "owner")
-    segment = spool.oldest()
-    assert segment.records == (opened("1"), opened("3"))
-    spool.close()
-
-
-async def test_where_the_disk_is_full_too_nothing_more_is_asked_for_until_there_is_room(
-    postgres_url: str, rows: Rows, spool_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(descriptor: int, content: bytes) -> int:
-        raise OSError(28, "No space left on device")
-
-    async with open_ledger(postgres_url, book(), options=with_spool(spool_folder)) as ledger:
-        with away(postgres_url):
-            (spool_folder / "probe").mkdir()  # nothing can be written there
-            with monkeypatch.context() as patch:
-                patch.setattr(os, "write", full)
-                with pytest.raises(SpoolFull, match="No space left"):
-                    await ledger.open(opened("refused"))
-                await asyncio.sleep(0.05)  # some probes
-                assert not ledger.healthy
-            (spool_folder / "probe").rmdir()
-            await until_healthy(ledger)
-            await ledger.open(opened("taken"))
-        await until_empty(ledger)
-    assert [row["request_id"] for row in rows("requests")] == ["taken"]
-    assert not (spool_folder / "probe").exists()
-
-
-async def test_a_ledger_that_is_back_needs_no_room_in_the_spool(
-    postgres_url: str, spool_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(descriptor: int, content: bytes) -> int:
-        raise OSError(28, "No space left on device")
-
-    async with open_ledger(postgres_url, book(), options=with_spool(spool_folder)) as ledger:
-        (spool_folder / "probe").mkdir()  # nothing can be written there
-        with away(postgres_url), monkeypatch.context() as patch:
-            patch.setattr(os, "write", full)
-            with pytest.raises(SpoolFull, match="No space left"):
-                await ledger.open(opened("refused"))
-        await until_healthy(ledger)
-        await ledger.open(opened("taken"))
-
-
-def test_a_disk_that_was_full_at_the_first_record_does_not_lose_whose_the_next_ones_are(
-    spool_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spool = Spool(spool_folder, sync="normal", most_bytes=1 << 20)
-    spool.start()
-
-    def full(descriptor: int, content: bytes) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(SpoolFull, match="No space left"):
-        spool.append([opened("1")], "owner")
-    monkeypatch.undo()
-    spool.append([opened("2")], "owner")
-    segment = spool.oldest()
-    assert (segment.owner_id, segment.records) == ("owner", (opened("2"),))
-    spool.close()
-
-
 def test_a_second_damaged_file_leaves_the_first_one_where_it_is(spool_folder: Path) -> None:
     for name in ("first", "second"):
         spool = Spool(spool_folder, sync="normal", most_bytes=1 << 20)
@@ -427,15 +273,3 @@ async def test_a_spool_that_somebody_removed_does_not_keep_the_ledger_shut(
     with reading(ledger_path) as connection:
         found = connection.exec_driver_sql("SELECT request_id FROM requests ORDER BY 1").scalars().all()
     assert found == ["after", "kept"]
-
-
-async def test_a_request_that_a_full_spool_turned_away_is_no_record_that_the_ledger_refused(
-    postgres_url: str, spool_folder: Path
-) -> None:
-    async with open_ledger(postgres_url, book(), options=with_spool(spool_folder)) as ledger:
-        with away(postgres_url):
-            await ledger.settle(settled("turned away", None, state=SettlementState.FAILED))
-        await until_empty(ledger)
-        assert ledger.spool is not None
-        assert ledger.spool.refused == 0
-    assert not (spool_folder / "refused").exists()
