@@ -29,7 +29,13 @@ from gateway.access import RETRYABLE_STATUS, given_up, spoken_by_nobody
 from gateway.attempts import Attempts
 from gateway.decision_log import DecisionLog
 from gateway.disaggregation.legs import for_decode
-from gateway.disaggregation.splitting import PrefillFailed, Splitter
+from gateway.disaggregation.splitting import (
+    PrefillFailed,
+    Splitter,
+    may_be_anothers_fault,
+    reinstated,
+    ruled_out,
+)
 from gateway.edge.upstream import Outgoing, outgoing, upstream_headers
 from gateway.errors import Unavailable
 from gateway.exchange import Clocks, Exchange
@@ -135,31 +141,41 @@ class Dispatcher:
             except UpstreamError as error:
                 parts.fleet.failed(decision.endpoint_id, error, exchange.dispatched_s)
                 self._attempt_failed(exchange, decision, type(error).__name__)
-                if not others_left:
+                if not others_left and not exchange.spared:
                     raise
+                failed.add(decision.endpoint_id)
             else:
-                again = others_left and response.status in RETRYABLE_STATUS
+                elsewhere = others_left or may_be_anothers_fault(exchange, decision)
+                again = elsewhere and response.status in RETRYABLE_STATUS
                 given = None if again else given_up(exchange.request, response.status, first_chunk)
                 if not again and given is None:
                     parts.attempts.answers(exchange.under_way, response.status, exchange.doubted)
                     return response, first_chunk
                 await response.aclose()
-                exchange.doubted.append((decision.endpoint_id, exchange.dispatched_s))
+                if decision.split is None:
+                    exchange.doubted.append((decision.endpoint_id, exchange.dispatched_s))
                 self._attempt_failed(exchange, decision, f"status_{response.status}")
                 if given is not None:
                     raise given
-            failed |= _ruled_out(parts.splitter, exchange, decision)
+                failed |= ruled_out(exchange, decision)
             if parts.turns is not None and parts.turns.are_crowded():
                 await parts.turns.come_again(exchange, frozenset(failed))
 
     async def _prepared(self, exchange: Exchange, failed: set[str]) -> tuple[Decision, bool]:
         """The decision of the next attempt, and whether there may be another after it. Where another endpoint computes
         the prompt first, it has; who could not is in `failed` then."""
+        try:
+            return await self._weighed(exchange, failed)
+        except NoEndpoint:
+            if not reinstated(exchange, failed):
+                raise
+        return await self._weighed(exchange, failed)
+
+    async def _weighed(self, exchange: Exchange, failed: set[str]) -> tuple[Decision, bool]:
         splitter, decision = self._parts.splitter, self._decide(exchange, frozenset(failed))
         others_left = _has_others(decision) or Filtered.FULL in decision.filtered.values()
         if splitter is not None and splitter.is_needed:
             decision = await splitter.prepared(exchange, decision, failed)
-            others_left = others_left or splitter.may_try_whole(decision)
         return decision, others_left
 
     async def _attempt(
@@ -300,13 +316,6 @@ def _prefill(parts: Parts, request: InferenceRequest, decision: Decision) -> Pre
     if adapters is not None:
         prefill.loading = adapters.sent(request, decision.place)
     return prefill
-
-
-def _ruled_out(splitter: Splitter | None, exchange: Exchange, decision: Decision) -> set[str]:
-    """Who is not asked again after an attempt that failed: who answered it, unless it is to try without help."""
-    if splitter is not None and splitter.tries_again_whole(exchange, decision):
-        return set()
-    return {decision.endpoint_id}
 
 
 def _has_others(decision: Decision) -> bool:

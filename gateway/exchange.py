@@ -80,8 +80,10 @@ class Exchange:
     seat: Seat | None = None
     split: Split | None = None
     """Another endpoint computes the prompt; None where one does both."""
-    stays_whole: bool = False
-    """Whether it is not to be split any more: who answers could not go on with what it was handed."""
+    spared: set[str] = field(default_factory=set)
+    """Endpoints that failed where another's help may be the reason: they are asked once more if nobody else is left."""
+    was_spared: bool = False
+    """Whether they were: it is not to be split any more where that can be helped, and who fails now has failed."""
     legs_s: float = 0.0
     """How long others worked on it before it was sent to who answers: on its prompt, or on the answer, and died."""
     outgoing: Outgoing | None = None

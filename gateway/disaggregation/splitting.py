@@ -103,7 +103,7 @@ class Splitter:
                 return pair.decision
             self.give_up(exchange)
         outcome: LegOutcome | None = None
-        if exchange.stays_whole:
+        if exchange.was_spared and self._weighing.cheapest_alone(decision) is not None:
             return self._unsplit(exchange, decision, SplitReason.DECODE_FAILED, failed)
         while outcome in (None, LegOutcome.FAILED):
             pair_or_why = self._weighing.of(exchange, decision, failed, self.set_aside())
@@ -140,20 +140,6 @@ class Splitter:
                 raise _first(error) from None
             raise
         return found
-
-    def may_try_whole(self, decision: Decision) -> bool:
-        """Whether who answers could do all by itself, should it not be able to go on with what it is handed."""
-        return decision.split is not None and self._weighing.answers_alone(decision.chosen)
-
-    def tries_again_whole(self, exchange: Exchange, decision: Decision) -> bool:
-        """Whether who answers, and failed, is to try once more without another's help: what it was handed may be the
-        reason, and nobody else is there."""
-        if not self.may_try_whole(decision):
-            return False
-        if any(one.endpoint_id != decision.endpoint_id for one in decision.candidates):
-            return False
-        exchange.stays_whole = True
-        return True
 
     def give_up(self, exchange: Exchange) -> None:
         """The split of an attempt that failed goes no further; what was computed for it was computed in vain."""
@@ -243,6 +229,30 @@ class Splitter:
     def _ask_again(self, endpoint_id: str) -> None:
         if self._set_aside.pop(endpoint_id, None) is not None:
             self._metrics.set_aside(endpoint_id).set(0)
+
+
+def may_be_anothers_fault(exchange: Exchange, decision: Decision) -> bool:
+    """Whether an answer of 5xx may be about what was handed over, and not about who answered."""
+    return decision.split is not None and not exchange.was_spared
+
+
+def ruled_out(exchange: Exchange, decision: Decision) -> set[str]:
+    """Who is not asked again after an answer of 5xx: of a split request both, for now (`reinstated`)."""
+    if decision.split is None:
+        return {decision.endpoint_id}
+    both = {decision.endpoint_id, decision.split.prefill.endpoint_id}
+    if not exchange.was_spared:
+        exchange.spared |= both
+    return both
+
+
+def reinstated(exchange: Exchange, failed: set[str]) -> bool:
+    """Nobody is left to ask: take those out of `failed` who may have failed through another. Once a request."""
+    if not exchange.spared:
+        return False
+    failed -= exchange.spared
+    exchange.spared, exchange.was_spared = set(), True
+    return True
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
