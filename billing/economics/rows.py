@@ -27,6 +27,7 @@ from billing.economics.fills import Fills, Prompt, fills
 from billing.economics.rates import HOUR_US
 from billing.economics.types import Call, Measured, Who
 from billing.money import joined_pico
+from billing.older import column_in
 from billing.reading import reading
 from billing.reports.reading import need_rows
 from billing.schema import attempts, chains, corrections, requests, settlements
@@ -171,13 +172,13 @@ def _place(found: tuple[str, Call]) -> tuple[str, int]:
 def _calls(connection: Connection, start_us: int, end_us: int) -> Iterator[tuple[str, Call]]:
     """By endpoint, in the order of code points whatever the database's own is, and by start."""
     name = _a.endpoint_id.collate("C") if connection.dialect.name == "postgresql" else _a.endpoint_id
-    billable = _s.state.in_(BILLABLE_STATES)
+    billable, prefill_endpoint_id = _s.state.in_(BILLABLE_STATES), column_in(connection, _s.prefill_endpoint_id)
     served = (_s.endpoint_id == _a.endpoint_id) & billable
-    prefilled = (_s.prefill_endpoint_id == _a.endpoint_id) & (_a.outcome == PREFILLED) & billable
+    prefilled = (prefill_endpoint_id == _a.endpoint_id) & (_a.outcome == PREFILLED) & billable
     query = (
         select(
             *(_a.endpoint_id, _a.started_at_us, _a.ended_at_us, served.label("served"), prefilled.label("prefilled")),
-            _s.prefill_endpoint_id.is_not(None).label("is_split"),
+            prefill_endpoint_id.is_not(None).label("is_split"),
             *(_r.tenant_id, _r.model, _r.end_user, _r.job_id),
             *(_s.prefill_s, _s.decode_s, _s.prompt_tokens, _s.cached_tokens, _s.output_tokens),
             *(_s.currency, _s.full_units, _s.full_pico, _s.charged_units, _s.charged_pico),

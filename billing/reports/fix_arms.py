@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Connection, cast, func, select
 
+from billing.older import column_in
 from billing.reports.query import Query
 from billing.reports.reading import need_rows
 from billing.schema import requests, settlements
@@ -38,14 +39,15 @@ class FixArm:
 def fix_arms(connection: Connection, query: Query) -> Iterator[FixArm]:
     """Both sides of a period, tenant by tenant, in order. Raises `PeriodInvalid` where rows are archived. O(rows)."""
     need_rows(connection, query.start_us, query.end_us)
-    chosen = [_r.opened_at_us >= query.start_us, _r.opened_at_us < query.end_us, _s.layout_fixes.is_not(None)]
+    fixes_kept = column_in(connection, _s.layout_fixes)
+    chosen = [_r.opened_at_us >= query.start_us, _r.opened_at_us < query.end_us, fixes_kept.is_not(None)]
     chosen += [_s.state.in_(BILLABLE_STATES), _s.prompt_tokens.is_not(None), _s.cached_tokens.is_not(None)]
     if query.about.tenant is not None:
         chosen.append(_r.tenant_id == query.about.tenant)
     if query.about.model is not None:
         chosen.append(_r.model == query.about.model)
     sums = [cast(func.coalesce(func.sum(one), 0), BigInteger) for one in _counted]
-    keys = (_r.tenant_id, _s.layout_fixes)
+    keys = (_r.tenant_id, fixes_kept)
     asked = (
         select(*keys, func.count(), func.count(_s.output_tokens), *sums, func.avg(_s.ttft_s))
         .select_from(requests.join(settlements, _s.request_id == _r.request_id))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
+from billing.older import column_in
 from billing.reports.adjustments import Adjustment, adjustments
 from billing.reports.groups import FROM_QUARTERS, FROM_ROWS, Key, groups, labels
 from billing.reports.query import MODEL, TENANT, About, Query, Source
@@ -200,8 +201,8 @@ def _misses(connection: Connection, query: Query) -> tuple[Miss, ...]:
     grouped = groups(connection, replace(query, by=()), FROM_ROWS, chosen)
     assert grouped is not None, "it is not split by time"
     computed = func.sum(_s.prompt_tokens - func.coalesce(_s.cached_tokens, 0)).label("computed_tokens")
-    lost = func.sum(_s.lost_tokens).label("lost_tokens")
-    reason, segment = miss_kind(), _s.changed_segment
+    lost = func.sum(column_in(connection, _s.lost_tokens)).label("lost_tokens")
+    reason, segment = miss_kind(), column_in(connection, _s.changed_segment).label("changed_segment")
     asked = select(*grouped.columns, reason.label("reason"), segment, func.count().label("requests"), computed, lost)
     asked = asked.select_from(ROWS).where(*chosen).group_by(*grouped.grouped_by, reason, segment)
     found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])

@@ -16,6 +16,7 @@ from typing import Final
 
 from sqlalchemy import Connection, RowMapping, func, select
 
+from billing.older import column_in
 from billing.reading import reading
 from billing.reports.reading import need_rows
 from billing.schema import attempts, engine_samples, requests, settlements
@@ -151,18 +152,19 @@ def _samples(connection: Connection, from_us: int, to_us_: int) -> dict[str, lis
 
 
 def _rows(connection: Connection, from_us: int, to_us_: int) -> Iterable[RowMapping]:
+    prefill_endpoint_id, lost_tokens = (column_in(connection, one) for one in (_s.prefill_endpoint_id, _s.lost_tokens))
     columns = (
         _r.opened_at_us,
         _r.prompt_tokens_expected,
         _s.settled_at_us,
         _s.endpoint_id,
-        func.coalesce(_s.prefill_endpoint_id, _s.endpoint_id).label("prompt_at"),
+        func.coalesce(prefill_endpoint_id, _s.endpoint_id).label("prompt_at"),
         _s.prompt_tokens,
         _s.cached_tokens,
         _s.flags,
         _s.verdict,
         _s.miss_reason,
-        _s.lost_tokens,
+        lost_tokens.label("lost_tokens"),
     )
     asked = select(*columns).select_from(requests.outerjoin(settlements, _s.request_id == _r.request_id))
     found = connection.execution_options(yield_per=1000).execute(
