@@ -88,7 +88,7 @@ class Spool:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be written, and nothing was refused since there was room."""
+        """Whether more may be written, and nothing was refused since there was room. On any thread."""
         return self.size_bytes < self._most_bytes and not self._is_full
 
     def start(self) -> None:
@@ -105,13 +105,14 @@ class Spool:
         """Make records survive us. All or none. Raises `SpoolFull`; `ValueError`, `OverflowError` for what is no text
         or number that a ledger takes."""
         frames = b"".join(framed(_NAMES[type(record)], record) for record in records)
-        self._is_full = True  # until these are written
         if self.size_bytes + len(frames) > self._most_bytes:
+            self._is_full = True
             raise SpoolFull(f"the spool has {self.size_bytes} bytes, and may have {self._most_bytes}")
         try:
             descriptor = self._writable()
             self._write(descriptor, frames if self._file_bytes else framed(_OWNER, owner_id) + frames)
         except OSError as error:
+            self._is_full = True
             raise SpoolFull(f"the spool at {self._folder}: {error.strerror}") from error
         self._is_full = False
         self.records += len(records)
