@@ -40,6 +40,9 @@ def create_app(site: Site) -> ASGIApp:
             await response(scope, receive, send)
         except (ConnectionReset, ClientDisconnect):
             return
+        except asyncio.CancelledError:
+            if not site.is_over:
+                raise  # else the process ends, and who is cut off is no news
 
     return app
 

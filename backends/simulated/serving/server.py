@@ -83,6 +83,7 @@ async def serve(
             await server.begun.wait()
         started()
         await stop.wait()
+        site.is_over = True
         for server in servers:
             for bound in server.servers:
                 bound.close()

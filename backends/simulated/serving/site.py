@@ -46,6 +46,8 @@ class Site:
         self.transports: dict[object, asyncio.Transport] = {}
         self.thawed = asyncio.Event()
         self.thawed.set()
+        self.is_over = False
+        """This life has ended; what still runs is being cancelled."""
         self._errors, self._resets = Share(), Share()
         self._events_left: int | None = None
         self._die = die

@@ -1,6 +1,9 @@
 """vLLM's NixlConnector, pull mode: P answers with where its blocks are, D fetches them from there.
 
-An engine that was started without the connector (role both) ignores `kv_transfer_params`, as vLLM does.
+An engine that was started without the connector (role both) ignores `kv_transfer_params`, as vLLM does. Everything else
+is stricter than vLLM 0.32, which was seen to answer 200 to params that were used before or whose request, port or
+number of tokens was changed, and to other block ids with another text; of another engine's id alone it said 500. Who
+sends such params has gone wrong in any case, and here it shows.
 """
 
 import asyncio
@@ -17,6 +20,9 @@ from backends.simulated.types import Role
 
 GROUPED_BLOCK_IDS: Final = (0, 24)
 TOLD_TOKENS: Final = (0, 25)
+PARTIAL_BLOCKS: Final = (0, 32)
+"""Seen to hand over a prompt that fills no block; for older ones there is nothing to hand over then."""
+
 CACHED_OF_PREFILL: Final = (0, 31)
 """From here on D reports what P had found; before, what it fetched counts as cached."""
 
@@ -51,7 +57,7 @@ class _Prefill(Leg):
 
     async def end(self, number: int, ended: Ended) -> More:
         site, tokens = self._site, len(self._prompt.ids)
-        if tokens < site.runner.spec.block_size:
+        if tokens < site.runner.spec.block_size and version_of(site) < PARTIAL_BLOCKS:
             return More({"kv_transfer_params": None})
         params = self._params(number, ended)
         terms = {**params, **_content(self._wanted, self._prompt)}

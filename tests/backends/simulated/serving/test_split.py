@@ -149,9 +149,16 @@ def test_pinned_blocks_are_in_the_way_of_others() -> None:
         assert chat(prefill, messages=other["messages"]).status_code == 200
 
 
-def test_a_prompt_without_a_whole_block_and_an_engine_without_the_connector_have_no_params(nixl: Pair) -> None:
+def test_a_prompt_that_fills_no_block_is_handed_over_since_032() -> None:
     short = [{"role": "user", "content": "hi"}]
-    assert params_of(nixl[0], messages=short) is None
+    for version, is_handed_over in (("0.23.0", False), ("0.32.0", True)):
+        with pair_of("vllm", version=version) as (prefill, decode):
+            params = params_of(prefill, messages=short)
+            assert (params is not None) == is_handed_over
+            assert chat(decode, kv_transfer_params=params, messages=short).status_code == 200
+
+
+def test_an_engine_without_the_connector_gives_and_heeds_no_params(nixl: Pair) -> None:
     with SimulatedServer(ServerSpec(model="m", speed=FAST)) as plain:
         assert params_of(plain) is None
         assert said(chat(plain, kv_transfer_params=params_of(nixl[0]))) == TEXT
