@@ -78,6 +78,22 @@ async def test_a_request_that_a_full_spool_turned_away_is_no_record_that_the_led
     assert not (spool_folder / "refused").exists()
 
 
+def test_a_spool_that_is_written_to_has_room_meanwhile(spool_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(spool_folder, sync="normal", most_bytes=1 << 20)
+    spool.start()
+    write, seen = os.write, []
+
+    def looked_at(descriptor: int, content: bytes) -> int:
+        seen.append(spool.has_room)
+        return write(descriptor, content)
+
+    monkeypatch.setattr(os, "write", looked_at)
+    spool.append([opened("1")], "owner")
+    monkeypatch.undo()
+    assert seen == [True]
+    spool.close()
+
+
 def test_a_disk_that_fills_up_in_the_middle_leaves_whole_records_only(
     spool_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
