@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="each fault once, on PostgreSQL: about 3 minutes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=15, help="conversations at a time (default: %(default)s)")
-    parser.add_argument("--pairs", type=int, default=24, help="pairs of faults (default: %(default)s)")
-    parser.add_argument("--fault", type=float, metavar="S", help="how long a fault lasts (default: 2.5 or 5)")
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of faults (default: %(default)s)")
+    parser.add_argument("--fault", type=float, metavar="S", help="how long a fault lasts (default: 2.5 or 4)")
     parser.add_argument("--ledger", choices=("postgres", "sqlite"), help="only this one")
     parser.add_argument("--as-user", action="store_true", help="as for who is not root: a proxy loses what passes")
     parser.add_argument("--continue", dest="continues", action="store_true", help="with continuation.enabled")
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _plans(options: argparse.Namespace) -> list[Plan]:
     """What to run, in order."""
-    fault_s, calm_s = (2.5, 2.0) if options.quick else (5.0, 3.0)
+    fault_s, calm_s = (2.5, 2.0) if options.quick else (4.0, 2.5)
     pace = Pace(fault_s if options.fault is None else options.fault, calm_s)
     only = tuple(options.only)
     plans = [
