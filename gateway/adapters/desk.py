@@ -56,7 +56,7 @@ class Adapters:
         """The request with its adapter as its model, where the fleet lists it. Raises `BadRequest` or `Forbidden`."""
         if request.adapter is None and SEPARATOR not in request.model:
             return request
-        return named(request, self.served)
+        return named(request, self.served, self._forms.get("llamacpp", ()))
 
     def weighed(
         self, request: InferenceRequest, able: list[Candidate], endpoints: Sequence[EndpointSnapshot]

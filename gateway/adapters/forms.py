@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from gateway.adapters.naming import SEPARATOR
 from gateway.types import Route
 
 _LORA_PATH_ROUTES: Final = frozenset({Route.CHAT.value, Route.COMPLETIONS.value, Route.EMBEDDINGS.value})
@@ -59,7 +60,8 @@ def form_at(
     """How an engine is told of an adapter of `base` on a path; None where its name as the model is all it needs."""
     if engine == "sglang":
         if path in _LORA_PATH_ROUTES:
-            return AdapterForm(adapter, {"lora_path": msgspec.json.encode(adapter)})
+            model = base if SEPARATOR in adapter else adapter  # it would take what is behind the first for an adapter
+            return AdapterForm(model, {"lora_path": msgspec.json.encode(adapter)})
         return AdapterForm(f"{base}:{adapter}")
     fields = forms.get(engine, {}).get(adapter)
     return None if fields is None else AdapterForm(base, fields)

@@ -4,14 +4,17 @@
     "model": "base:sql"                               SGLang's second way                       ┐  the model `sql`
     "model": "base", "lora_path": "sql"               SGLang's first                            ┘
     "model": "base", "lora_request": {..., "lora_path": "/a/file"}      TensorRT-LLM's          refused
-    "lora": [{"id": 0, "scale": 0.5}], ...            others, and names that nobody lists       part of the root
+    "model": "sql", "lora_path": "law"                two adapters, or two fields               refused
+    "lora": [{"id": 0, "scale": 0.5}]                 numbers of adapters that have names       refused
+    "lora": [...], "adapter_id", ...                  others, and names that nobody lists       part of the root
 
 An adapter is a model to whoever asks, pays or is let in: so the one that a field names is billed, limited and allowed
-as the model of that name, and has its prefixes in common with who names it so. TensorRT-LLM's field names a directory
-on the engine's machine: that is the operator's to say (`adapters.known`).
+as the model of that name, and has its prefixes in common with who names it so. What could be read as another one than
+the one that is billed is refused, since engines differ in what they follow. TensorRT-LLM's field names a directory on
+the engine's machine: that is the operator's to say (`adapters.known`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import msgspec
@@ -28,16 +31,16 @@ Served = Callable[[str], ServedModel | None]
 """What the fleet serves by a name."""
 
 
-def named(request: InferenceRequest, served: Served) -> InferenceRequest:
-    """The request with its adapter as its model, where the fleet lists one of that name.
+def named(request: InferenceRequest, served: Served, numbered: Collection[str] = ()) -> InferenceRequest:
+    """The request with its adapter as its model, where the fleet lists one of that name; `numbered` are the adapters
+    that an engine knows by a number.
 
-    Raises `BadRequest` for a field that names files of the engine, `Forbidden` where the key is not for the adapter.
+    Raises `BadRequest` for a field that names files of the engine, or another adapter than the one that would be
+    billed; `Forbidden` where the key is not for the adapter.
     """
+    base, name = _parts(request.model, served)
     if request.adapter is None:
-        base, _, name = request.model.partition(SEPARATOR)
-        if not name or served(request.model) is not None:
-            return request
-        return _as(request, name, base, served)
+        return request if name is None else _as(request, name)
     said = msgspec.json.decode(request.adapter, type=dict[str, object])
     if "lora_request" in said:
         raise BadRequest(
@@ -45,8 +48,14 @@ def named(request: InferenceRequest, served: Served) -> InferenceRequest:
             "model",
             param="lora_request",
         )
-    path = said.get("lora_path") if len(said) == 1 else None
-    return _as(request, path, request.model, served) if isinstance(path, str) else request
+    if "lora" in said and any(_is_of(base, one, served) for one in numbered):
+        raise BadRequest("the adapters of this model have names: name one as the model, without `lora`", param="lora")
+    path = said.get("lora_path")
+    if not any(_is_of(base, one, served) for one in (path if isinstance(path, list) else [path])):
+        return request
+    if not isinstance(path, str) or len(said) > 1 or name not in (None, path):
+        raise BadRequest("name one adapter, as the model, and no other beside it", param="lora_path")
+    return _as(replace(request, adapter=None, steering=request.steering | {"lora_path"}), path)  # said in our words
 
 
 def adapter_of(request: InferenceRequest, served: Served) -> str | None:
@@ -57,17 +66,29 @@ def adapter_of(request: InferenceRequest, served: Served) -> str | None:
     return None if found is None or found.parent is None else request.model
 
 
-def _as(request: InferenceRequest, name: str, base: str, served: Served) -> InferenceRequest:
-    found = served(name)
-    if found is None or found.parent is None or found.parent != _in_full(base, served):
+def _parts(model: str, served: Served) -> tuple[str, str | None]:
+    """The model that a name is for, and the adapter of it that it names, if it does."""
+    found = served(model)
+    if found is not None:
+        return (model, None) if found.parent is None else (found.parent, model)
+    base, _, name = model.partition(SEPARATOR)
+    return (base, name) if _is_of(base, name, served) else (model, None)
+
+
+def _is_of(base: str, name: object, served: Served) -> bool:
+    """Whether an adapter of this name is listed, and is one of the model's."""
+    found = served(name) if isinstance(name, str) else None
+    if found is None or found.parent is None:
+        return False
+    model = served(base)
+    return found.parent == (base if model is None or model.alias_of is None else model.alias_of)
+
+
+def _as(request: InferenceRequest, name: str) -> InferenceRequest:
+    if request.model == name:
         return request
     scopes = request.tenant.scopes
     if scopes is not None and not scopes.allow_model(name):
         raise Forbidden(f"this API key is not for the model {name[:100]!r}", param="model")
     routed = request.routed or Routed(asked=request.model)
-    return replace(request, model=name, adapter=None, routed=routed)
-
-
-def _in_full(base: str, served: Served) -> str:
-    found = served(base)
-    return base if found is None or found.alias_of is None else found.alias_of
+    return replace(request, model=name, routed=routed)

@@ -95,7 +95,7 @@ def engine_headers(headers: Headers, request_id: RequestId) -> Headers:
 def _spliced(
     request: InferenceRequest, inject_salt: bool, priority: float | None, adapter: EngineNames | None
 ) -> bytes:
-    body = cut_fields(request.body, ENGINE_CONTROL_FIELDS) if request.steering else request.body
+    body = cut_fields(request.body, ENGINE_CONTROL_FIELDS | request.steering) if request.steering else request.body
     model = request.model if adapter is None else adapter.model
     if model != request.asked_model:
         body = set_field(body, "model", msgspec.json.encode(model))
@@ -119,7 +119,8 @@ def _translated(
     priority: float | None,
     adapter: EngineNames | None,
 ) -> Outgoing:
-    chat = {name: value for name, value in foreign.chat.items() if name not in ENGINE_CONTROL_FIELDS}
+    denied = ENGINE_CONTROL_FIELDS | request.steering
+    chat = {name: value for name, value in foreign.chat.items() if name not in denied}
     model = request.model if adapter is None else adapter.model
     if model != request.asked_model:
         chat["model"] = model

@@ -16,6 +16,7 @@ from gateway.types import InferenceRequest, Scopes
 MODELS = {
     "m": ServedModel("m"),
     "sql": ServedModel("sql", parent="m"),
+    "law": ServedModel("law", parent="m"),
     "other:8b": ServedModel("other:8b"),
     "short": ServedModel("short", alias_of="m"),
 }
@@ -31,7 +32,14 @@ def asking(model: str, **fields: object) -> InferenceRequest:
 
 @pytest.mark.parametrize(
     "request_",
-    [asking("sql"), asking("m:sql"), asking("short:sql"), asking("m", lora_path="sql")],
+    [
+        asking("sql"),
+        asking("m:sql"),
+        asking("short:sql"),
+        asking("m", lora_path="sql"),
+        asking("sql", lora_path="sql"),
+        asking("m:sql", lora_path="sql"),
+    ],
 )
 def test_an_adapter_is_the_model_of_its_name_however_it_is_said(request_: InferenceRequest) -> None:
     found = named(request_, MODELS.get)
@@ -50,13 +58,39 @@ def test_an_adapter_is_the_model_of_its_name_however_it_is_said(request_: Infere
         asking("m:"),
         asking("m", lora_path="unknown"),
         asking("other:8b", lora_path="sql"),
-        asking("m", lora_path=["sql"]),
+        asking("m", lora_path=["unknown"]),
         asking("m", lora=[{"id": 0, "scale": 1}]),
-        asking("m", lora_path="sql", adapter_id="sql"),
+        asking("m", adapter_id="sql"),
     ],
 )
 def test_what_names_no_adapter_of_the_model_is_left_as_it_is(request_: InferenceRequest) -> None:
     assert named(request_, MODELS.get) is request_
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        asking("sql", lora_path="law"),
+        asking("m:sql", lora_path="law"),
+        asking("m", lora_path="sql", adapter_id=""),
+        asking("m", lora_path="sql", lora=0),
+        asking("m", lora_path=["sql"]),
+        asking("m", lora_path=[None, "sql"]),
+    ],
+)
+def test_no_adapter_is_had_at_the_price_of_another_model(request_: InferenceRequest) -> None:
+    with pytest.raises(BadRequest, match="name one adapter, as the model") as refused:
+        named(request_, MODELS.get)
+    assert refused.value.param == "lora_path"
+
+
+@pytest.mark.parametrize("model", ["m", "sql"])
+def test_an_adapter_that_has_a_name_and_a_price_is_not_had_by_its_number(model: str) -> None:
+    by_number = asking(model, lora=[{"id": 0, "scale": 1}])
+    with pytest.raises(BadRequest, match="have names") as refused:
+        named(by_number, MODELS.get, ("sql",))
+    assert refused.value.param == "lora"
+    assert named(by_number, MODELS.get, ("of another model",)) is by_number
 
 
 def test_a_directory_of_the_engine_is_not_for_clients_to_name() -> None:
@@ -92,12 +126,15 @@ KNOWN = [Adapter(name="sql", model="m", path="/adapters/sql", number=3, scale=0.
         ("llamacpp", {"model": "m", "lora": [{"id": 3, "scale": 0.5}]}),
     ],
 )
-@pytest.mark.parametrize("written", ["sql", "m:sql"])
-def test_each_engine_is_told_in_its_own_way(engine: str, said: dict[str, object], written: str) -> None:
-    request = named(asking(written), MODELS.get)
+@pytest.mark.parametrize(
+    "written", [asking("sql"), asking("m:sql"), asking("m", lora_path="sql"), asking("sql", lora_path="sql")]
+)
+def test_each_engine_is_told_in_its_own_way(engine: str, said: dict[str, object], written: InferenceRequest) -> None:
+    request = named(written, MODELS.get)
     form = form_at(engine, "sql", "m", CHAT, forms_of(KNOWN))
     sent = outgoing(request, natively=True, inject_salt=False, adapter=form)
     assert json.loads(sent.body) == {"messages": [], **said}
+    assert sent.body.count(b'"lora_path"') == json.dumps(said).count('"lora_path"')
 
 
 def test_an_engine_that_needs_no_more_than_the_name_gets_the_clients_bytes() -> None:
@@ -111,6 +148,12 @@ def test_sglang_is_told_by_the_models_name_where_it_takes_no_field() -> None:
     form = form_at("sglang", "sql", "m", "/v1/messages", {})
     assert form is not None
     assert (form.model, form.fields) == ("m:sql", {})
+
+
+def test_sglang_does_not_take_an_adapter_with_a_colon_in_its_name_for_another_one() -> None:
+    form = form_at("sglang", "sql:v2", "m", CHAT, {})
+    assert form is not None
+    assert (form.model, form.fields) == ("m", {"lora_path": b'"sql:v2"'})
 
 
 @pytest.mark.parametrize(
