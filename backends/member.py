@@ -12,6 +12,7 @@ import httpx
 
 from backends.breaker import Breaker, BreakerRules, BreakerState
 from backends.dialects import Dialect
+from backends.errors import DialReason
 from backends.health import Probe
 from backends.reservations import InFlightCounter
 from backends.stalls import Pulse
@@ -23,13 +24,18 @@ LEFT: Final = "no source lists it any more"
 NOT_SEEN: Final = "not seen yet"
 NOT_SEEN_AGAIN: Final = "not seen since it came back"
 ASLEEP: Final = "it sleeps, until somebody wakes it"
-GONE: Final = frozenset({"refused", "unreachable", "dns", "reset"})
+GONE: Final = frozenset({DialReason.REFUSED, DialReason.UNREACHABLE, DialReason.DNS, DialReason.RESET})
 """Faults that an endpoint shows while its process is not there."""
-_OF_BREAKER: Final = {BreakerState.OPEN: EndpointState.OPEN, BreakerState.HALF_OPEN: EndpointState.HALF_OPEN}
+SILENT: Final = frozenset({"no_first_byte", "silent", "left_unanswered"})
+"""Faults of one that takes requests and answers none: who is sent there waits for nothing."""
 
 
 class Member:
-    """Whoever changes it calls `touch`. `clock` is monotonic, in seconds."""
+    """What is known of one endpoint: how it is asked, what it said, what polls and calls found, who was told.
+
+    `clock` is monotonic, in seconds. `changed` is called with it whenever its snapshot may be another one: its methods
+    see to that, and whoever sets an attribute calls `touch`.
+    """
 
     def __init__(
         self,
@@ -80,12 +86,20 @@ class Member:
     @property
     def is_restrained(self) -> bool:
         """Whether it may be sent less than all that could go there."""
-        return bool(self.asides) or self.breaker.state is BreakerState.HALF_OPEN
+        return bool(self.asides) or self.breaker.state is not BreakerState.SHUT
 
     @property
     def seems_gone(self) -> bool:
         """Whether calls have found nobody there, and no poll has since found the opposite."""
         return self.breaker.is_open_anew and self.breaker.last_fault in GONE
+
+    @property
+    def is_last_resort(self) -> bool:
+        """Whether it may be sent what nobody else can take, though calls failed. An engine that is merely overloaded
+        fails calls too, and then none but us would make it unavailable."""
+        breaker = self.breaker
+        is_doubted = breaker.state is not BreakerState.SHUT and self.answers
+        return is_doubted and not self.seems_gone and breaker.last_fault not in SILENT
 
     def resemble(self, before: "Member") -> None:
         """The same engine, asked in another way from now on."""
@@ -194,6 +208,7 @@ class Member:
                 unhealthy_reason=None if self.healthy else condition.why,
                 draining=self.draining or self.held_back or self.leaving,
                 leaving=self.leaving,
+                last_resort=self.is_last_resort,
                 facts=self.facts,
                 load=self.load,
                 condition=condition,

@@ -27,9 +27,13 @@ from statistics import median
 from typing import Final
 
 _MAD_TO_SIGMA: Final = 1.4826
+"""1 / Φ⁻¹(3/4): the median distance from the median of a normal distribution is so much smaller than its deviation."""
 _LEAST_SIGMA: Final = 0.02
+"""Of shares of failed requests: where all peers fail alike, two requests in a hundred more are no sign of anything."""
 _Z_95: Final = 1.96
+"""Φ⁻¹(0.975)."""
 _LEAST_PEERS: Final = 2
+"""Of two one cannot tell which is the odd one."""
 
 
 class Oddity(StrEnum):
@@ -42,15 +46,18 @@ class Oddity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One endpoint over the last while: requests and its own faults among them (older ones may count for less); seconds
-    of computing an uncached token and of giving one, against what is expected of a machine of its kind, None where not
-    measured, with their samples. `available`: it takes requests, as far as others than the ejector say."""
+    """One endpoint over the last while: requests and its own faults among them (older ones may count for less).
+
+    `prefill_ratio` is the time of computing an uncached token, `decode_ratio` that of giving one, each in times of what
+    is expected of a machine of its kind, None where not measured; with their samples. `available`: it takes requests,
+    as far as others than the ejector say.
+    """
 
     endpoint_id: str
     requests: float = 0
     faults: float = 0
-    prefill: float | None = None
-    decode: float | None = None
+    prefill_ratio: float | None = None
+    decode_ratio: float | None = None
     prefill_samples: int = 0
     decode_samples: int = 0
     available: bool = True
@@ -91,16 +98,8 @@ def odd_ones(group: Sequence[Measured], rules: OutlierRules) -> list[Odd]:
         judged = [one for one in here if one.requests >= rules.least_samples]
         found += _failing(judged, rules)
     if rules.slow:
-        prefills = [
-            (one.endpoint_id, one.prefill)
-            for one in here
-            if one.prefill is not None and one.prefill > 0 and one.prefill_samples >= rules.least_samples
-        ]
-        decodes = [
-            (one.endpoint_id, one.decode)
-            for one in here
-            if one.decode is not None and one.decode > 0 and one.decode_samples >= rules.least_samples
-        ]
+        prefills = [(one.endpoint_id, one.prefill_ratio, one.prefill_samples) for one in here]
+        decodes = [(one.endpoint_id, one.decode_ratio, one.decode_samples) for one in here]
         found += _slow(prefills, Oddity.SLOW_PREFILL, rules) + _slow(decodes, Oddity.SLOW_DECODE, rules)
     found.sort(key=lambda odd: (-odd.excess, odd.endpoint_id))
     first: dict[str, Odd] = {}
@@ -118,11 +117,14 @@ def _failing(judged: Sequence[Measured], rules: OutlierRules) -> list[Odd]:
     return [
         Odd(one.endpoint_id, Oddity.FAILS, rate, middle, (rate - middle) / enough)
         for one, rate in zip(judged, rates, strict=True)
-        if rate - middle > enough and at_least(min(one.faults, one.requests), one.requests) >= rules.least_rate
+        if rate - middle > enough and least_share(min(one.faults, one.requests), one.requests) >= rules.least_rate
     ]
 
 
-def _slow(times: Sequence[tuple[str, float]], oddity: Oddity, rules: OutlierRules) -> list[Odd]:
+def _slow(measured: Sequence[tuple[str, float | None, int]], oddity: Oddity, rules: OutlierRules) -> list[Odd]:
+    """Of ids, their times against what is expected, and how many samples these are of."""
+    enough_samples = [(one, time) for one, time, samples in measured if samples >= rules.least_samples]
+    times = [(endpoint_id, time) for endpoint_id, time in enough_samples if time is not None and time > 0]
     if len(times) <= _LEAST_PEERS:
         return []
     logs = [math.log(time) for _, time in times]
@@ -140,7 +142,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float]:
     return middle, _MAD_TO_SIGMA * median(abs(value - middle) for value in values)
 
 
-def at_least(faults: float, requests: float) -> float:
+def least_share(faults: float, requests: float) -> float:
     """The lower end of the 95 % interval of a share of which `faults` in `requests` were seen (Wilson's)."""
     share, z2 = faults / requests, _Z_95 * _Z_95
     centre = share + z2 / (2 * requests)

@@ -40,17 +40,6 @@ class Pulse:
         elif self.still_since_s is None:
             self.still_since_s = before.fetched_at_s
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the last page says that nothing runs and nothing waits; False where it does not say."""
-        last = self._before
-        return last is not None and last.running == 0 and last.waiting == 0
-
-    @property
-    def counts(self) -> bool:
-        """Whether the last page counts work at all."""
-        return bool(_work(self._before))
-
 
 def _work(sample: LoadSample | None) -> tuple[float, ...]:
     """All counters that move when an engine works, as far as its page has them.

@@ -320,10 +320,10 @@ class Condition:
 class EndpointSnapshot:
     """What is known of one endpoint at one instant; building decisions on it needs no I/O.
 
-    `unhealthy_reason` is None exactly when `healthy`: its last poll was answered, and its breaker is not open.
-    One that is `leaving` is none of the fleet any more, but what it
-    holds is remembered; it is draining and not healthy. `facts` is None until the endpoint was reached once; facts and
-    load of an endpoint that is down are the last ones known.
+    `unhealthy_reason` is None exactly when `healthy`: its last poll was answered, and its breaker is not open. One that
+    is `leaving` is none of the fleet any more, but what it holds is remembered; it is draining and not healthy. `facts`
+    is None until the endpoint was reached once; facts and load of an endpoint that is down are the last ones known.
+    `last_resort`: calls failed and polls do not, so what nobody else can take may be sent there all the same.
     """
 
     id: EndpointId
@@ -332,6 +332,7 @@ class EndpointSnapshot:
     unhealthy_reason: str | None = None
     draining: bool = False
     leaving: bool = False
+    last_resort: bool = False
     facts: EndpointFacts | None = None
     load: LoadSample | None = None
     condition: Condition = Condition()

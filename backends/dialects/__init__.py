@@ -38,9 +38,10 @@ __all__ = [
 ]
 
 _NUMBERS = re.compile(r"\d+(\.\d+)*")
+_YES_OR_NO = {Standing.ON: True, Standing.OFF: False, Standing.NEVER: False}
 
 DIALECTS: tuple[Dialect, ...] = (REFERENCE, VLLM, SGLANG, TRTLLM, TRITON, LLAMACPP, TGI, OLLAMA, OPENAI)
-LATEST = ":latest"
+_LATEST = ":latest"
 
 
 def recognise(models_page: object, metrics_text: str = "") -> Dialect:
@@ -116,9 +117,6 @@ def facts(
     )
 
 
-_YES_OR_NO = {Standing.ON: True, Standing.OFF: False, Standing.NEVER: False}
-
-
 def _version(dialect: Dialect, info: Info) -> str | None:
     said = info.get(dialect.version_key)
     return said if isinstance(said, str) else None
@@ -137,7 +135,7 @@ def _with_short_names(models: tuple[ServedModel, ...], dialect: Dialect, samples
     found: list[ServedModel] = []
     for model in models:
         found.append(full := replace(model, max_model_len=lengths.get(model.id)))
-        short = model.id.removesuffix(LATEST)
+        short = model.id.removesuffix(_LATEST)
         if short not in known:
             found.append(replace(full, id=short, alias_of=model.id))
     return tuple(found)

@@ -8,7 +8,7 @@ of Triton's own protocols, which the gateway is not told.
 """
 
 from backends.dialects.metrics import total, whole_number
-from backends.dialects.types import CacheShape, Dialect, Info, MetricNames, Samples
+from backends.dialects.types import EMBEDDINGS, CacheShape, Dialect, Info, MetricNames, Samples, Series
 from backends.features import Feature
 
 _REQUESTS = "nv_trt_llm_request_metrics"
@@ -16,23 +16,24 @@ _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
 _SCHEDULED, _WAITING, _USE = "requests scheduled", "requests waiting", "share of blocks"
 
 
-def _labelled(samples: Samples, name: str, label: str, value: str) -> Samples:
-    return {value: [series for series in samples.get(name, ()) if series[0].get(label) == value]}
+def _labelled(samples: Samples, name: str, label: str, value: str) -> list[Series]:
+    return [series for series in samples.get(name, ()) if series[0].get(label) == value]
 
 
 def _prepare(samples: Samples) -> Samples:
     """Each kind of request, and the share of blocks, as a series of its own."""
-    scheduled = _labelled(samples, _REQUESTS, "request_type", "scheduled")["scheduled"]
-    waiting = _labelled(samples, _REQUESTS, "request_type", "waiting")["waiting"]
-    use = _labelled(samples, _BLOCKS, "kv_cache_block_type", "fraction")["fraction"]
-    return {**samples, _SCHEDULED: scheduled, _WAITING: waiting, _USE: use}
+    return {
+        **samples,
+        _SCHEDULED: _labelled(samples, _REQUESTS, "request_type", "scheduled"),
+        _WAITING: _labelled(samples, _REQUESTS, "request_type", "waiting"),
+        _USE: _labelled(samples, _BLOCKS, "kv_cache_block_type", "fraction"),
+    }
 
 
 def _shape(samples: Samples, info: Info) -> CacheShape:
-    kinds = {kind: _labelled(samples, _BLOCKS, "kv_cache_block_type", kind) for kind in ("tokens_per", "max")}
-    sizes = [value for _, value in kinds["tokens_per"]["tokens_per"]]
-    block_size = whole_number(sizes[0]) if sizes else None
-    blocks = whole_number(total(kinds["max"], ("max",)))
+    sizes = _labelled(samples, _BLOCKS, "kv_cache_block_type", "tokens_per")
+    block_size = whole_number(sizes[0][1]) if sizes else None
+    blocks = whole_number(total({_BLOCKS: _labelled(samples, _BLOCKS, "kv_cache_block_type", "max")}, (_BLOCKS,)))
     if block_size is None or blocks is None:
         return CacheShape(block_size)
     return CacheShape(block_size, blocks * block_size)
@@ -57,5 +58,5 @@ TRITON = Dialect(
         Feature.METRICS: "--allow-metrics=true",
         Feature.PREFIX_CACHING: "enable_kv_cache_reuse in the model's config.pbtxt",
     },
-    uncertain_routes=("/v1/embeddings",),
+    uncertain_routes=(EMBEDDINGS,),
 )

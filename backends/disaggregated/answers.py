@@ -35,3 +35,9 @@ def written(raw: msgspec.Raw) -> bytes | None:
     """The bytes of a member; None where it is missing or null."""
     value = bytes(raw)
     return None if value in (b"", b"null") else value
+
+
+def written_object(raw: msgspec.Raw) -> bytes | None:
+    """The bytes of a member that is a JSON object; None where it is missing, or anything else."""
+    value = bytes(raw)
+    return value if value.startswith(b"{") else None

@@ -5,7 +5,8 @@
 
 The room is a number of this request alone. A decode engine takes no request without one, and its prefix cache is off by
 default, so it is not taken to hold what it was sent. An error of one leg ends the other: a connection that is closed
-aborts the request behind it.
+aborts the request behind it. The prefill engine's count of cached tokens travels with the cache, and the decode engine
+reports that.
 """
 
 from typing import Final
@@ -13,7 +14,7 @@ from typing import Final
 import msgspec
 
 from backends.disaggregated.answers import answer_of, written
-from backends.disaggregated.types import DecodeReport, Edit, Handed, Handover, Meeting
+from backends.disaggregated.types import Edit, Handed, Handover, Meeting, as_prefill
 
 _MEETING_FIELDS: Final = frozenset({"bootstrap_host", "bootstrap_port", "bootstrap_room"})
 
@@ -41,12 +42,6 @@ def _decode(meeting: Meeting, _: Handed, _is_chat: bool) -> Edit:
     return Edit(_MEETING_FIELDS, put)
 
 
-def _reports(seen: DecodeReport) -> tuple[int, int] | None:
-    """The prefill engine's count travels with the cache."""
-    told = seen.prefill_cached_tokens
-    return None if told is None else (told, told)
-
-
 BOOTSTRAP: Final = Handover(
     name="bootstrap",
     is_concurrent=True,
@@ -56,5 +51,5 @@ BOOTSTRAP: Final = Handover(
     prefill=_prefill,
     read=_read,
     decode=_decode,
-    reports=_reports,
+    reports=as_prefill,
 )

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from backends.disaggregated.answers import answer_of, written
+from backends.disaggregated.answers import answer_of, written_object
 from backends.disaggregated.types import DecodeReport, Edit, Handed, Handover, Meeting
 
 _ASKED: Final = (
@@ -47,7 +47,7 @@ def _prefill(_: Meeting, is_chat: bool) -> Edit:
 
 def _read(body: bytes) -> Handed:
     answer = answer_of(body)
-    params = written(answer.kv_transfer_params)
+    params = written_object(answer.kv_transfer_params)
     finished = answer.choices[0].finish_reason if answer.choices else None
     return Handed(
         params=params, ended=params is None and finished not in (None, "length"), cached_tokens=_cached_in(params)

@@ -5,16 +5,16 @@
     generation   the client's body, its prompt replaced by the ids, and the params with
                  request_type generation_only and the usage of the context call: it goes on behind the first token
 
-Members of the params that are not named here pass as they were written. Where the answer was over with its first token
-there is nothing to generate.
+Members of the params that are not named here pass as they were written; what is no object is no params. Where the
+answer was over with its first token there is nothing to generate.
 """
 
 from typing import Final
 
 import msgspec
 
-from backends.disaggregated.answers import answer_of, written
-from backends.disaggregated.types import DecodeReport, Edit, Handed, Handover, Meeting
+from backends.disaggregated.answers import answer_of, written, written_object
+from backends.disaggregated.types import Edit, Handed, Handover, Meeting, as_prefill
 
 _GOES_ON: Final = frozenset({None, "length", "not_finished"})
 
@@ -31,7 +31,7 @@ def _read(body: bytes) -> Handed:
     answer = answer_of(body)
     first = answer.choices[0] if answer.choices else None
     return Handed(
-        params=None if first is None else written(first.disaggregated_params),
+        params=None if first is None else written_object(first.disaggregated_params),
         prompt_ids=written(answer.prompt_token_ids),
         usage=written(answer.usage),
         ended=first is not None and first.finish_reason not in _GOES_ON,
@@ -54,12 +54,6 @@ def _decode(meeting: Meeting, handed: Handed, is_chat: bool) -> Edit:
     return Edit(frozenset(cut), put)
 
 
-def _reports(seen: DecodeReport) -> tuple[int, int] | None:
-    """The usage of the context call travels in the params."""
-    told = seen.prefill_cached_tokens
-    return None if told is None else (told, told)
-
-
 CONTEXT_FIRST: Final = Handover(
     name="context_first",
     is_concurrent=False,
@@ -69,5 +63,5 @@ CONTEXT_FIRST: Final = Handover(
     prefill=_prefill,
     read=_read,
     decode=_decode,
-    reports=_reports,
+    reports=as_prefill,
 )

@@ -68,6 +68,12 @@ class DecodeReport:
     block_tokens: int
 
 
+def as_prefill(seen: DecodeReport) -> tuple[int, int] | None:
+    """For engines whose decode leg reports what the prefill leg did: that number travels with what is handed over."""
+    told = seen.prefill_cached_tokens
+    return None if told is None else (told, told)
+
+
 @dataclass(frozen=True, slots=True)
 class Handover:
     """One engine family's way, as data and pure functions of it. `is_chat` tells chat completions from completions.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.outliers import Ejector, Measured, Odd, Oddity, OutlierRules, at_least, odd_ones
+from backends.outliers import Ejector, Measured, Odd, Oddity, OutlierRules, least_share, odd_ones
 
 RULES = OutlierRules(slow=True)
 names = [f"e{number}" for number in range(12)]
@@ -18,7 +18,9 @@ def failing(*faults: int, of: int = 100) -> list[Measured]:
 
 
 def timed(*prefills: float, samples: int = 100) -> list[Measured]:
-    return [Measured(name, prefill=one, prefill_samples=samples) for name, one in zip(names, prefills, strict=False)]
+    return [
+        Measured(name, prefill_ratio=one, prefill_samples=samples) for name, one in zip(names, prefills, strict=False)
+    ]
 
 
 def out(group: Sequence[Measured], rules: OutlierRules = RULES) -> list[str]:
@@ -34,7 +36,9 @@ def test_one_that_fails_far_more_often_than_its_peers_stands_out() -> None:
 def test_one_that_computes_far_more_slowly_than_its_peers_stands_out() -> None:
     [odd] = odd_ones(timed(1.0, 1.1, 0.9, 5.0), RULES)
     assert (odd.endpoint_id, odd.oddity, odd.value) == ("e3", Oddity.SLOW_PREFILL, 5.0)
-    decoding = [Measured(name, decode=one, decode_samples=50) for name, one in zip("abcd", (1, 1, 1, 9), strict=True)]
+    decoding = [
+        Measured(name, decode_ratio=one, decode_samples=50) for name, one in zip("abcd", (1, 1, 1, 9), strict=True)
+    ]
     assert [odd.oddity for odd in odd_ones(decoding, RULES)] == [Oddity.SLOW_DECODE]
 
 
@@ -64,8 +68,8 @@ def test_times_are_not_judged_unless_that_is_on() -> None:
 
 
 def test_the_lower_end_of_a_share_is_wilsons() -> None:
-    assert at_least(3, 3) == pytest.approx(0.4385, abs=1e-3)  # (published tables of the interval have 0.4385)
-    assert at_least(0, 10) == 0.0
+    assert least_share(3, 3) == pytest.approx(0.4385, abs=1e-3)  # (published tables of the interval have 0.4385)
+    assert least_share(0, 10) == 0.0
 
 
 def test_it_is_left_out_for_longer_each_time_and_comes_back() -> None:
@@ -101,8 +105,8 @@ measured = st.builds(
     endpoint_id=st.just(""),
     requests=st.integers(0, 500),
     faults=st.integers(0, 500),
-    prefill=st.none() | st.floats(1e-3, 1e3),
-    decode=st.none() | st.floats(1e-3, 1e3),
+    prefill_ratio=st.none() | st.floats(1e-3, 1e3),
+    decode_ratio=st.none() | st.floats(1e-3, 1e3),
     prefill_samples=st.integers(0, 100),
     decode_samples=st.integers(0, 100),
     available=st.booleans(),
@@ -115,8 +119,8 @@ def fleet(ones: list[Measured]) -> list[Measured]:
             name,
             one.requests,
             min(one.faults, one.requests),
-            one.prefill,
-            one.decode,
+            one.prefill_ratio,
+            one.decode_ratio,
             one.prefill_samples,
             one.decode_samples,
             one.available,
@@ -166,8 +170,8 @@ def test_a_clock_that_runs_otherwise_changes_nothing(ones: list[Measured], facto
             one.endpoint_id,
             one.requests,
             one.faults,
-            None if one.prefill is None else one.prefill * factor,
-            None if one.decode is None else one.decode * factor,
+            None if one.prefill_ratio is None else one.prefill_ratio * factor,
+            None if one.decode_ratio is None else one.decode_ratio * factor,
             one.prefill_samples,
             one.decode_samples,
             one.available,

@@ -64,13 +64,7 @@ def test_any_counter_that_moves_is_a_sign_of_life() -> None:
 
 def test_what_is_not_counted_neither_moves_nor_stands_still() -> None:
     pulse = read(LoadSample(1.0, running=1, waiting=2), LoadSample(3.0, running=1, waiting=2))
-    assert (pulse.still_since_s, pulse.moved_s, pulse.counts) == (None, None, False)
-
-
-def test_an_idle_engine_is_told_from_one_that_does_not_say() -> None:
-    assert read(page(1.0, waiting=0, running=0)).is_idle
-    assert not read(page(1.0, waiting=None, running=0)).is_idle
-    assert not Pulse().is_idle
+    assert (pulse.still_since_s, pulse.moved_s) == (None, None)
 
 
 PAGES = {

@@ -60,7 +60,13 @@ def test_what_vllm_hands_over_reaches_the_decode_engine_byte_for_byte() -> None:
     assert (handed.cached_tokens, handed.ended) == (0, False)
 
 
-@pytest.mark.parametrize("body", [b"", b"null", b"[1]", b'{"choices": 3}', b"\xff", b'{"kv_transfer_params": null}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"null", b"[1]", b'{"choices": 3}', b"\xff", b'{"kv_transfer_params": null}'),
+        *(b'{"kv_transfer_params": [1]}', b'{"choices": [{"disaggregated_params": "context_only"}]}'),
+    ],
+)
 def test_an_answer_that_hands_nothing_over_is_no_error(body: bytes) -> None:
     assert all(way.read(body).params is None for way in (NIXL, BOOTSTRAP, CONTEXT_FIRST))
 
