@@ -9,6 +9,7 @@ was set, so the newest one counts. An adapter that waits will have been loaded b
 
 from typing import Final
 
+from backends.dialects.metrics import whole_number
 from backends.dialects.types import Samples
 from backends.types import AdapterSample
 
@@ -25,7 +26,7 @@ def of_vllm(samples: Samples) -> AdapterSample | None:
     newest, _ = max(series, key=lambda one: one[1])
     named = (newest.get(label, "") for label in ("running_lora_adapters", "waiting_lora_adapters"))
     names = frozenset(name.strip() for text in named for name in text.split(",") if name.strip())
-    return AdapterSample(slots=_count(newest.get("max_lora")), in_use=names)
+    return AdapterSample(slots=whole_number(newest.get("max_lora")), in_use=names)
 
 
 def of_sglang(samples: Samples) -> AdapterSample | None:
@@ -34,8 +35,4 @@ def of_sglang(samples: Samples) -> AdapterSample | None:
     if not slots:
         return None
     used = [value for _, value in samples.get(SGLANG_USED, ())]
-    return AdapterSample(slots=int(max(slots)) or None, used=int(max(used)) if used else None)
-
-
-def _count(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdecimal() and int(text) else None
+    return AdapterSample(slots=whole_number(max(slots)), used=whole_number(max(used)) or 0 if used else None)

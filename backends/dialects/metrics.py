@@ -85,14 +85,17 @@ def rank_count(dialect: Dialect, samples: Samples) -> int:
 
 
 def total(samples: Samples, names: tuple[str, ...]) -> float | None:
-    """Sum of all series of the first metric of `names` that is present; None when none is."""
-    values = _values(samples, names)
-    return sum(values) if values else None
+    """Sum of all series of the first metric of `names` that is present; None when none is, or it is no number."""
+    return _sum(_values(samples, names))
 
 
 def _sum_of_all(samples: Samples, names: tuple[str, ...]) -> float | None:
-    found = [value for name in names for _, value in samples.get(name, ())]
-    return sum(found) if found else None
+    return _sum([value for name in names for _, value in samples.get(name, ())])
+
+
+def _sum(values: list[float]) -> float | None:
+    found = sum(values) if values else None
+    return found if found is not None and math.isfinite(found) else None
 
 
 def labels(samples: Samples, name: str) -> list[Mapping[str, str]]:

@@ -30,7 +30,7 @@ def test_where_no_adapter_is_at_work_that_is_known() -> None:
     assert told(VLLM, info("", "", "1")) == AdapterSample(slots=4, in_use=frozenset())
 
 
-@pytest.mark.parametrize("slots", ["", "None", "0", "-1", "½", "1e3"])
+@pytest.mark.parametrize("slots", ["", "None", "0", "-1", "½", "1.5", "9" * 5000])
 def test_a_number_of_slots_that_cannot_be_read_is_unknown(slots: str) -> None:
     assert told(VLLM, info("a", "", "1", slots)) == AdapterSample(slots=None, in_use=frozenset({"a"}))
 
@@ -47,6 +47,19 @@ def test_sglang_tells_how_many_are_loaded_and_not_which() -> None:
         'sglang:lora_pool_slots_used{dp_rank="1",tp_rank="0"} 5\n'
     )
     assert told(SGLANG, page) == AdapterSample(slots=8, used=5)
+
+
+@pytest.mark.parametrize("slots", ["-4", "1e300", "0.5"])
+def test_a_pool_of_no_size_that_can_be_is_unknown(slots: str) -> None:
+    page = f"sglang:lora_pool_slots_total {slots}\nsglang:lora_pool_slots_used {slots}\n"
+    found = told(SGLANG, page)
+    assert found is not None
+    assert (found.slots, found.used) == (None, 0)
+
+
+def test_figures_whose_sum_is_no_number_take_no_endpoint_down() -> None:
+    page = "".join(f'vllm:num_requests_running{{engine="{rank}"}} 1.7e308\n' for rank in range(2))
+    assert load(VLLM, scan(page, names_read(VLLM)), 1.0).running is None
 
 
 def test_adapters_that_an_engine_does_not_list_are_served_where_their_model_is() -> None:
