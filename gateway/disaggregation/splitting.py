@@ -28,6 +28,8 @@ from gateway.split_state import DecodeSide, Split
 
 REFUSED_GRACE_S: Final = 5.0
 """How long a decode leg may take to refuse what the prefill leg was refused, so that the client gets its answer."""
+VERDICT_S: Final = 0.25
+"""How long a prefill leg may take to say that it is the one that failed, after the decode leg has."""
 DEFAULT_OUTPUT_TOKENS: Final = 256
 """Expected length of an answer whose request sets no limit."""
 _ROOM_BITS: Final = 63
@@ -131,6 +133,8 @@ class Splitter:
             async with asyncio.TaskGroup() as group:
                 leg = group.create_task(self._lead_beside(exchange, split))
                 found = await decode_leg()
+                if found[0].status >= 500:
+                    await asyncio.wait({leg}, timeout=VERDICT_S)
                 if found[0].status >= 400:
                     leg.cancel()  # nobody fetches what it computes
         except BaseException as error:

@@ -1,6 +1,7 @@
 """Pairs of simulated engines of three families, which refuse every wrong sequence, behind a gateway."""
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -129,6 +130,35 @@ async def test_a_burst_of_long_prompts_within_one_first_token_is_spread_over_tho
     assert (sum(prefills), sum(answers)) == (24, 24)
     assert max(prefills) <= 11, prefills
     assert max(answers) <= 16, answers
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # who is killed closes nothing
+@pytest.mark.parametrize("dialect", FAMILIES)
+async def test_engines_of_both_kinds_die_under_load_and_every_answer_comes(
+    dialect: str, start_gateway: StartGateway, client: httpx.AsyncClient, token_file: Path
+) -> None:
+    with fleet_of(dialect, *[Role.PREFILL] * 2, *[Role.DECODE] * 2, speed=5.0) as servers:
+        gateway = await start(start_gateway, backends=backends_of(servers), admin_token_file=token_file)
+        url, begun = f"{gateway.url}/v1/chat/completions", asyncio.Semaphore(8)
+
+        async def ask(number: int) -> int:
+            async with begun:
+                answer = await client.post(url, json=chat(f"{number} asks. {WORDS}"), timeout=60)
+                return answer.status_code
+
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(ask(number)) for number in range(40)]
+            for victim in (servers[0], servers[2]):
+                await asyncio.wait(asked, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.to_thread(victim.kill)
+        assert [one.result() for one in asked] == [200] * 40
+        rows = await settled(gateway, 40)
+        async with asyncio.timeout(20):
+            while outstanding(gateway):
+                await asyncio.sleep(0.02)
+    assert {row.state for row in rows} == {"complete"}
+    assert {row.output_tokens for row in rows} == {6}
+    gc.collect()  # or another test would be told of what the killed have left open
 
 
 async def test_what_clients_leave_behind_is_freed_at_who_computed_it_and_counts_nowhere(
