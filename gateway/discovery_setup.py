@@ -91,7 +91,8 @@ def _adapters_of(config: Config, clock: Callable[[], float], parts: DiscoveryPar
     believed = config.adapters
     book = AdapterBook(parts.telemetry.adapters, clock, load_s=believed.load_s, slots=believed.slots)
     parts.registry.subscribe(book.new_generation)
-    return Adapters(book, forms_of(believed.known), parts.fleet.snapshot)
+    numbered = frozenset(one.model for one in believed.known if one.number is not None)
+    return Adapters(book, forms_of(believed.known), parts.fleet.snapshot, numbered)
 
 
 def _nothing(_: object) -> None:

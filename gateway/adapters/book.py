@@ -140,7 +140,7 @@ class AdapterBook:
         """An endpoint lists these adapters now: others were unloaded there. O(ranks × kept)."""
         for place in self._places_of(endpoint_id):
             heats = self._places[place].heats
-            for name in [name for name in heats if name not in adapters and not name.startswith("{")]:
+            for name in [name for name in heats if name not in adapters]:
                 del heats[name]
 
     def new_generation(self, endpoint_id: str, _generation: int) -> None:

@@ -23,17 +23,20 @@ PRELOADED: Final = frozenset({"llamacpp", "tgi"})
 
 class Adapters:
     """Of one process. `snapshot` gives the fleet as last seen, the same object while it is the same; `forms` are
-    `forms_of` what is configured. Requests without an adapter cost a look at their model's name."""
+    `forms_of` what is configured, `numbered` the models whose adapters have numbers there. Requests without an adapter
+    cost a look at their model's name."""
 
     def __init__(
         self,
         book: AdapterBook,
         forms: Mapping[str, Mapping[str, dict[str, bytes]]],
         snapshot: Callable[[], tuple[EndpointSnapshot, ...]],
+        numbered: frozenset[str] = frozenset(),
     ) -> None:
         self.book = book
         self._forms = forms
         self._snapshot = snapshot
+        self._numbered = numbered
         self._seen: tuple[EndpointSnapshot, ...] = ()
         self._by_id: dict[str, EndpointSnapshot] = {}
         self._listing: set[str] = set()
@@ -56,7 +59,7 @@ class Adapters:
         """The request with its adapter as its model, where the fleet lists it. Raises `BadRequest` or `Forbidden`."""
         if request.adapter is None and SEPARATOR not in request.model:
             return request
-        return named(request, self.served, self._forms.get("llamacpp", ()))
+        return named(request, self.served, self._numbered)
 
     def weighed(
         self, request: InferenceRequest, able: list[Candidate], endpoints: Sequence[EndpointSnapshot]
@@ -83,7 +86,7 @@ class Adapters:
     def form(self, request: InferenceRequest, endpoint_id: str, *, natively: bool) -> AdapterForm | None:
         """How an endpoint's engine is told of the request's adapter; None where the name of its model is all it
         needs."""
-        served = self.served(request.model) if self._listing and request.adapter is None else None
+        served = self.served(request.model) if self._listing else None
         endpoint = self._by_id.get(endpoint_id)
         if served is None or served.parent is None or endpoint is None or endpoint.facts is None:
             return None
@@ -92,7 +95,7 @@ class Adapters:
 
     def _adapter_of(self, request: InferenceRequest) -> str | None:
         self._look()
-        return adapter_of(request, self.served) if self._listing or request.adapter is not None else None
+        return adapter_of(request, self.served) if self._listing else None
 
     def _look(self) -> None:
         """Take over the fleet as it is now; of endpoints with new facts, adapters that they list no more are

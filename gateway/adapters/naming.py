@@ -14,7 +14,7 @@ the one that is billed is refused, since engines differ in what they follow. Ten
 the engine's machine: that is the operator's to say (`adapters.known`).
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -32,38 +32,45 @@ Served = Callable[[str], ServedModel | None]
 
 
 def named(request: InferenceRequest, served: Served, numbered: Collection[str] = ()) -> InferenceRequest:
-    """The request with its adapter as its model, where the fleet lists one of that name; `numbered` are the adapters
-    that an engine knows by a number.
+    """The request with its adapter as its model, where the fleet lists one of that name; `numbered` are the models
+    whose adapters have names for their numbers. O(1).
 
     Raises `BadRequest` for a field that names files of the engine, or another adapter than the one that would be
     billed; `Forbidden` where the key is not for the adapter.
     """
     base, name = _parts(request.model, served)
-    if request.adapter is None:
-        return request if name is None else _as(request, name)
-    said = msgspec.json.decode(request.adapter, type=dict[str, object])
+    path = None
+    if request.adapter is not None:
+        said = msgspec.json.decode(request.adapter, type=dict[str, object])
+        _must_be_for_clients(said, numbered=_in_full(base, served) in numbered)
+        path = said.get("lora_path")
+        if isinstance(path, list) or (isinstance(path, str) and (name is not None or _is_of(base, path, served))):
+            if len(said) > 1 or name not in (None, path) or isinstance(path, list):
+                raise BadRequest("name one adapter, as the model, and no other beside it", param="lora_path")
+            request = replace(request, adapter=None, steering=request.steering | {"lora_path"})  # said in our words
+            name = path
+    return request if name is None else _as(request, name)
+
+
+def adapter_of(request: InferenceRequest, served: Served) -> str | None:
+    """The adapter that the request needs at its engine, of those that the fleet lists; None where it needs none. O(1).
+
+    What only a field of the client's names is none: engines that know no such adapter refuse it, or take no notice.
+    """
+    found = served(request.model)
+    return None if found is None or found.parent is None else request.model
+
+
+def _must_be_for_clients(said: Mapping[str, object], *, numbered: bool) -> None:
+    """Raises `BadRequest` for what only an operator may say of an adapter."""
     if "lora_request" in said:
         raise BadRequest(
             "`lora_request` names a directory of the engine, which is not for clients to say: name the adapter as the "
             "model",
             param="lora_request",
         )
-    if "lora" in said and any(_is_of(base, one, served) for one in numbered):
+    if "lora" in said and numbered:
         raise BadRequest("the adapters of this model have names: name one as the model, without `lora`", param="lora")
-    path = said.get("lora_path")
-    if not any(_is_of(base, one, served) for one in (path if isinstance(path, list) else [path])):
-        return request
-    if not isinstance(path, str) or len(said) > 1 or name not in (None, path):
-        raise BadRequest("name one adapter, as the model, and no other beside it", param="lora_path")
-    return _as(replace(request, adapter=None, steering=request.steering | {"lora_path"}), path)  # said in our words
-
-
-def adapter_of(request: InferenceRequest, served: Served) -> str | None:
-    """A name for the adapter that the request needs at its engine; None where it needs none. O(1)."""
-    if request.adapter is not None:
-        return request.adapter
-    found = served(request.model)
-    return None if found is None or found.parent is None else request.model
 
 
 def _parts(model: str, served: Served) -> tuple[str, str | None]:
@@ -75,13 +82,15 @@ def _parts(model: str, served: Served) -> tuple[str, str | None]:
     return (base, name) if _is_of(base, name, served) else (model, None)
 
 
-def _is_of(base: str, name: object, served: Served) -> bool:
+def _is_of(base: str, name: str, served: Served) -> bool:
     """Whether an adapter of this name is listed, and is one of the model's."""
-    found = served(name) if isinstance(name, str) else None
-    if found is None or found.parent is None:
-        return False
-    model = served(base)
-    return found.parent == (base if model is None or model.alias_of is None else model.alias_of)
+    found = served(name)
+    return found is not None and found.parent is not None and found.parent == _in_full(base, served)
+
+
+def _in_full(base: str, served: Served) -> str:
+    found = served(base)
+    return base if found is None or found.alias_of is None else found.alias_of
 
 
 def _as(request: InferenceRequest, name: str) -> InferenceRequest:

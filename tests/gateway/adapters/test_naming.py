@@ -58,7 +58,6 @@ def test_an_adapter_is_the_model_of_its_name_however_it_is_said(request_: Infere
         asking("m:"),
         asking("m", lora_path="unknown"),
         asking("other:8b", lora_path="sql"),
-        asking("m", lora_path=["unknown"]),
         asking("m", lora=[{"id": 0, "scale": 1}]),
         asking("m", adapter_id="sql"),
     ],
@@ -76,6 +75,8 @@ def test_what_names_no_adapter_of_the_model_is_left_as_it_is(request_: Inference
         asking("m", lora_path="sql", lora=0),
         asking("m", lora_path=["sql"]),
         asking("m", lora_path=[None, "sql"]),
+        asking("sql", lora_path="unknown"),
+        asking("sql", lora_path=""),
     ],
 )
 def test_no_adapter_is_had_at_the_price_of_another_model(request_: InferenceRequest) -> None:
@@ -88,9 +89,20 @@ def test_no_adapter_is_had_at_the_price_of_another_model(request_: InferenceRequ
 def test_an_adapter_that_has_a_name_and_a_price_is_not_had_by_its_number(model: str) -> None:
     by_number = asking(model, lora=[{"id": 0, "scale": 1}])
     with pytest.raises(BadRequest, match="have names") as refused:
-        named(by_number, MODELS.get, ("sql",))
+        named(by_number, MODELS.get, ("m",))
     assert refused.value.param == "lora"
-    assert named(by_number, MODELS.get, ("of another model",)) is by_number
+    assert named(by_number, MODELS.get, ("another",)) is by_number
+
+
+@pytest.mark.parametrize("written", ["sql", "m:sql"])
+def test_a_field_of_another_engine_leaves_the_adapter_that_the_model_names(written: str) -> None:
+    found = named(asking(written, adapter_id="x"), MODELS.get)
+    assert (found.model, adapter_of(found, MODELS.get)) == ("sql", "sql")
+    assert found.adapter is not None, "it keeps prefixes apart"
+
+
+def test_what_only_a_field_names_is_no_adapter_that_engines_load() -> None:
+    assert adapter_of(asking("m", lora_path="unknown"), MODELS.get) is None
 
 
 def test_a_directory_of_the_engine_is_not_for_clients_to_name() -> None:

@@ -128,11 +128,11 @@ async def test_sglang_is_told_of_the_adapter_that_it_would_else_leave_out(
     async with scripted_engine(answer_chat("Hi", usage=None), owner="sglang") as engine:
         listing(engine, *({**one, "owned_by": "sglang"} for one in LISTED))
         gateway = await start(start_gateway, engine.url, isolation="none")
-        for model, fields in (("sql", {}), ("m:sql", {}), ("m", {"lora_path": "sql"})):
+        for model, fields in (("sql", {}), ("m:sql", {}), ("m", {"lora_path": "sql"}), ("sql", {"adapter_id": "x"})):
             answer = await ask(gateway, client, model, "In which table? " * 20, **fields)
             assert answer.status_code == 200, answer.text
         assert answer.headers["x-prefixgate-reason"] == "prefix_hit", "one adapter, one prefix, however it is named"
-        assert [(body["model"], body["lora_path"]) for body in map(json.loads, engine.bodies)] == [("sql", "sql")] * 3
+        assert [(body["model"], body["lora_path"]) for body in map(json.loads, engine.bodies)] == [("sql", "sql")] * 4
 
 
 async def test_where_all_adapters_are_loaded_from_the_start_none_costs_anything(
