@@ -128,7 +128,7 @@ async def test_sglang_is_told_of_the_adapter_that_it_would_else_leave_out(
     async with scripted_engine(answer_chat("Hi", usage=None), owner="sglang") as engine:
         listing(engine, *({**one, "owned_by": "sglang"} for one in LISTED))
         gateway = await start(start_gateway, engine.url, isolation="none")
-        for model, fields in (("sql", {}), ("m:sql", {}), ("m", {"lora_path": "sql"}), ("sql", {"adapter_id": "x"})):
+        for model, fields in (("sql", {"adapter_id": "x"}), ("sql", {}), ("m:sql", {}), ("m", {"lora_path": "sql"})):
             answer = await ask(gateway, client, model, "In which table? " * 20, **fields)
             assert answer.status_code == 200, answer.text
         assert answer.headers["x-prefixgate-reason"] == "prefix_hit", "one adapter, one prefix, however it is named"
