@@ -39,8 +39,8 @@ def allowed(request: InferenceRequest, endpoints: list[EndpointSnapshot]) -> lis
 def must_fit(request: InferenceRequest, plan: Plan, endpoints: list[EndpointSnapshot]) -> None:
     """Raises `ContextTooLong` where another model stands in for long prompts, and this one is known to be too long for
     all of the endpoints. Else the engines judge. O(endpoints)."""
-    routed, prompt_tokens = request.routed, plan.prompt_tokens
-    if routed is None or Trouble.TOO_LONG not in routed.falls_back_on or prompt_tokens is None:
+    prompt_tokens = plan.prompt_tokens
+    if prompt_tokens is None or not request.falls_back_on(Trouble.TOO_LONG):
         return
     longest = 0
     for endpoint in endpoints:
@@ -55,12 +55,9 @@ def must_fit(request: InferenceRequest, plan: Plan, endpoints: list[EndpointSnap
 
 def given_up(request: InferenceRequest, status: int, beginning: bytes) -> GatewayError | None:
     """What an answer comes to that is not passed on since another model stands in; None where it is passed on."""
-    routed = request.routed
-    if routed is None or not routed.falls_back_on:
-        return None
-    if status in RETRYABLE_STATUS and Trouble.FAILED in routed.falls_back_on:
+    if status in RETRYABLE_STATUS and request.falls_back_on(Trouble.FAILED):
         return UpstreamFailed(f"the endpoint answered with the status {status}")
-    if status in _TOO_LONG_STATUS and Trouble.TOO_LONG in routed.falls_back_on:
+    if status in _TOO_LONG_STATUS and request.falls_back_on(Trouble.TOO_LONG):
         said = beginning[:_LOOKED_AT_BYTES].lower()
         if any(words in said for words in _TOO_LONG_WORDS):
             return ContextTooLong(f"the prompt is too long for {request.model[:100]!r}")

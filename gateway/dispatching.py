@@ -58,7 +58,7 @@ from gateway.telemetry import Telemetry
 from gateway.timing import NO_TIMING, TimingHeader
 from gateway.tracing import Tracer
 from gateway.turns import Turns, told_priority
-from gateway.types import InferenceRequest
+from gateway.types import InferenceRequest, Trouble
 from gateway.usage_refusals import UsageRefusals
 from prefix_index import SharedIndex
 
@@ -201,8 +201,9 @@ class Dispatcher:
             parts.telemetry.observed_decisions("same" if decision.agrees else "other").inc()
         exchange.dispatched_s = parts.clocks.monotonic()
         exchange.prefill = _prefill(parts, request, decision)
+        may_leave = others_left or request.falls_back_on(Trouble.SLOW)
         exchange.under_way = parts.attempts.begins(
-            decision, exchange, request.max_output_tokens, streams=request.stream, may_leave=others_left
+            decision, exchange, request.max_output_tokens, streams=request.stream, may_leave=may_leave
         )
         elsewhere_s = exchange.queued_s + exchange.legs_s + request.marks.before_s
         parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s - elsewhere_s)

@@ -245,6 +245,10 @@ class InferenceRequest:
         """The name that the client used."""
         return self.model if self.routed is None else self.routed.asked
 
+    def falls_back_on(self, trouble: Trouble) -> bool:
+        """Whether another model is asked where this one is in such trouble."""
+        return self.routed is not None and trouble in self.routed.falls_back_on
+
     @property
     def translatable(self) -> bool:
         """Whether an engine that speaks only chat completions can serve it."""

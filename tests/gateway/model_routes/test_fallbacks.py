@@ -14,7 +14,8 @@ from tests.gateway.limited import KEY as TENANT_KEY
 from tests.gateway.model_routes.test_routes import answers, ask, models_at, rows
 from tests.gateway.scripted_engine import answer_json, chat_stream, scripted_engine
 from tests.gateway.taps import Taps
-from tests.hostile import Peer
+from tests.gateway.test_endpoint_health import IN_TIME_S, QUICK, WARM, learned
+from tests.hostile import Peer, hang, stream
 
 STANDS_IN = {"name": "m", "fallbacks": ["n"]}
 FALLBACK = [{"name": "m", "fallbacks": ["gone", "n"]}]
@@ -251,3 +252,20 @@ async def test_the_time_that_the_first_model_took_is_told_as_such(
     assert float(steps.pop("fallback")) >= 500
     assert sum(map(float, steps.values())) < 500
     assert gateway.metric("prefixgate_decision_seconds_sum") < 0.5
+
+
+async def test_a_model_whose_only_endpoint_freezes_is_left_as_soon_as_an_endpoint_among_others(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    silent_after = [stream(*chat_stream("Hi"))] * WARM
+    async with (
+        scripted_engine(*silent_after, hang) as freezes,
+        scripted_engine(stream(*chat_stream("Hi")), model="n") as other,
+    ):
+        gateway = await start(start_gateway, freezes.url, other.url, **QUICK, model_routes=[STANDS_IN])
+        await learned(client, gateway)
+        async with asyncio.timeout(IN_TIME_S):
+            answer = await ask(client, gateway, "m", stream=True)
+        await settled(gateway, WARM + 2)
+    assert answer.headers["x-prefixgate-route-rule"] == "fallback:1"
+    assert gateway.metric("prefixgate_model_fallbacks_total", why="slow") == 1
