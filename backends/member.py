@@ -143,9 +143,16 @@ class Member:
         self.answered_requests += 1
         self._note(self.breaker.answered(self._clock()))
 
-    def was_heard(self, since_s: float) -> bool:
-        """Whether it is up, and a call had an answer since then."""
-        return self.answers and self._heard_s >= since_s
+    def is_late(self, deadline_s: float, began_s: float, token_s: float) -> None:
+        """A poll that began then was not answered in time: it is down, unless calls have got something since, of an
+        answer last at `token_s`. One that was down for that alone is up then: it has more to do than it can answer."""
+        reason = f"no answer within {deadline_s:g} s"
+        if max(self._heard_s, token_s) < began_s or self.reason not in (None, reason):
+            self.goes_down(reason)
+        elif self.reason is not None:
+            log.info("endpoint up", extra={"fields": {"endpoint": self.config.id, "why": "calls are answered"}})
+            self.reason, self._since_s = None, self._clock()
+            self.touch()
 
     def look(self) -> None:
         """A poll is over: see whether probes may be sent."""

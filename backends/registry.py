@@ -21,6 +21,7 @@ Invariants:
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -77,7 +78,9 @@ class Registry:
         self._group: asyncio.TaskGroup | None = None
         self._endpoints: dict[EndpointId, Member] = {config.id: self._member(config) for config in configs}
         self.restrained: dict[str, Member] = {}
-        """Endpoints that are up, but may be sent less than all that could go there."""
+        """Endpoints that may be sent less than all that could go there."""
+        self.last_token_s: Callable[[EndpointId], float] = lambda _: -math.inf
+        """When an answer of an endpoint last went on, as far as whoever relays them knows."""
         self._listeners: list[GenerationListener] = []
         self._snapshot: tuple[EndpointSnapshot, ...] | None = None
 
@@ -281,8 +284,8 @@ class Registry:
         except TimeoutError:  # a server that is busy with long prompts answers late, though it answers
             if again and loop.time() - due_s > STOPPED_S:
                 await self._poll(endpoint, again=False)
-            elif not endpoint.was_heard(began_s):
-                endpoint.goes_down(f"no answer within {self._settings.deadline_s:g} s")
+            else:
+                endpoint.is_late(self._settings.deadline_s, began_s, self.last_token_s(endpoint.config.id))
         except ProbeFailed as failure:
             endpoint.goes_down(failure.reason)
         except Exception as error:  # noqa: BLE001 - whatever it answers may take it down, never the poll of all

@@ -235,6 +235,14 @@ class Attempts:
         if max(place.alive_s, place.since_s) < attempt.began_s:
             self._registry.report_fault(place.endpoint_id, "left_unanswered", attempt.began_s)
 
+    def last_token_s(self, endpoint_id: str) -> float:
+        """When an endpoint last gave a first byte or a token, or its page moved. O(attempts)."""
+        place = self._places.get(endpoint_id)
+        if place is None:
+            return -math.inf
+        place.look_at_answers()
+        return place.alive_s
+
     def removed(self, endpoint_id: str) -> None:
         """An endpoint is none of the fleet any more."""
         self._places.pop(endpoint_id, None)

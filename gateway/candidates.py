@@ -90,7 +90,7 @@ class Candidates:
         for endpoint, standing in endpoints:
             endpoint_id, seen = endpoint.id, endpoint.load
             if (
-                not endpoint.healthy
+                not (endpoint.healthy or endpoint.last_resort)
                 or endpoint.draining
                 or not standing.keeps_apart
                 or (failed and endpoint_id in failed)
@@ -210,7 +210,7 @@ def _why(endpoint: EndpointSnapshot, standing: Standing, failed: frozenset[str],
         return Filtered.NOT_OWNER
     if endpoint.id in failed:
         return Filtered.FAILED
-    if not endpoint.healthy:
+    if not (endpoint.healthy or endpoint.last_resort):
         return Filtered.UNHEALTHY
     if endpoint.draining:
         return Filtered.DRAINING

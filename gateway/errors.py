@@ -27,6 +27,7 @@
     |  |- QueueFull                all endpoints are full, and as many wait as may
     |  |- QueueTimeout             ... and its turn did not come in time
     |  `- Overloaded               too much is under way; try again
+    |     `- ConnectionsBusy       at the endpoints, as many connections as are allowed to them
     `- UpstreamTimeout       504   the endpoint stayed silent
 
 Bodies have the shape of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
@@ -36,7 +37,7 @@ from typing import ClassVar
 
 import msgspec
 
-from backends import BackendError, FirstByteTimeout, IdleTimeout, NoEndpoint
+from backends import BackendError, DialFailed, DialReason, FirstByteTimeout, IdleTimeout, NoEndpoint
 from billing import LedgerUnavailable
 from gateway.types import Headers
 
@@ -233,6 +234,10 @@ class Overloaded(Unavailable):
     code = "overloaded"
 
 
+class ConnectionsBusy(Overloaded):
+    """All connections that `limits.connections_per_endpoint` allows were busy for `limits.connect_s`."""
+
+
 class TenantQueueFull(GatewayError):
     """All endpoints are full, and as many requests of the tenant wait as may: `queue.tenant_requests`, `_bytes`."""
 
@@ -290,6 +295,11 @@ def as_gateway_error(error: Exception) -> GatewayError:
             return error
         case NoEndpoint():
             return NobodyThere(f"{error}; try again in a moment")
+        case DialFailed(reason=DialReason.POOL):
+            return ConnectionsBusy(
+                f"endpoint {error.endpoint_id} is busy: all connections that limits.connections_per_endpoint allows to "
+                "it are in use; try again in a moment"
+            )
         case FirstByteTimeout() | IdleTimeout():
             return UpstreamTimeout(str(error))
         case BackendError():

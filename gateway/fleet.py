@@ -285,7 +285,7 @@ class Fleet:
         if self.adapters is not None:
             able = self.adapters.weighed(request, able, asked)
         filtered.update(prefill)
-        able = thinned(self._registry.restrained, able, filtered)
+        able = thinned(self._registry.restrained, able, filtered, request.routed)
         return self.slow_start.thinned(able, filtered), filtered
 
     def prefill_candidates(

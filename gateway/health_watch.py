@@ -156,6 +156,7 @@ def watch_of(
 ) -> HealthWatch:
     """As configured."""
     attempts = Attempts(registry, perf.known_speed, config.health, config.limits.first_byte_s, metrics, clock)
+    registry.last_token_s = attempts.last_token_s
     return HealthWatch(WatchParts(registry, attempts, perf, slow_start, metrics, clock), config.outliers)
 
 

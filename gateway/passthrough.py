@@ -120,7 +120,8 @@ class Passthrough:
 
     async def _takers(self, request: FreeRequest, model: str | None) -> list[EndpointSnapshot]:
         """Endpoints that may answer, the least busy first."""
-        alive = [endpoint for endpoint in self._fleet.snapshot() if endpoint.healthy and endpoint.facts is not None]
+        there = [endpoint for endpoint in self._fleet.snapshot() if endpoint.facts is not None]
+        alive = [endpoint for endpoint in there if endpoint.healthy or endpoint.last_resort]
         scopes = request.arrival.tenant.scopes
         if scopes is not None:
             alive = [endpoint for endpoint in alive if scopes.allow_endpoint(endpoint.id)]
@@ -137,7 +138,7 @@ class Passthrough:
         elif scopes is not None:  # an engine takes its own model then
             alive = [endpoint for endpoint in alive if _serves_only(endpoint, scopes)]
         able = [endpoint for endpoint in alive if _opens(endpoint, request)]
-        return sorted(able, key=lambda one: (one.draining, self._fleet.in_flight(one.id).requests))
+        return sorted(able, key=lambda one: (one.draining, not one.healthy, self._fleet.in_flight(one.id).requests))
 
     def _may_use(self, request: FreeRequest, model: str) -> None:
         """Raises `Forbidden`."""

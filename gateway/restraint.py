@@ -1,46 +1,64 @@
-"""Endpoints that are up, but may be sent less than all that could go there: half open, stalled, ejected.
+"""Endpoints that may be sent less than all that could go there: stalled, ejected, half open, open.
 
-    stalled, ejected   nothing, unless nobody else could take a request
-    half open          as many requests at a time as probe it; on mere suspicion more, where nobody else could
+    first choice   those that are well, and as many requests at a time at one that is half open as probe it
+    then           stalled, ejected, or half open on mere suspicion: the evidence may be wrong
+    last resort    open, or half open with its probes under way, though polls are answered: an engine that is only
+                   overloaded fails calls too, and its breaker must not make it unavailable where it is the only one,
+                   or where all are
 
-Plain calls, no I/O; O(candidates) while there is such an endpoint, else O(1).
+Each only where nobody stands before it; nobody is a last resort where another model is to answer then, or where calls
+found silence. Plain calls, no I/O; O(candidates) while there is such an endpoint, else O(1).
 """
 
 from collections.abc import Mapping
 
-from backends import EndpointState, Member
+from backends import BreakerState, EndpointState, Member
 from gateway.scheduling import Candidate, Filtered
+from gateway.types import Routed, Trouble
 
 
-def thinned(restrained: Mapping[str, Member], able: list[Candidate], filtered: dict[str, Filtered]) -> list[Candidate]:
-    """The candidates without those that are to be spared; who is left out goes into `filtered`."""
+def thinned(
+    restrained: Mapping[str, Member], able: list[Candidate], filtered: dict[str, Filtered], routed: Routed | None = None
+) -> list[Candidate]:
+    """The candidates without those that are to be spared; who is left out goes into `filtered`. `routed` tells whether
+    another model answers where nobody can."""
     if not restrained:
         return able
-    kept, spared, left_out = list[Candidate](), list[Candidate](), dict[str, Filtered]()
+    kept, spared, last = list[Candidate](), list[Candidate](), list[Candidate]()
+    left_out = dict[str, Filtered]()
     for one in able:
-        why, is_strict = _why(restrained.get(one.endpoint_id))
-        if why is None:
+        member = restrained.get(one.endpoint_id)
+        why = None if member is None else _why(member)
+        if member is None or why is None:
             kept.append(one)
             continue
         left_out[one.endpoint_id] = why
-        if not is_strict:
+        if why in (Filtered.STALLED, Filtered.EJECTED) or _is_suspected(member):
             spared.append(one)
-    if not kept and spared:
-        for one in spared:
+        elif member.is_last_resort:
+            last.append(one)
+    if not kept:
+        kept = spared or ([] if _has_substitute(routed) else last)
+        for one in kept:
             left_out.pop(one.endpoint_id, None)  # ranks of one endpoint are several candidates
-        kept = spared
     filtered.update(left_out)
     return kept
 
 
-def _why(member: Member | None) -> tuple[Filtered | None, bool]:
-    """Why an endpoint is to be spared, and whether so even where nobody else could take a request."""
-    if member is None:
-        return None, False
+def _why(member: Member) -> Filtered | None:
+    """Why an endpoint is to be spared; None where it need not be."""
+    if member.breaker.state is BreakerState.OPEN:
+        return Filtered.UNHEALTHY
     if not member.breaker.has_place:
-        return Filtered.PROBING, not member.breaker.is_lenient
+        return Filtered.PROBING
     if EndpointState.STALLED in member.asides:
-        return Filtered.STALLED, False
-    if EndpointState.EJECTED in member.asides:
-        return Filtered.EJECTED, False
-    return None, False
+        return Filtered.STALLED
+    return Filtered.EJECTED if EndpointState.EJECTED in member.asides else None
+
+
+def _is_suspected(member: Member) -> bool:
+    return member.breaker.state is BreakerState.HALF_OPEN and member.breaker.is_lenient
+
+
+def _has_substitute(routed: Routed | None) -> bool:
+    return routed is not None and Trouble.UNAVAILABLE in routed.falls_back_on

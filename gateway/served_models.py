@@ -51,7 +51,7 @@ def models_of(endpoints: Iterable[EndpointSnapshot]) -> dict[str, ServedModel]:
     """Every model that an endpoint which takes requests serves, by name."""
     found: dict[str, ServedModel] = {}
     for endpoint in endpoints:
-        if endpoint.healthy and endpoint.facts is not None:
+        if (endpoint.healthy or endpoint.last_resort) and endpoint.facts is not None:
             for model in endpoint.facts.models:
                 found.setdefault(model.id, model)
     return found

@@ -221,7 +221,8 @@ class StatusPages:
         return {} if crew is None else {"workers": {"alive": crew.alive, "wanted": crew.wanted}}
 
     async def _ready(self) -> Answer:
-        takers = [endpoint.id for endpoint in self._fleet.snapshot() if endpoint.healthy and not endpoint.draining]
+        there = [endpoint for endpoint in self._fleet.snapshot() if endpoint.healthy or endpoint.last_resort]
+        takers = [endpoint.id for endpoint in there if not endpoint.draining]
         draining, ledger = self._draining(), self._ledger.healthy
         ready = bool(takers) and ledger and not draining
         answer = {"ready": ready, "endpoints": takers, "ledger": ledger, "draining": draining, **self._workers()}

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from backends import NoEndpoint
 from gateway.errors import (
+    ConnectionsBusy,
     ContextTooLong,
     GatewayError,
     ModelNotFound,
@@ -64,7 +65,7 @@ def trouble_of(error: GatewayError | NoEndpoint) -> Trouble | None:
     match error:
         case NoEndpoint() | NobodyThere() | ModelNotFound():
             return Trouble.UNAVAILABLE
-        case QueueFull() | QueueTimeout():
+        case QueueFull() | QueueTimeout() | ConnectionsBusy():
             return Trouble.FULL
         case UpstreamFailed():
             return Trouble.FAILED

@@ -154,7 +154,7 @@ class Places:
                 if standing.bound.learns:
                     standing.requests = learned(standing.requests, load)
         able: dict[str, EndpointFacts | None] = {
-            one.id: one.facts for one in snapshot if one.healthy and not one.draining
+            one.id: one.facts for one in snapshot if (one.healthy or one.last_resort) and not one.draining
         }
         if able != self.able:
             self.able = able

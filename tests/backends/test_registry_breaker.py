@@ -1,12 +1,13 @@
 """The registry and what calls find wrong: a breaker for each endpoint, which no poll and no flap makes forgotten."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 
 import pytest
 
 from backends.breaker import BreakerRules
-from backends.errors import DialFailed, DialReason, FirstByteTimeout
+from backends.errors import DialFailed, DialReason, FirstByteTimeout, UpstreamError, UpstreamReset
 from backends.registry import PollSettings
 from backends.types import EndpointState
 from tests.backends.engine_page import EnginePage
@@ -44,7 +45,7 @@ async def test_once_its_time_is_over_the_next_poll_half_opens_it_and_an_answer_s
         await registry.poll(A)
         for _ in range(3):
             registry.report_failure(A, FirstByteTimeout(A, 5.0))
-        assert not registry.restrained
+        assert not of(registry).healthy
         await registry.poll(A)
         seen = of(registry)
         assert (seen.healthy, seen.condition.state, seen.condition.opened) == (True, EndpointState.HALF_OPEN, 1)
@@ -114,6 +115,42 @@ async def test_a_poll_that_is_late_takes_nobody_down_who_answers_calls(engine: E
         assert of(registry).healthy
         await registry.poll(A)
         assert of(registry).unhealthy_reason == "no answer within 0.5 s"
+
+
+async def test_an_engine_too_busy_for_polls_is_up_as_long_as_it_gives_tokens(engine: EnginePage) -> None:
+    """Its backlog is full of new connections, and those that it has are served."""
+    async with registry_of(engine, settings=PollSettings(deadline_s=0.2)) as registry:
+        await registry.detect_all(deadline_s=10)
+        engine.hangs = True
+        registry.last_token_s = lambda _: 0.0
+        await registry.poll(A)
+        assert of(registry).unhealthy_reason == "no answer within 0.2 s"
+        registry.last_token_s = lambda _: math.inf
+        await registry.poll(A)
+        assert (of(registry).condition.state, of(registry).generation) == (EndpointState.UP, 1795961218)
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_one"),
+    [
+        (DialFailed(A, DialReason.TIMEOUT), True),
+        (UpstreamReset(A, 40), True),
+        (DialFailed(A, DialReason.REFUSED), False),
+        (FirstByteTimeout(A, 5.0), False),
+    ],
+)
+async def test_who_fails_calls_and_answers_polls_is_a_last_resort_unless_nobody_is_there_or_all_is_silence(
+    failure: UpstreamError, is_one: bool, engine: EnginePage
+) -> None:
+    async with registry_of(engine) as registry:
+        await registry.poll(A)
+        assert not of(registry).last_resort
+        for _ in range(3):
+            registry.report_failure(A, failure)
+        assert (of(registry).condition.state, of(registry).last_resort) == (EndpointState.OPEN, is_one)
+        engine.pages["/health"] = (503, b"")
+        await registry.poll(A)
+        assert not of(registry).last_resort
 
 
 async def test_who_is_set_aside_is_up_and_restrained_until_taken_back(engine: EnginePage) -> None:

@@ -5,6 +5,7 @@ import pytest
 from backends import BreakerRules, EndpointConfig, EndpointId, EndpointState, Member, PerfModel, PollSettings, Registry
 from gateway.restraint import thinned
 from gateway.scheduling import Candidate, Filtered
+from gateway.types import Routed, Trouble
 
 A, B = EndpointId("a"), EndpointId("b")
 
@@ -25,15 +26,15 @@ class Fleet:
         assert found is not None
         return found
 
-    def half_open(self, name: EndpointId) -> None:
-        self.registry.report_fault(name, "reset")
+    def half_open(self, name: EndpointId, fault: str = "no_first_byte") -> None:
+        self.registry.report_fault(name, fault)
         self.now_s += 1
         self.member(name).look()
 
-    def chosen_from(self, *names: str) -> tuple[list[str], dict[str, Filtered]]:
+    def chosen_from(self, *names: str, routed: Routed | None = None) -> tuple[list[str], dict[str, Filtered]]:
         filtered: dict[str, Filtered] = {}
         able = [Candidate(name, 0, 0, 0, PerfModel()) for name in names]
-        return [one.endpoint_id for one in thinned(self.registry.restrained, able, filtered)], filtered
+        return [one.endpoint_id for one in thinned(self.registry.restrained, able, filtered, routed)], filtered
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ async def test_all_ranks_of_an_endpoint_share_its_lot(fleet: Fleet) -> None:
     assert fleet.chosen_from("a", "a") == (["a", "a"], {})
 
 
-async def test_half_open_an_endpoint_gets_its_probes_and_no_more_even_where_nobody_else_is(fleet: Fleet) -> None:
+async def test_after_silence_an_endpoint_gets_its_probes_and_no_more_even_where_nobody_else_is(fleet: Fleet) -> None:
     fleet.half_open(A)
     assert fleet.chosen_from("a", "b") == (["a", "b"], {})
     gives_back = fleet.registry.probe(A)
@@ -83,3 +84,25 @@ async def test_on_mere_suspicion_it_gets_more_where_nobody_else_is(fleet: Fleet)
     fleet.registry.probe(A)
     assert fleet.chosen_from("a", "b") == (["b"], {"a": Filtered.PROBING})
     assert fleet.chosen_from("a") == (["a"], {})
+
+
+async def test_who_fails_calls_and_answers_polls_gets_what_nobody_else_can_take(fleet: Fleet) -> None:
+    """Open, and half open: an engine that is overloaded is not made unavailable by us."""
+    fleet.registry.report_fault(A, "timeout")
+    assert fleet.chosen_from("a", "b") == (["b"], {"a": Filtered.UNHEALTHY})
+    assert fleet.chosen_from("a") == (["a"], {})
+    fleet.registry.set_aside(B, EndpointState.EJECTED, "so it is")
+    assert fleet.chosen_from("a", "b") == (["b"], {"a": Filtered.UNHEALTHY})
+    fleet.registry.report_fault(B, "timeout")
+    assert fleet.chosen_from("a", "b") == (["a", "b"], {})
+    fleet.now_s += 1
+    fleet.member(A).look()
+    fleet.registry.probe(A)
+    assert fleet.chosen_from("a") == (["a"], {})
+
+
+async def test_unless_another_model_answers_then(fleet: Fleet) -> None:
+    fleet.registry.report_fault(A, "timeout")
+    routed = Routed("m", falls_back_on=frozenset({Trouble.UNAVAILABLE}))
+    assert fleet.chosen_from("a", routed=routed) == ([], {"a": Filtered.UNHEALTHY})
+    assert fleet.chosen_from("a", routed=Routed("m")) == (["a"], {})

@@ -1,0 +1,48 @@
+"""An engine that is only overloaded stays available, where it is the only one, on real ports."""
+
+import asyncio
+from contextlib import suppress
+
+import httpx
+
+from tests.gateway.conftest import StartGateway, start
+from tests.gateway.scripted_engine import answer_chat, scripted_engine
+from tests.gateway.test_endpoint_health import QUICK, ask, asked_by, standing, until
+from tests.hostile import Peer, hang
+
+
+async def test_the_only_endpoint_is_asked_though_its_breaker_is_open_while_polls_are_answered(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    """What breaks off calls of an overloaded engine must not keep all others from it."""
+
+    async def breaks_off(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{")
+        peer.reset()
+
+    async with scripted_engine(*[breaks_off] * 3, answer_chat("Hi")) as engine:
+        gateway = await start(start_gateway, engine.url, **QUICK)
+        for _ in range(3):
+            with suppress(httpx.HTTPError):
+                await ask(client, gateway)
+        await until(client, gateway, "open")
+        assert (await client.get(f"{gateway.url}/ready")).status_code == 200
+        assert [model["id"] for model in (await client.get(f"{gateway.url}/v1/models")).json()["data"]] == ["m"]
+        assert [await asked_by(client, gateway) for _ in range(3)] == ["e0"] * 3
+
+
+async def test_who_finds_all_connections_to_an_endpoint_busy_is_told_so_and_nobody_is_blamed(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async with scripted_engine(hang) as engine:
+        few = {"limits__connections_per_endpoint": 1, "limits__connect_s": 0.05}
+        gateway = await start(start_gateway, engine.url, **QUICK | few)
+        first = asyncio.ensure_future(ask(client, gateway))
+        await engine.asked.wait()
+        answers = await asyncio.gather(*(ask(client, gateway) for _ in range(5)))
+        assert {(answer.status_code, answer.json()["error"]["code"]) for answer in answers} == {(503, "overloaded")}
+        assert "limits.connections_per_endpoint" in answers[0].json()["error"]["message"]
+        assert answers[0].headers["retry-after"]
+        assert (await standing(client, gateway))["breaker_opened"] == 0
+        first.cancel()
