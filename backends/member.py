@@ -96,10 +96,12 @@ class Member:
     @property
     def is_last_resort(self) -> bool:
         """Whether it may be sent what nobody else can take, though calls failed. An engine that is merely overloaded
-        fails calls too, and then none but us would make it unavailable."""
-        breaker = self.breaker
-        is_doubted = breaker.state is not BreakerState.SHUT and self.answers
-        return is_doubted and not self.seems_gone and breaker.last_fault not in SILENT
+        fails calls too, and then none but us would make it unavailable; and a probe may take minutes to be answered."""
+        if not self.answers or self.breaker.state is BreakerState.SHUT:
+            return False
+        if self.breaker.state is BreakerState.HALF_OPEN:
+            return True
+        return not self.seems_gone and self.breaker.last_fault not in SILENT
 
     def resemble(self, before: "Member") -> None:
         """The same engine, asked in another way from now on."""

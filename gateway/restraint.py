@@ -6,8 +6,8 @@
                    overloaded fails calls too, and its breaker must not make it unavailable where it is the only one,
                    or where all are
 
-Each only where nobody stands before it; nobody is a last resort where another model is to answer then, or where calls
-found silence. Plain calls, no I/O; O(candidates) while there is such an endpoint, else O(1).
+Each only where nobody stands before it; nobody is a last resort where another model is to answer then, or while it
+is open for silence. Plain calls, no I/O; O(candidates) while there is such an endpoint, else O(1).
 """
 
 from collections.abc import Mapping

@@ -67,15 +67,22 @@ async def test_all_ranks_of_an_endpoint_share_its_lot(fleet: Fleet) -> None:
     assert fleet.chosen_from("a", "a") == (["a", "a"], {})
 
 
-async def test_after_silence_an_endpoint_gets_its_probes_and_no_more_even_where_nobody_else_is(fleet: Fleet) -> None:
+async def test_half_open_an_endpoint_gets_its_probes_and_more_only_where_nobody_else_is(fleet: Fleet) -> None:
+    """A probe may be a long answer that is no stream: minutes in which the only endpoint must not be out of reach."""
     fleet.half_open(A)
     assert fleet.chosen_from("a", "b") == (["a", "b"], {})
     gives_back = fleet.registry.probe(A)
     assert gives_back is not None
     assert fleet.chosen_from("a", "b") == (["b"], {"a": Filtered.PROBING})
-    assert fleet.chosen_from("a") == ([], {"a": Filtered.PROBING})
-    gives_back()
     assert fleet.chosen_from("a") == (["a"], {})
+    gives_back()
+    assert fleet.chosen_from("a", "b") == (["a", "b"], {})
+
+
+async def test_who_is_open_for_silence_gets_nothing(fleet: Fleet) -> None:
+    """Who is sent there waits for nothing."""
+    fleet.registry.report_fault(A, "left_unanswered")
+    assert fleet.chosen_from("a") == ([], {"a": Filtered.UNHEALTHY})
 
 
 async def test_on_mere_suspicion_it_gets_more_where_nobody_else_is(fleet: Fleet) -> None:
