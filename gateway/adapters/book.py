@@ -14,7 +14,8 @@ next with probability 1 - exp(-h) (Poisson). One that nobody asks for costs noth
 load.
 
 What a first use takes more than its prefill is what loading takes: the middle one of the last uses, and of two votes
-for what was believed. So one slow disk decides nothing, and three say more than the configuration.
+for what was believed. So one slow disk decides nothing, and three say more than the configuration. They count for
+`LEARNED_S`: who was slow is avoided, so nothing else would show that it is not any more.
 
 Costs: O(1) a request but for the copy of candidates that would load; `MOST_KEPT` names a place.
 """
@@ -36,6 +37,8 @@ MOST_KEPT: Final = 256
 """Adapters that are remembered of a place: more than any engine keeps on its GPU."""
 HEAT_S: Final = 60.0
 """After so long a request counts 1/e."""
+LEARNED_S: Final = 600.0
+"""How long what a first use took is believed."""
 _SAMPLES: Final = 15
 _VOTES_OF_PRIOR: Final = 2
 _NOTHING: Final = AdapterSample()
@@ -86,13 +89,18 @@ class AdapterBook:
         self._load_s = load_s
         self._slots = slots
         self._places: dict[str, _Place] = {}
-        self._samples: dict[str, deque[float]] = {}
-        """Seconds of loads by endpoint: its ranks load from the same disk."""
+        self._samples: dict[str, deque[tuple[float, float]]] = {}
+        """When loads were seen, and their seconds, by endpoint: its ranks load from the same disk."""
 
     def load_s(self, endpoint_id: str) -> float:
         """What loading an adapter takes there. O(1)."""
         samples = self._samples.get(endpoint_id)
-        return self._load_s if samples is None else median([*samples, *[self._load_s] * _VOTES_OF_PRIOR])
+        if samples is None:
+            return self._load_s
+        since_s = self._clock() - LEARNED_S
+        while samples and samples[0][0] < since_s:
+            samples.popleft()
+        return median([*(load_s for _, load_s in samples), *[self._load_s] * _VOTES_OF_PRIOR])
 
     def residency(self, place: str, adapter: str, load: LoadSample | None) -> Residency:
         """Whether an adapter is loaded at a place, whose engine has last said this. O(slots)."""
@@ -123,7 +131,7 @@ class AdapterBook:
         kept = self._places.get(place)
         if kept is None:
             kept = self._places[place] = _Place()
-            self._metrics.load_s(endpoint_id).set(self.load_s(endpoint_id))
+        self._metrics.load_s(endpoint_id).set(self.load_s(endpoint_id))
         if found is Residency.ABSENT and self._victim(place, load) is not None:
             self._metrics.evictions(place).inc()
         kept.use(adapter, now_s)
@@ -133,7 +141,8 @@ class AdapterBook:
     def learn(self, place: str, load_s: float) -> None:
         """A first use at a place took so much longer than its prefill."""
         endpoint_id = endpoint_at(place)
-        self._samples.setdefault(endpoint_id, deque(maxlen=_SAMPLES)).append(max(load_s, 0.0))
+        samples = self._samples.setdefault(endpoint_id, deque(maxlen=_SAMPLES))
+        samples.append((self._clock(), max(load_s, 0.0)))
         self._metrics.load_s(endpoint_id).set(self.load_s(endpoint_id))
 
     def listed(self, endpoint_id: str, adapters: frozenset[str]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backends import AdapterSample, LoadSample, PerfModel
 from gateway.adapters import AdapterBook, Residency
-from gateway.adapters.book import HEAT_S, MOST_KEPT
+from gateway.adapters.book import HEAT_S, LEARNED_S, MOST_KEPT
 from gateway.scheduling import Candidate, Demand, costs_s, decide_by_cost, terms_of
 from gateway.telemetry import Telemetry
 
@@ -129,6 +129,16 @@ def test_three_first_uses_say_more_than_what_was_believed_and_one_does_not() -> 
     book.learn("a/1", 1.9)
     assert book.load_s("a") == 1.9, "its ranks load from the same disk"
     assert book.load_s("b") == 0.5
+
+
+def test_an_endpoint_whose_disk_was_slow_once_is_tried_again() -> None:
+    book = Book(load_s=0.5)
+    for _ in range(20):
+        book.book.learn("a", 30.0)
+    book.now_s = LEARNED_S
+    assert book.weighed("sql", "a", "b") == {"a": (30.0, 0.0), "b": (0.5, 0.0)}
+    book.now_s = LEARNED_S + 1
+    assert book.weighed("sql", "a", "b") == {"a": (0.5, 0.0), "b": (0.5, 0.0)}
 
 
 @given(st.lists(st.floats(-10, 100), max_size=40))
