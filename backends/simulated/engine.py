@@ -84,8 +84,6 @@ class SimulatedEngine:
         self._prefix_hits = 0
         self._prefix_queries = 0
 
-    # ---- what a fleet calls
-
     def available(self, now_s: float) -> bool:
         """Whether it takes requests: False while it starts."""
         return now_s >= self._up_at_s
@@ -191,8 +189,6 @@ class SimulatedEngine:
         """The leading run of a chain that a prompt would find, as of the last stride's end. O(log blocks)."""
         return self._cache.cached_blocks(blocks)
 
-    # ---- time
-
     def _catch_up(self, now_s: float) -> None:
         """Let all strides happen that end by now."""
         while (stride := self._stride) is not None and stride.end_s <= now_s:
@@ -273,8 +269,6 @@ class SimulatedEngine:
             ready_s = min(one.ready_s for one in self._transfers)
             most = stride.steps_until(ready_s)
         return most
-
-    # ---- requests
 
     def _admit(self, chunks: list[Chunk], budget: int, now_s: float) -> None:
         """First come, first served, while there is room. Who needs further chunks has used up the budget."""

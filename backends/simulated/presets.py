@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from backends.perf import PerfModel
-from backends.simulated.types import EngineSpec
+from backends.simulated.types import USUAL_BLOCK_TOKENS, USUAL_CAPACITY_TOKENS, EngineSpec
 
 GiB = 1024**3
 
@@ -40,7 +40,7 @@ def _qwen3_32b_2xh100() -> EngineSpec:
     pod_bytes_per_s = 2 * H100_BYTES_PER_S
     return EngineSpec(
         # The benchmark's figure; two H100 at 0.9 less the weights leave 2 * 71.6 - 61 GiB; this is 75 of them.
-        capacity_blocks=307_328 // 16,
+        capacity_blocks=USUAL_CAPACITY_TOKENS // USUAL_BLOCK_TOKENS,
         perf=PerfModel(
             base_s=0.02,  # assumed
             # The benchmark's figure: 0.68 of the peak of both. With the quadratic term a cold prompt of 7,200 tokens

@@ -7,6 +7,7 @@ Blocks are names of 8 bytes (block hashes or any other): equal name means equal 
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from backends.perf import PerfModel
 
@@ -21,6 +22,11 @@ class Role(StrEnum):
     """Writes answers; prompts come to it computed, their blocks transferred."""
 
 
+USUAL_BLOCK_TOKENS: Final = 16
+USUAL_CAPACITY_TOKENS: Final = 307_328
+"""The cache of a pod (Qwen3-32B over two H100) in the benchmark that llm-d publishes; see `presets`."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
     """One engine: its memory, its speed, its habits.
@@ -32,8 +38,8 @@ class EngineSpec:
     engine's blocks reach a decode engine.
     """
 
-    block_size: int = 16
-    capacity_blocks: int = 19_208
+    block_size: int = USUAL_BLOCK_TOKENS
+    capacity_blocks: int = USUAL_CAPACITY_TOKENS // USUAL_BLOCK_TOKENS
     perf: PerfModel = field(default_factory=PerfModel)
     chunk_tokens: int = 8192
     max_running: int = 256

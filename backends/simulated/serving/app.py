@@ -80,7 +80,7 @@ async def _generate(site: Site, request: Request, *, chat: bool) -> Response:
     if site.face.needs_json_type and not kind.startswith("application/json"):
         raise Refused(400, "Unsupported Media Type: Only 'application/json' is allowed", kind=site.face.invalid_kind)
     if site.is_reset():
-        reset(site, request)
+        _reset(site, request)
         raise ConnectionReset
     if site.is_failed():
         raise Refused(site.faults.error_status, "the engine was told to fail", kind="InternalServerError")
@@ -131,7 +131,7 @@ class _Stream(Response):
                         for chunk in chunks if self._sent else [*self._bodies.first(), *chunks]:
                             await self._event(chunk, send)
             except* Refused as group:
-                failed = refusal(group)
+                failed = _cause_of(group)
             if isinstance(failed, ConnectionReset) or (failed is not None and not self._sent):
                 raise failed
             for chunk in self._bodies.last() if failed is None else self._bodies.failure(failed):
@@ -156,13 +156,13 @@ class _Stream(Response):
             site.die()
             raise ConnectionReset
         if faults.reset_after_events is not None and self._sent >= faults.reset_after_events:
-            reset(site, self._request)
+            _reset(site, self._request)
             raise ConnectionReset
         await send({"type": "http.response.body", "body": event, "more_body": True})
         self._sent += 1
 
 
-def reset(site: Site, request: Request) -> None:
+def _reset(site: Site, request: Request) -> None:
     """Cut the connection so that the other side gets a reset, not an end."""
     transport = site.transports.get(request.scope.get("client"))
     if transport is not None:
@@ -208,13 +208,13 @@ async def _unless_gone(receive: Receive, work: Callable[[], Awaitable[Response]]
             worker = group.create_task(run())
             watcher = group.create_task(watch())
     except* (ConnectionReset, Refused) as raised:
-        failed = refusal(raised)
+        failed = _cause_of(raised)
     if failed is not None:
         raise failed
     return finished[0] if finished else Response(status_code=499)
 
 
-def refusal(raised: BaseExceptionGroup[Exception]) -> Refused | ConnectionReset:
+def _cause_of(raised: BaseExceptionGroup[Exception]) -> Refused | ConnectionReset:
     """The one that a group is about; that the connection was cut counts more than anything else."""
     found: list[Exception] = []
     groups: list[BaseException] = [raised]

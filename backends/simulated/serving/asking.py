@@ -108,8 +108,8 @@ def _rank(site: Site, fields: Fields, headers: Mapping[str, str]) -> int | None:
     if named is None:
         return None
     given: object = headers.get(named)
-    if given is None and site.face.name == "sglang":
-        given = fields.number("routed_dp_rank")
+    if given is None and site.face.rank_field is not None:
+        given = fields.number(site.face.rank_field)
     try:
         rank = None if given is None else int(str(given))
     except ValueError:

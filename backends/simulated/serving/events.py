@@ -34,9 +34,8 @@ class Bodies:
         self._shape = site.face.shape
         self._tallies: dict[int, Tally] = {}
         prefix = "chatcmpl" if wanted.chat else "cmpl"
-        plain = site.face.name in ("sglang",)
         self._common: Json = {
-            "id": wanted.request_id if plain else f"{prefix}-{wanted.request_id}",
+            "id": wanted.request_id if site.face.bare_ids else f"{prefix}-{wanted.request_id}",
             "created": created,
             "model": wanted.model,
         }

@@ -184,13 +184,14 @@ class Face:
     model. `overload`: None is a queue without a bound. `is_open`: whether the chat's last message goes on.
     `completion_tokens`: output of a completion that names no limit. `guarded`: path beginnings that need the key.
     `json_type`: of JSON answers. `default_usage`: whether usage is streamed without being asked for in so many words.
+    `rank_header` and, where that is missing, `rank_field` of the body choose a data-parallel rank. `bare_ids`: answers
+    are called by the request's id alone, without the kind of answer before it.
     `leg`: this engine's part of a request, where prompts and answers may be computed apart; `hand_over`: what its side
     channel answers, and how.
     """
 
     name: str
     version: str
-    owner: str
     pages: Mapping[str, Page]
     error: Callable[[Refused], Json]
     engine: EngineSpec = field(default_factory=EngineSpec)
@@ -216,6 +217,8 @@ class Face:
     salted: bool = False
     completion_tokens: int | None = 16
     rank_header: str | None = None
+    rank_field: str | None = None
+    bare_ids: bool = False
     guarded: tuple[str, ...] = ("/v1",)
     unauthorized: Json = field(default_factory=lambda: {"error": "Unauthorized"})
     json_type: str = "application/json"

@@ -1,8 +1,12 @@
 """What can be made to go wrong with an engine behind a port, from outside."""
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
+
+_ROUNDED: Final = 1e-9
+"""By so much sums of shares may be off: ten times a tenth is a little less than 1."""
 
 
 class WrongUsage(StrEnum):
@@ -51,7 +55,7 @@ class Share:
     def hits(self, share: float) -> bool:
         """Whether this one is among them."""
         self._due += share
-        if self._due < 1 - 1e-9:
+        if self._due < 1 - _ROUNDED:
             return False
         self._due -= 1
         return True

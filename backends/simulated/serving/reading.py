@@ -10,7 +10,7 @@ import msgspec
 from backends.simulated.serving.types import Json, Prompt, Refused
 from backends.simulated.serving.words import Vocabulary
 
-_LONE_SURROGATES_HELP: Final = "the body is not valid JSON"
+_NO_JSON: Final = "the body is not valid JSON"
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 _TRUTHS: Final = {
     **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
@@ -102,7 +102,7 @@ def _lenient(raw: bytes, status: int, kind: str) -> object:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise Refused(status, f"{_LONE_SURROGATES_HELP}: {error}", kind=kind) from None
+        raise Refused(status, f"{_NO_JSON}: {error}", kind=kind) from None
 
 
 def messages_of(fields: Fields) -> list[Mapping[str, object]]:

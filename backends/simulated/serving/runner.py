@@ -21,7 +21,9 @@ from backends.simulated.serving.types import Record, Tally, Totals
 from backends.simulated.types import Dropped, EngineSpec, Finished, FirstToken, Job
 
 RECORDS_KEPT = 200_000
+"""Of the latest requests: more than hours of a test leave behind."""
 LONGEST_NAP_S = 0.5
+"""So often chores are done though nothing else happens; in our seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,6 @@ class Runner:
         self._answering: dict[int, Answering] = {}
         self._numbers = 0
         self._wake = asyncio.Event()
-
-    # ---- what requests call
 
     def waiting(self) -> int:
         """Requests that wait, on all ranks."""
@@ -147,8 +147,6 @@ class Runner:
     def rate_changed(self) -> None:
         """The clock runs at another rate from now on."""
         self._wake.set()
-
-    # ---- the pump
 
     async def run(self) -> None:
         """Until cancelled: let the engines do what they would have done by now, then sleep to the next step's end."""

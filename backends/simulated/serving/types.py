@@ -76,7 +76,7 @@ class Prompt:
 class Wanted:
     """A generation as it was asked for, checked. `max_tokens`: None is as many as fit. `rank`: None is any.
 
-    `split`: the engine's own field about prompts computed elsewhere, as it came; `fields` is the whole body.
+    `fields` is the whole body, as it came.
     """
 
     chat: bool

@@ -4,14 +4,18 @@ Written after recorded answers of a build of late 2026. A last message of the as
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from backends.simulated.serving.exposition import counter, gauge
-from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, plain_usage
+from backends.simulated.serving.face import Face, Reply, Shape, Site
+from backends.simulated.serving.faces.usual import usage_with_cached
 from backends.simulated.serving.reading import Fields, chat_prompt, ids_prompt, messages_of
 from backends.simulated.serving.types import Json, Refused, Tally
 from backends.simulated.types import EngineSpec
 
-_FINGERPRINT = "b0-simulated"
+_FINGERPRINT: Final = "b0-simulated"
+_SHORTEST_MS: Final = 1e-6
+"""Of what took no time at all, so that nothing is divided by 0."""
 
 
 def _error(refused: Refused) -> Json:
@@ -26,23 +30,18 @@ def _no_route(status: int) -> Reply:
     return Reply(_error(Refused(404, "File Not Found")), 404)
 
 
-def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
-    cached = sum(one.cached_tokens for one in tallies)
-    return {**plain_usage(site, tallies, moment), "prompt_tokens_details": {"cached_tokens": cached}}
-
-
 def _timings(site: Site, tallies: Sequence[Tally]) -> Json:
     one = tallies[0]
     prompt_n = one.prompt_tokens - one.cached_tokens
     prompt_ms = (one.first_s - one.asked_s) * 1000
-    predicted_ms = max(one.last_s - one.first_s, 1e-6) * 1000
+    predicted_ms = max((one.last_s - one.first_s) * 1000, _SHORTEST_MS)
     return {
         "timings": {
             "cache_n": one.cached_tokens,
             "prompt_n": prompt_n,
             "prompt_ms": prompt_ms,
             "prompt_per_token_ms": prompt_ms / max(prompt_n, 1),
-            "prompt_per_second": prompt_n / max(prompt_ms, 1e-6) * 1000,
+            "prompt_per_second": prompt_n / max(prompt_ms, _SHORTEST_MS) * 1000,
             "predicted_n": one.output_tokens,
             "predicted_ms": predicted_ms,
             "predicted_per_token_ms": predicted_ms / max(one.output_tokens, 1),
@@ -198,7 +197,6 @@ async def _apply_template(site: Site, raw: bytes) -> Reply:
 LLAMACPP = Face(
     name="llamacpp",
     version="b0-simulated",
-    owner="llamacpp",
     error=_error,
     engine=EngineSpec(block_size=1, capacity_blocks=8192 * 4, max_running=2),
     has_slots=True,
@@ -216,7 +214,7 @@ LLAMACPP = Face(
     posts={"/tokenize": _tokenize, "/detokenize": _detokenize, "/apply-template": _apply_template},
     check=_check,
     knows_models=False,
-    usage=_usage,
+    usage=usage_with_cached,
     is_lax=False,
     no_route=_no_route,
     beside=_timings,

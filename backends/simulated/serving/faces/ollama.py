@@ -4,6 +4,7 @@ Written after the program's documentation, not after recorded answers. A prompt 
 """
 
 from backends.simulated.serving.face import Face, Reply, Shape, Site
+from backends.simulated.serving.faces import usual
 from backends.simulated.serving.reading import Fields
 from backends.simulated.serving.types import Json, Refused
 from backends.simulated.types import EngineSpec
@@ -26,11 +27,7 @@ def _no_route(status: int) -> Reply:
 
 
 def _models(site: Site) -> Reply:
-    names = (site.spec.model, *site.spec.aliases)
-    items = [
-        {"id": full_name(name), "object": "model", "created": site.created, "owned_by": "library"} for name in names
-    ]
-    return Reply({"object": "list", "data": items})
+    return usual.models(site, "library", map(full_name, (site.spec.model, *site.spec.aliases)))
 
 
 def _tags(site: Site) -> Reply:
@@ -49,10 +46,6 @@ def _tag(model: str) -> Json:
     return {"name": full_name(model), "model": full_name(model), "size": 0, "digest": "0" * 64, "details": details}
 
 
-def _version(site: Site) -> Reply:
-    return Reply({"version": site.version})
-
-
 def _root(site: Site) -> Reply:
     return Reply("Ollama is running")
 
@@ -69,13 +62,12 @@ async def _show(site: Site, raw: bytes) -> Reply:
 OLLAMA = Face(
     name="ollama",
     version="0.14.2",
-    owner="library",
     error=_error,
     engine=EngineSpec(block_size=1, capacity_blocks=8192 * 4, max_running=4),
     has_slots=True,
     headers=(),
     json_type="application/json; charset=utf-8",
-    pages={"/": _root, "/v1/models": _models, "/api/tags": _tags, "/api/ps": _running, "/api/version": _version},
+    pages={"/": _root, "/v1/models": _models, "/api/tags": _tags, "/api/ps": _running, "/api/version": usual.version},
     posts={"/api/show": _show},
     completion_tokens=None,
     too_long=None,

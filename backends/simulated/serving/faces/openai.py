@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, nested_error, plain_usage
+from backends.simulated.serving.faces import usual
 from backends.simulated.serving.types import Json, Refused, Tally
 
 
@@ -11,24 +12,17 @@ def _no_route(status: int) -> Reply:
 
 
 def _models(site: Site) -> Reply:
-    names = (site.spec.model, *site.spec.aliases)
-    items = [
-        {"id": name, "object": "model", "created": site.created, "owned_by": "organization-owner"} for name in names
-    ]
-    return Reply({"object": "list", "data": items})
+    return usual.models(site, "organization-owner")
 
 
 def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
-    usage = plain_usage(site, tallies, moment)
-    if site.spec.reports_cached_tokens:
-        usage["prompt_tokens_details"] = {"cached_tokens": sum(one.cached_tokens for one in tallies)}
-    return usage
+    report = usual.usage_with_cached if site.spec.reports_cached_tokens else plain_usage
+    return report(site, tallies, moment)
 
 
 OPENAI = Face(
     name="openai",
     version="",
-    owner="organization-owner",
     error=nested_error,
     headers=(),
     pages={"/v1/models": _models},

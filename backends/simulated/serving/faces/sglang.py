@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from backends.simulated.serving.exposition import counter, gauge, histogram
 from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, flat_error, plain_usage
+from backends.simulated.serving.faces import usual
 from backends.simulated.serving.faces.vllm import check_sampling
 from backends.simulated.serving.reading import Fields, messages_of
 from backends.simulated.serving.split import bootstrap
 from backends.simulated.serving.types import Json, Refused, Tally
-from backends.simulated.types import EngineSpec
-
-_CAPACITY_TOKENS = 19_208 * 16
+from backends.simulated.types import USUAL_CAPACITY_TOKENS, EngineSpec, Role
 
 
 def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
@@ -54,10 +53,6 @@ def _check(site: Site, fields: Fields, headers: Mapping[str, str]) -> None:
     rank = headers.get("x-data-parallel-rank")
     if rank is not None and not rank.isdigit():
         raise Refused(400, f"Invalid X-Data-Parallel-Rank header: {rank!r}", kind="BadRequest")
-
-
-def _health(site: Site) -> Reply:
-    return Reply(status=503 if site.faults.not_ready else 200)
 
 
 def _models(site: Site) -> Reply:
@@ -102,7 +97,7 @@ def _server_info(site: Site) -> Reply:
             "max_total_num_tokens": engine.capacity_blocks * engine.block_size,
             "enable_cache_report": spec.reports_cached_tokens,
             "enable_metrics": spec.has_metrics,
-            "disaggregation_mode": {"both": "null"}.get(spec.role, str(spec.role)),
+            "disaggregation_mode": "null" if spec.role is Role.BOTH else str(spec.role),
             "disaggregation_bootstrap_port": site.channel.port or spec.bootstrap_port,
             "kv_events": None,
             "internal_states": [{} for _ in range(spec.ranks)],
@@ -203,13 +198,14 @@ def _adapters_reply(site: Site, success: bool, message: str) -> Reply:
 SGLANG = Face(
     name="sglang",
     version="0.5.23",
-    owner="sglang",
+    bare_ids=True,
+    rank_field="routed_dp_rank",
     error=flat_error,
     invalid_kind="BadRequest",
-    engine=EngineSpec(block_size=1, capacity_blocks=_CAPACITY_TOKENS),
+    engine=EngineSpec(block_size=1, capacity_blocks=USUAL_CAPACITY_TOKENS),
     pages={
-        "/health": _health,
-        "/ready": _health,
+        "/health": usual.health,
+        "/ready": usual.health,
         "/v1/models": _models,
         "/server_info": _server_info,
         "/get_server_info": _server_info,

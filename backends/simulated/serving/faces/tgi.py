@@ -3,11 +3,11 @@
 Written after the engine's documentation, not after recorded answers.
 """
 
-from backends.simulated.serving.exposition import counter, gauge, histogram
+from backends.simulated.serving.exposition import gauge, histogram, metric
 from backends.simulated.serving.face import Face, Reply, Shape, Site
 from backends.simulated.serving.reading import Fields, chat_prompt
 from backends.simulated.serving.types import Json, Refused
-from backends.simulated.types import EngineSpec
+from backends.simulated.types import USUAL_CAPACITY_TOKENS, EngineSpec
 
 
 def _error(refused: Refused) -> Json:
@@ -73,8 +73,8 @@ def _metrics(site: Site) -> Reply:
         gauge("tgi_queue_size", [({}, sum(one.waiting for one in samples))])
         + gauge("tgi_batch_current_size", [({}, sum(one.running for one in samples))])
         + gauge("tgi_batch_max_total_tokens", [({}, engine.capacity_blocks * engine.block_size)])
-        + counter("tgi_request_count", [({}, sum(one.requests for one in totals))]).replace("_total", "")
-        + counter("tgi_request_success", [({}, done)]).replace("_total", "")
+        + metric("tgi_request_count", "counter", [({}, sum(one.requests for one in totals))])
+        + metric("tgi_request_success", "counter", [({}, done)])
         + histogram("tgi_request_generated_tokens", [({}, sum(one.output_tokens for one in totals), done)])
         + histogram("tgi_request_input_length", [({}, sum(one.prompt_tokens for one in totals), done)])
     )
@@ -104,9 +104,8 @@ def _tokens(site: Site, text: str) -> list[Json]:
 TGI = Face(
     name="tgi",
     version="3.3.7",
-    owner="",
     error=_error,
-    engine=EngineSpec(block_size=1, capacity_blocks=19_208 * 16, max_running=128),
+    engine=EngineSpec(block_size=1, capacity_blocks=USUAL_CAPACITY_TOKENS, max_running=128),
     headers=(),
     pages={"/health": _health, "/ping": _health, "/v1/models": _models, "/info": _info, "/metrics": _metrics},
     posts={"/tokenize": _tokenize, "/chat_tokenize": _chat_tokenize},

@@ -3,15 +3,16 @@
 Written after the engine's sources, not after recorded answers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from backends.simulated.serving.exposition import counter, gauge, histogram
-from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, flat_error, plain_usage
+from backends.simulated.serving.face import Face, Reply, Shape, Site, flat_error
+from backends.simulated.serving.faces import usual
 from backends.simulated.serving.reading import Fields
 from backends.simulated.serving.split import context_first
-from backends.simulated.serving.types import Json, Refused, Tally
-from backends.simulated.types import EngineSpec
+from backends.simulated.serving.types import Json, Refused
+from backends.simulated.types import USUAL_CAPACITY_TOKENS, EngineSpec
 
 
 def _names(*lines: str) -> frozenset[str]:
@@ -31,6 +32,8 @@ _CHAT: Final = _SAMPLING | _names(
     "chat_template chat_template_kwargs add_generation_prompt echo mm_processor_kwargs media_io_kwargs",
 )
 _COMPLETION: Final = _SAMPLING | _names("prompt echo suffix")
+_BLOCK_TOKENS: Final = 32
+"""Its default `tokens_per_block`."""
 
 
 def _error(refused: Refused) -> Json:
@@ -52,11 +55,6 @@ def _adapter(site: Site, fields: Fields) -> str | None:
     return name
 
 
-def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
-    cached = sum(one.cached_tokens for one in tallies)
-    return {**plain_usage(site, tallies, moment), "prompt_tokens_details": {"cached_tokens": cached}}
-
-
 def _check(site: Site, fields: Fields, headers: Mapping[str, str]) -> None:
     fields.text("cache_salt")
     fields.mapping("lora_request")
@@ -67,18 +65,8 @@ def _check(site: Site, fields: Fields, headers: Mapping[str, str]) -> None:
         raise fields.refuse("Stream options can only be defined when stream is true.", "stream_options")
 
 
-def _health(site: Site) -> Reply:
-    return Reply(status=503 if site.faults.not_ready else 200)
-
-
-def _version(site: Site) -> Reply:
-    return Reply({"version": site.version})
-
-
 def _models(site: Site) -> Reply:
-    names = (site.spec.model, *site.spec.aliases)
-    items = [{"id": name, "object": "model", "created": site.created, "owned_by": "tensorrt_llm"} for name in names]
-    return Reply({"object": "list", "data": items})
+    return usual.models(site, "tensorrt_llm")
 
 
 def _iteration_stats(site: Site) -> Reply:
@@ -149,14 +137,13 @@ def _default_usage(fields: Fields) -> bool:
 TRTLLM = Face(
     name="trtllm",
     version="1.4.0rc2",
-    owner="tensorrt_llm",
     error=_error,
     invalid_kind="validation",
     adapter=_adapter,
-    engine=EngineSpec(block_size=32, capacity_blocks=19_208 // 2),
+    engine=EngineSpec(block_size=_BLOCK_TOKENS, capacity_blocks=USUAL_CAPACITY_TOKENS // _BLOCK_TOKENS),
     pages={
-        "/health": _health,
-        "/version": _version,
+        "/health": usual.health,
+        "/version": usual.version,
         "/v1/models": _models,
         "/metrics": _iteration_stats,
         "/prometheus/metrics": _metrics,
@@ -166,7 +153,7 @@ TRTLLM = Face(
     completion_fields=_COMPLETION,
     check=_check,
     knows_models=False,
-    usage=_usage,
+    usage=usual.usage_with_cached,
     too_long=_too_long,
     salted=True,
     default_usage=_default_usage,

@@ -10,8 +10,10 @@ from typing import Final
 
 from backends.simulated.serving.exposition import counter, gauge, histogram
 from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, nested_error, plain_usage
+from backends.simulated.serving.faces import usual
 from backends.simulated.serving.reading import Fields, ids_prompt, messages_of
 from backends.simulated.serving.split import nixl
+from backends.simulated.serving.split.nixl import version_of
 from backends.simulated.serving.types import Json, Refused, Tally
 
 SALT_FORBIDDEN: Final = frozenset("@/\\\0")
@@ -22,11 +24,6 @@ CREATED_TOKENS: Final = (0, 27)
 EVENT_SOURCES: Final = (0, 31)
 FREE_PRIORITY: Final = (0, 32)
 """Seen to take any priority without the policy that heeds it; older ones were not tried, their sources refuse it."""
-
-
-def version_of(site: Site) -> tuple[int, ...]:
-    """Major and minor."""
-    return tuple(int(part) for part in site.version.split(".")[:2])
 
 
 def _usage(site: Site, tallies: Sequence[Tally], moment: Moment) -> Json:
@@ -139,14 +136,6 @@ def _permission(site: Site, name: str) -> Json:
         "group": None,
         "is_blocking": False,
     }
-
-
-def _health(site: Site) -> Reply:
-    return Reply(status=503 if site.faults.not_ready else 200)
-
-
-def _version(site: Site) -> Reply:
-    return Reply({"version": site.version})
 
 
 def _load(site: Site) -> Reply:
@@ -274,13 +263,12 @@ _WHOLE: Final[Json] = {
 VLLM = Face(
     name="vllm",
     version="0.32.0",
-    owner="vllm",
     error=nested_error,
     invalid_kind="Bad Request",
     pages={
-        "/health": _health,
-        "/ping": _health,
-        "/version": _version,
+        "/health": usual.health,
+        "/ping": usual.health,
+        "/version": usual.version,
         "/load": _load,
         "/v1/models": _models,
         "/metrics": _metrics,

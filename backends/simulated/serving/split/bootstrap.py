@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from backends.simulated.serving.face import Site
 from backends.simulated.serving.split.channel import ask
-from backends.simulated.serving.split.leg import WHOLE, Ended, Leg, More
-from backends.simulated.serving.text import digest_of
+from backends.simulated.serving.split.leg import WHOLE, Ended, Leg, More, content_of
 from backends.simulated.serving.types import Json, Prompt, Refused, Wanted
 from backends.simulated.types import Role
 
@@ -57,7 +56,7 @@ def leg(site: Site, wanted: Wanted, prompt: Prompt) -> Leg:
         raise Refused(400, f"bootstrap_room must be an integer in [0, 2^63), got {room!r}", kind="BadRequest")
     if not isinstance(host, str) or not host:
         raise Refused(400, "bootstrap_host must name the prefill server", kind="BadRequest")
-    content: Json = {"prompt": digest_of(prompt.ids), "salt": wanted.salt, "adapter": wanted.adapter}
+    content = content_of(wanted, prompt)
     if site.spec.role is Role.PREFILL:
         if port is not None and port != site.channel.port:
             raise Refused(400, f"bootstrap_port {port} is not this server's {site.channel.port}", kind="BadRequest")
@@ -107,7 +106,8 @@ class _Decode(Leg):
 async def hand_over(site: Site, asked: Json) -> Json:
     """The answer of P's side channel: once the prompt is computed."""
     number = asked.get("room")
-    assert isinstance(number, int)
+    if not isinstance(number, int):
+        raise Refused(500, f"{number!r} is no bootstrap_room")
     room = site.rooms.get(number)
     await _in_time(site, room.opened, number)
     if any(room.content.get(name) != asked.get(name) for name in room.content):

@@ -27,7 +27,7 @@ class Channel:
         return server
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, msgspec.DecodeError):  # who asked has died
+        with contextlib.suppress(ConnectionError, ValueError):  # who asked has died, or sends no line of JSON
             asked = msgspec.json.decode(await reader.readline(), type=Json)
             try:
                 said: Json = {"told": await self.answers.get(str(asked.get("ask")), _nobody)(asked)}

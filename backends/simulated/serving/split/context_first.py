@@ -11,8 +11,8 @@ import msgspec
 from backends.simulated.serving.face import Site
 from backends.simulated.serving.split.channel import ask
 from backends.simulated.serving.split.depot import Parked
-from backends.simulated.serving.split.leg import WHOLE, Ended, Leg, More
-from backends.simulated.serving.text import answer_of, digest_of
+from backends.simulated.serving.split.leg import WHOLE, Ended, Leg, More, content_of
+from backends.simulated.serving.text import answer_of
 from backends.simulated.serving.types import Json, Prompt, Refused, Wanted
 from backends.simulated.types import Role
 
@@ -40,16 +40,12 @@ def leg(site: Site, wanted: Wanted, prompt: Prompt) -> Leg:
     return _Generation(site, wanted, prompt, params)
 
 
-def _content(wanted: Wanted, prompt: Prompt) -> Json:
-    return {"prompt": digest_of(prompt.ids), "cache_salt": wanted.salt, "adapter": wanted.adapter}
-
-
 class _Context(Leg):
     def __init__(self, site: Site, wanted: Wanted, prompt: Prompt, params: Json) -> None:
         super().__init__(part="prefill", hold=True, one_token=True)
         self._site = site
         self._prompt = prompt
-        self._content = _content(wanted, prompt)
+        self._content = content_of(wanted, prompt)
         self._disagg_id = params.get("disagg_request_id")
         is_number = isinstance(self._disagg_id, int) and 0 <= self._disagg_id <= _LARGEST_ID
         if self._disagg_id is not None and not is_number:
@@ -98,7 +94,7 @@ class _Generation(Leg):
             "instance": told.get("instance"),
             "first_gen_tokens": params.get("first_gen_tokens"),
             "disagg_request_id": params.get("disagg_request_id"),
-            **_content(wanted, prompt),
+            **content_of(wanted, prompt),
         }
         usage = params.get("ctx_usage")
         details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None

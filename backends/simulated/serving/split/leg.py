@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from backends.simulated.serving.types import Json, Tally
+from backends.simulated.serving.text import digest_of
+from backends.simulated.serving.types import Json, Prompt, Tally, Wanted
 
 
 class Ended(Protocol):
@@ -48,3 +49,8 @@ class More:
 
 
 WHOLE = Leg()
+
+
+def content_of(wanted: Wanted, prompt: Prompt) -> Json:
+    """What blocks are computed from: equal in both legs, or they are not of one request."""
+    return {"prompt": digest_of(prompt.ids), "cache_salt": wanted.salt, "adapter": wanted.adapter}

@@ -13,8 +13,7 @@ from uuid import uuid4
 from backends.simulated.serving.face import Site
 from backends.simulated.serving.split.channel import ask
 from backends.simulated.serving.split.depot import Parked
-from backends.simulated.serving.split.leg import WHOLE, Ended, Leg, More
-from backends.simulated.serving.text import digest_of
+from backends.simulated.serving.split.leg import WHOLE, Ended, Leg, More, content_of
 from backends.simulated.serving.types import Json, Prompt, Refused, Wanted
 from backends.simulated.types import Role
 
@@ -44,10 +43,6 @@ def version_of(site: Site) -> tuple[int, ...]:
     return tuple(int(part) for part in site.version.split(".")[:2])
 
 
-def _content(wanted: Wanted, prompt: Prompt) -> Json:
-    return {"prompt": digest_of(prompt.ids), "cache_salt": wanted.salt, "adapter": wanted.adapter}
-
-
 class _Prefill(Leg):
     def __init__(self, site: Site, wanted: Wanted, prompt: Prompt) -> None:
         super().__init__(part="prefill", hold=True)
@@ -60,7 +55,7 @@ class _Prefill(Leg):
         if tokens < site.runner.spec.block_size and version_of(site) < PARTIAL_BLOCKS:
             return More({"kv_transfer_params": None})
         params = self._params(number, ended)
-        terms = {**params, **_content(self._wanted, self._prompt)}
+        terms = {**params, **content_of(self._wanted, self._prompt)}
         expires_s = site.runner.clock.now_s() + site.spec.lease_s
         key = str(params["remote_request_id"])
         ended.parked = True
@@ -102,7 +97,7 @@ class _Decode(Leg):
         super().__init__(part="decode", transferred=True)
         self._site = site
         self._params = params
-        self._question: Json = {**params, **_content(wanted, prompt), "ask": "nixl"}
+        self._question: Json = {**params, **content_of(wanted, prompt), "ask": "nixl"}
         self._tokens = len(prompt.ids)
         for name in ("remote_engine_id", "remote_request_id", "remote_block_ids", "remote_host", "remote_port"):
             if params.get(name) is None:

@@ -15,6 +15,7 @@ import pytest
 
 from backends.simulated import EngineSpec
 from backends.simulated.serving import DIALECTS, ServerSpec, SimulatedServer, is_whole
+from tests.backends.simulated.serving.waiting import until
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Where? " * 40}], "max_tokens": 8}
 FAST = 500.0
@@ -63,13 +64,6 @@ def in_the_background(server: SimulatedServer, **more: Any) -> Iterator[list[obj
     thread.start()
     yield results
     thread.join(30)
-
-
-def until(holds: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_a_frozen_engine_takes_connections_and_says_nothing_until_it_thaws(server: SimulatedServer) -> None:
