@@ -13,13 +13,13 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What an endpoint is there for."""
+    """What an endpoint, and the engine there, does of a request."""
 
     BOTH = "both"
     PREFILL = "prefill"
-    """It computes prompts for others, and never answers a client."""
+    """It computes prompts and their first token for others, and never answers a client."""
     DECODE = "decode"
-    """It answers, best where another has computed the prompt."""
+    """It writes answers, best where another has computed the prompt: its blocks are transferred then."""
 
 
 @dataclass(frozen=True, slots=True)

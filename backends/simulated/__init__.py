@@ -9,11 +9,12 @@ prompt itself, in the step that gives its first token, and reports what it had w
 `serving` puts such an engine behind a port, under the real clock.
 """
 
+from backends.disaggregated import Role
 from backends.simulated.engine import SimulatedEngine
 from backends.simulated.kv_cache import CacheListener, KvCache
 from backends.simulated.presets import PRESETS
 from backends.simulated.requests import LoadSample, Work
-from backends.simulated.types import Dropped, EngineEvent, EngineSpec, Finished, FirstToken, Job, Role
+from backends.simulated.types import Dropped, EngineEvent, EngineSpec, Finished, FirstToken, Job
 
 __all__ = [
     "PRESETS",

@@ -19,11 +19,12 @@ block, a `Stride` of them is one step here. A step that has begun goes on: who c
 from collections import deque
 from math import inf
 
+from backends.disaggregated import Role
 from backends.simulated.decoding import Decoding
 from backends.simulated.kv_cache import CacheListener, KvCache
 from backends.simulated.requests import Active, LoadSample, Work, check_job
 from backends.simulated.stride import Chunk, Stride
-from backends.simulated.types import Dropped, EngineEvent, EngineSpec, Finished, FirstToken, Job, Role
+from backends.simulated.types import Dropped, EngineEvent, EngineSpec, Finished, FirstToken, Job
 
 
 class SimulatedEngine:

@@ -6,21 +6,10 @@ Blocks are names of 8 bytes (block hashes or any other): equal name means equal 
 """
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
+from backends.disaggregated.types import Role
 from backends.perf import PerfModel
-
-
-class Role(StrEnum):
-    """What an engine does of a request."""
-
-    BOTH = "both"
-    PREFILL = "prefill"
-    """Computes prompts and their first token; the answer is written elsewhere."""
-    DECODE = "decode"
-    """Writes answers; prompts come to it computed, their blocks transferred."""
-
 
 USUAL_BLOCK_TOKENS: Final = 16
 USUAL_CAPACITY_TOKENS: Final = 307_328

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import msgspec
 
+from backends.disaggregated import Role
 from backends.simulated.presets import PRESETS
 from backends.simulated.serving.faces import FACES
 from backends.simulated.serving.server import bind, serve
 from backends.simulated.serving.site import Site
 from backends.simulated.serving.types import ServerSpec
-from backends.simulated.types import EngineSpec, Role
+from backends.simulated.types import EngineSpec
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,12 +13,12 @@ from typing import Self, TypeVar
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from backends.disaggregated import Role
 from backends.simulated.serving.app import create_app
 from backends.simulated.serving.control import create_control
 from backends.simulated.serving.faults import Faults
 from backends.simulated.serving.site import Site
 from backends.simulated.serving.types import Json, Record, ServerSpec
-from backends.simulated.types import Role
 
 KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections in their pools, so that it is they who close them."""

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backends.simulated.types import EngineSpec, Role
+from backends.disaggregated import Role
+from backends.simulated.types import EngineSpec
 
 Json = dict[str, object]
 
