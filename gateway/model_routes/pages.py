@@ -36,26 +36,29 @@ def route_router(routes: ModelRoutes | None) -> APIRouter:
 
 def routes_page(pages: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The pages of several workers as one: requests and outcomes added up, medians of each side by requests, an arm
-    stopped where one has stopped it."""
-    merged = [dict(one) for one in pages[0]]
-    for at, row in enumerate(merged):
-        same = [page[at] for page in pages]
-        rules = {rule for one in same for rule in one["requests"]}
-        row["requests"] = {rule: sum(one["requests"].get(rule, 0) for one in same) for rule in sorted(rules)}
-        row["arms"] = [
-            {
-                **arm,
-                "stopped": next(
-                    (one["arms"][number]["stopped"] for one in same if one["arms"][number]["stopped"]), None
-                ),
-            }
-            for number, arm in enumerate(row["arms"])
-        ]
-        if row["canary"] is not None:
-            row["canary"] = {
-                **row["canary"],
-                **{side: _side_of([one["canary"][side] for one in same]) for side in ("watched", "others")},
-            }
+    stopped where one has stopped it. While a changed configuration is taken over, each name is of those that have it."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for page in pages:
+        for row in page:
+            by_name.setdefault(row["name"], []).append(row)
+    return [_as_one(same) for same in by_name.values()]
+
+
+def _as_one(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    row = same[0]
+    rules = {rule for one in same for rule in one["requests"]}
+    stopped = {arm["arm"]: arm["stopped"] for one in same for arm in one["arms"] if arm["stopped"]}
+    merged = {
+        **row,
+        "requests": {rule: sum(one["requests"].get(rule, 0) for one in same) for rule in sorted(rules)},
+        "arms": [{**arm, "stopped": stopped.get(arm["arm"])} for arm in row["arms"]],
+    }
+    if row["canary"] is not None:
+        watching = [one["canary"] for one in same if one["canary"] and one["canary"]["arm"] == row["canary"]["arm"]]
+        merged["canary"] = {
+            **row["canary"],
+            **{side: _side_of([one[side] for one in watching]) for side in ("watched", "others")},
+        }
     return merged
 
 

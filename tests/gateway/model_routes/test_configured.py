@@ -68,3 +68,20 @@ def test_the_pages_of_several_workers_are_added_up() -> None:
     assert [arm["stopped"] for arm in fast["arms"]] == [None, "errors"]
     assert fast["canary"]["watched"] == {"requests": 45, "failed": 3, "median_ttft_s": pytest.approx(0.2)}
     assert alias["canary"] is None
+
+
+def test_while_a_changed_configuration_is_taken_over_each_name_is_of_the_workers_that_have_it() -> None:
+    def row(name: str, *arms: str, stopped: str | None = None, canary: str | None = None) -> dict[str, object]:
+        shown = [{"arm": arm, "stopped": "errors" if arm == stopped else None} for arm in arms]
+        side = {"requests": 1, "failed": 0, "median_ttft_s": None}
+        watched = None if canary is None else {"arm": canary, "watched": side, "others": side}
+        return {"name": name, "arms": shown, "requests": {"alias": 1}, "canary": watched}
+
+    before = [row("gone", "m"), row("fast", "a", "b", stopped="b", canary="b")]
+    after = [row("fast", "c", "b", "a", canary="c"), row("new", "n")]
+    for pages, names in (([before, after], ["gone", "fast", "new"]), ([after, before], ["fast", "new", "gone"])):
+        found = {page["name"]: page for page in routes_page(pages)}
+        assert list(found) == names
+        assert found["fast"]["requests"] == {"alias": 2}
+        assert [arm["arm"] for arm in found["fast"]["arms"] if arm["stopped"]] == ["b"]
+        assert found["fast"]["canary"]["watched"]["requests"] == 1
