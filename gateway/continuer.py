@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
 
-from backends import BackendError, EndpointSnapshot, UpstreamError, UpstreamResponse
+from backends import BackendError, EndpointSnapshot, NoEndpoint, UpstreamError, UpstreamResponse
 from gateway.answer_head import is_event_stream
 from gateway.continuing import (
     OPENAI_COMPLETION_TOKENS,
@@ -30,9 +30,9 @@ from gateway.continuing import (
     why_not,
 )
 from gateway.disaggregation.legs import PREFILLED
-from gateway.dispatching import Parts
-from gateway.errors import GatewayError, as_gateway_error
-from gateway.exchange import Exchange
+from gateway.errors import GatewayError, ModelNotFound, as_gateway_error
+from gateway.exchange import CUT, Exchange
+from gateway.pipeline_parts import Parts
 from gateway.relay import StreamTee
 from gateway.timing import Marks
 from gateway.types import InferenceRequest, Route
@@ -150,10 +150,11 @@ class Continuer:
         if said.token_ids:
             return len(said.token_ids)
         planner, model = self._parts.planner, exchange.request.model
-        others = [one for one in exchange.endpoints if one.id not in _tried(exchange)]
+        asked = [one for one in self._serving(exchange) if one.id not in _tried(exchange)]
+        asked.sort(key=lambda one: one.id == exchange.endpoint_id)  # who has just died comes last
         try:
             async with asyncio.timeout(COUNTING_DEADLINE_S):
-                tokens = await planner.count_tokens(model, said.text, others)
+                tokens = await planner.count_tokens(model, said.text, asked)
         except (TimeoutError, UnsupportedContent):
             tokens = None
         if tokens is None:
@@ -182,35 +183,57 @@ class Continuer:
     ) -> Answer:
         """The answer of another endpoint, whose first bytes are here. Raises `CannotContinue`."""
         parts = self._parts
-        without = self._without(exchange, carried)
-        if all(one.id in without for one in exchange.endpoints):
+        endpoints = self._serving(exchange)
+        without = self._without(exchange, carried, endpoints)
+        others = [one for one in endpoints if one.id not in without]
+        if not others:
             raise CannotContinue(NotContinued.NOBODY_LEFT)
         plan, marks = exchange.plan, request.marks
         request = replace(request, marks=Marks())  # the steps of the request are those until its first byte
         if request.prompt is not exchange.request.prompt:
-            plan = await parts.planner.plan(request, exchange.endpoints, plan.chain.block_size)
+            plan = await parts.planner.plan(request, endpoints, plan.chain.block_size, tokenizers=others)
         match = await parts.index.match(plan.chain)
         relayed_before = 0 if exchange.carried is None else exchange.carried.relayed_tokens
         self._died(exchange, death, carried.relayed_tokens - relayed_before)
+        before = exchange.by_who_answers()
         exchange.goes_on(carried, request, plan, match, parts.clocks.monotonic())
+        try:
+            answer = await self._answer_of_another(exchange, without)
+        except BaseException:
+            exchange.attempt_ends(parts.clocks.wall(), CUT)  # where the client has left
+            parts.settler.tell_index(exchange)
+            exchange.nobody_went_on(before)
+            raise
+        exchange.request = replace(request, marks=marks)
+        self._metrics.died("continued").inc()
+        self._metrics.tokens("relayed").inc(carried.relayed_tokens)
+        self._metrics.tokens("again").inc(0 if exchange.decision is None else exchange.decision.work_tokens)
+        return answer
+
+    async def _answer_of_another(self, exchange: Exchange, without: frozenset[str]) -> Answer:
+        """Raises `CannotContinue` where nobody answers, or not with a stream."""
+        parts = self._parts
         try:
             if parts.turns is not None and parts.turns.are_crowded():
                 await parts.turns.come_again(exchange, without)
             response, chunk = await self._dispatch(exchange, without)
         except (BackendError, GatewayError):
             raise CannotContinue(NotContinued.NOBODY_LEFT) from None
-        finally:
-            exchange.request = replace(request, marks=marks)
+        except asyncio.CancelledError:
+            parts.attempts.left(exchange.under_way)
+            raise
         if response.status != 200 or not is_event_stream(response.headers):
             await response.aclose()
-            exchange.release()
             exchange.attempt_ends(parts.clocks.wall(), f"status_{response.status}")
-            parts.settler.tell_index(exchange)
             raise CannotContinue(NotContinued.REFUSED)
-        self._metrics.died("continued").inc()
-        self._metrics.tokens("relayed").inc(carried.relayed_tokens)
-        self._metrics.tokens("again").inc(0 if exchange.decision is None else exchange.decision.work_tokens)
         return response, chunk
+
+    def _serving(self, exchange: Exchange) -> list[EndpointSnapshot]:
+        """Who serves the model by now: a stream may outlast those who did when it began."""
+        try:
+            return self._parts.fleet.serving(exchange.request.model)
+        except (NoEndpoint, ModelNotFound):
+            raise CannotContinue(NotContinued.NOBODY_LEFT) from None
 
     def _died(self, exchange: Exchange, death: UpstreamError | None, wrote_tokens: int) -> None:
         """The attempt is over: what it says to the index."""
@@ -218,14 +241,14 @@ class Continuer:
         exchange.attempt_ends(parts.clocks.wall(), _outcome(death), wrote_tokens)
         parts.settler.tell_index(exchange)
 
-    def _without(self, exchange: Exchange, carried: Carried) -> frozenset[str]:
+    def _without(self, exchange: Exchange, carried: Carried, endpoints: list[EndpointSnapshot]) -> frozenset[str]:
         """Endpoints that died or failed in this exchange, and those that cannot go on with what was said."""
         without = _tried(exchange) | {exchange.endpoint_id}
         if carried.said.text and exchange.request.route is not Route.COMPLETIONS:
-            without |= {one.id for one in exchange.endpoints if _engine(one) not in _GOES_ON}
+            without |= {one.id for one in endpoints if _engine(one) not in _GOES_ON}
         if carried.head_sent and carried.translator is not None:
             fleet, request = self._parts.fleet, exchange.request
-            without |= {one.id for one in exchange.endpoints if fleet.speaks(one.id, request)}
+            without |= {one.id for one in endpoints if fleet.speaks(one.id, request)}
         return frozenset(without)
 
     def _usual_limit(self, exchange: Exchange) -> int | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -44,6 +44,11 @@ CUT: Final = "cut"
 _MOST_WAITED: Final = 0.25
 _MOST_WAITED_S: Final = 0.01
 """A part of an answer's time, and seconds, that handing it on may take where nobody waits for the client."""
+_OF_WHO_ANSWERS: Final = (
+    *("request", "plan", "match", "matched_s", "carried", "decision", "holder", "split", "outgoing", "dispatched_s"),
+    *("prefill", "computed", "first_token_s", "last_token_s", "client_waited_s", "legs_s", "_ended"),
+)
+"""What is another's once another endpoint is to go on with an answer."""
 
 Outlet = StreamTee | PlainTee | TranslatedStream | TranslatedPlain | ContinuedStream
 """What the answer's bytes go through on their way to the client."""
@@ -118,6 +123,7 @@ class Exchange:
     durable: asyncio.Future[None] | None = None
     """Resolves when the settlement that was handed in last is durable."""
     _attempt_began_at: datetime | None = None
+    _attempt_answers: bool = False
     _ended: bool = False
 
     @property
@@ -228,7 +234,7 @@ class Exchange:
 
     def attempt_begins(self, at: datetime) -> None:
         """An upstream call starts."""
-        self._attempt_began_at = at
+        self._attempt_began_at, self._attempt_answers = at, False
 
     def attempt_ends(self, at: datetime, outcome: str, output_tokens: int | None = None) -> None:
         """The upstream call that is under way has ended; nothing where none is. `output_tokens`: what it wrote before
@@ -243,7 +249,7 @@ class Exchange:
                 started_at=self._attempt_began_at,
                 ended_at=at,
                 outcome=outcome,
-                status=self.http_status,
+                status=self.http_status if self._attempt_answers else None,
                 prompt_tokens=None if output_tokens is None else self.plan.prompt_tokens,
                 output_tokens=output_tokens,
             )
@@ -265,6 +271,7 @@ class Exchange:
         request = self.request
         translator = self.outgoing.translator if self.outgoing is not None else None
         self.http_status, keep_usage = status, translator is not None or not asks_for_usage(request)
+        self._attempt_answers = True
         if translator is not None:
             must_be_uncoded(headers)
         if self.carried is not None and self.carried.head_sent:
@@ -305,6 +312,19 @@ class Exchange:
         if self.split is not None:  # of another prompt
             self.split.end()
             self.split = None
+
+    def by_who_answers(self) -> dict[str, object]:
+        """What `goes_on` changes, and sending after it, as it stands."""
+        return {name: getattr(self, name) for name in _OF_WHO_ANSWERS}
+
+    def nobody_went_on(self, before: Mapping[str, object]) -> None:
+        """None wrote anything of those that were to go on with the answer: it is `before`'s alone."""
+        self.release()
+        if self.split is not None:
+            self.split.end()
+        self.waits = False
+        for name, value in before.items():
+            setattr(self, name, value)
 
     def end_turn(self) -> None:
         """The place that was promised is taken, or not needed; idempotent."""

@@ -104,14 +104,22 @@ class Planner:
         """Of the models that were asked for last, adapters among them: bounded, since these come and go."""
         self._monotonic = monotonic
 
-    async def plan(self, request: InferenceRequest, endpoints: list[EndpointSnapshot], block_size: int) -> Plan:
-        """The chain of a request, as good as it can be had; never raises for what the engine should judge."""
+    async def plan(
+        self,
+        request: InferenceRequest,
+        endpoints: list[EndpointSnapshot],
+        block_size: int,
+        tokenizers: list[EndpointSnapshot] | None = None,
+    ) -> Plan:
+        """The chain of a request, as good as it can be had; never raises for what the engine should judge. Of the
+        `endpoints` only `tokenizers` are asked for tokens, where these are named."""
         if request.blind is not None:
             return _without_tokens(request, block_size, request.blind)
         is_long, prompt = _is_long(request), request.prompt
         shape = await _off_loop(is_long, shape_of, request.route.value, prompt)
         try:
-            tokens = await self._tokens(request, endpoints, (shape, self._space(request)), is_long=is_long)
+            kept = (shape, self._space(request))
+            tokens = await self._tokens(request, endpoints, kept, tokenizers or endpoints, is_long=is_long)
         except UnsupportedContent:
             return _without_tokens(request, block_size, Reason.UNSUPPORTED_CONTENT)
         except TemplateFailed:
@@ -159,7 +167,13 @@ class Planner:
         return text if facts is None else text.for_engine(facts.engine)
 
     async def _tokens(
-        self, request: InferenceRequest, endpoints: list[EndpointSnapshot], kept: tuple[str, int], *, is_long: bool
+        self,
+        request: InferenceRequest,
+        endpoints: list[EndpointSnapshot],
+        kept: tuple[str, int],
+        tokenizers: list[EndpointSnapshot],
+        *,
+        is_long: bool,
     ) -> _Tokens:
         """`kept`: the shape under which the counts are compared, and the space in which the tokens are remembered.
         Raises `UnsupportedContent` or `TemplateFailed` where there is no way to the tokens."""
@@ -170,7 +184,7 @@ class Planner:
         if local is not None and believed:
             return local
         given = await _off_loop(is_long, given_ids, request.prompt)
-        asked = given or await self._engine.tokens_of(request.model, request.prompt, endpoints, space)
+        asked = given or await self._engine.tokens_of(request.model, request.prompt, tokenizers, space)
         counted = len(local.ids) // TOKEN_BYTES if local is not None and local.exact else None
         if asked is not None:
             return _Tokens(asked, TokenSource.ENGINE, local_tokens=counted)

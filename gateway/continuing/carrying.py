@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from billing import Attempt, Settlement, Usage, UsageFlag
+from billing import Attempt, Settlement, Usage, UsageFlag, UsageMerger
 from gateway.continuing.joining import ContinuedStream, FailuresHeld, Joined, mark
 from gateway.continuing.types import Said
 from gateway.edge.translation import AnswerTranslator
@@ -67,8 +67,9 @@ class Carried:
         """The usage event of the attempt that went on, with the counts of all of the answer."""
         if not self.said.text:
             return dict(told)
-        prompt, output = _count(told.get("prompt_tokens")), _count(told.get("completion_tokens"))
-        usage = self.composed(Usage(prompt, None, output))
+        report = UsageMerger()  # reads what an engine tells as the bill does
+        report.add(dict(told))
+        usage = self.composed(report.result().usage)
         sums = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.output_tokens}
         if usage.prompt_tokens is not None and usage.output_tokens is not None:
             sums["total_tokens"] = usage.prompt_tokens + usage.output_tokens
@@ -106,7 +107,3 @@ def _with_tokens(attempts: tuple[Attempt, ...], usage: Usage | None) -> tuple[At
         return attempts
     told = {"prompt_tokens": usage.prompt_tokens, "cached_tokens": usage.cached_tokens}
     return (*attempts[:-1], replace(attempts[-1], output_tokens=usage.output_tokens, **told))
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -95,7 +95,8 @@ class Joined:
         usage = chunk.get("usage")
         if isinstance(usage, dict):
             chunk["usage"] = self._composed(usage)
-        choices = [one for one in chunk.get("choices") or () if isinstance(one, dict)]
+        listed = chunk.get("choices")
+        choices = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         told = [self._without_role(one) for one in choices]
         if choices and not any(told) and not isinstance(usage, dict):
             return b""

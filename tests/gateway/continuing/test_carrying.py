@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from billing import Usage, UsageFlag
+from billing import Usage, UsageFlag, UsageMerger
 from billing.usage import checked
 from gateway.continuing import Carried, Said
 from gateway.relay import StreamTee
@@ -83,3 +84,15 @@ def test_the_client_is_told_what_its_tenant_pays() -> None:
         "x": 1,
     }
     assert carried(said=Said()).composed_json({"prompt_tokens": 7}) == {"prompt_tokens": 7}
+
+
+@pytest.mark.parametrize("lie", [-3, "x", 10**19, 1.5, True, None])
+def test_a_client_is_told_what_its_tenant_pays_whatever_an_engine_says(lie: object) -> None:
+    told = {"prompt_tokens": 1200, "completion_tokens": lie}
+    report = UsageMerger()
+    report.add({**told})
+    last = replace(settled(attempts=(attempt(),)), usage=report.result().usage)
+    billed = carried().settled(last, None).usage
+    assert billed is not None
+    assert billed.output_tokens is not None
+    assert carried().composed_json(told)["completion_tokens"] == billed.output_tokens >= 200

@@ -127,6 +127,13 @@ def test_usage_beside_the_finish_is_that_of_the_whole_answer_too() -> None:
     ]
 
 
+@pytest.mark.parametrize("choices", [5, "x", {"a": 1}, None])
+def test_choices_that_are_no_list_pass(choices: object) -> None:
+    odd = event({"id": "b", "choices": choices, "usage": {"prompt_tokens": 9}})
+    client = joined([chunk("a", {"content": "I"})], [odd])
+    assert json.loads(client.split(b"data: ")[-1])["choices"] == choices
+
+
 def test_a_prompt_that_was_not_counted_is_what_the_second_one_was_without_the_text() -> None:
     usage = {"prompt_tokens": 41, "completion_tokens": 2}
     second = [chunk("b", {}, finish="stop"), event({"id": "b", "created": 5, "choices": [], "usage": usage})]
