@@ -278,7 +278,7 @@ def tracing_headers(tracing: Tracing, environment: Mapping[str, str]) -> str | N
 
 def salt_secret(config: Config) -> bytes:
     """The secret behind the cache salts; empty where none is configured. Raises `ConfigInvalid`."""
-    return b"" if config.salt_secret_file is None else _secret_file(config.salt_secret_file).strip()
+    return b"" if config.salt_secret_file is None else _salt_secret_in(config.salt_secret_file)
 
 
 def salt_secrets(config: Config) -> SaltSecrets:
@@ -286,7 +286,14 @@ def salt_secrets(config: Config) -> SaltSecrets:
     file, from_ = config.salt_secret_next_file, config.salt_secret_next_from
     if file is None or from_ is None:
         return SaltSecrets(salt_secret(config))
-    return SaltSecrets(salt_secret(config), _secret_file(file).strip(), from_.timestamp())
+    return SaltSecrets(salt_secret(config), _salt_secret_in(file), from_.timestamp())
+
+
+def _salt_secret_in(path: Path) -> bytes:
+    secret = _secret_file(path).strip()
+    if not secret:  # whoever can send to an engine could make salts of no secret
+        raise ConfigInvalid(f"the salt secret at {path} is empty")
+    return secret
 
 
 def admin_token(config: Config) -> str | None:

@@ -42,7 +42,7 @@ from gateway.salt_secrets import ClientSalt
 from gateway.status import Answer, StatusPages, TenantPage
 from gateway.telemetry import Telemetry
 from gateway.templates.calls import TemplateCalls, tagged
-from gateway.types import Headers, RequestId, Route, Tenant
+from gateway.types import Headers, InferenceRequest, RequestId, Route, Tenant
 from gateway.wire import ASGIApp, ClientStream, Receive, Scope, Send, served_request
 
 _ROUTES: Final = {route.value: route for route in Route if route is not Route.OTHER}
@@ -170,11 +170,9 @@ class Edge:
             called = await parts.templates.rendered(arrival, body)
             body, template = called.body, called.template
         if len(body) > LOOP_SAFE_PARSED_BYTES:
-            request = await asyncio.to_thread(read_request, arrival, body)
+            request = await asyncio.to_thread(self._read, arrival, body)
         else:
-            request = read_request(arrival, body)
-        if parts.client_salt is not ClientSalt.STRIP:
-            request = with_client_salt(request, parts.client_salt)
+            request = self._read(arrival, body)
         labels = parts.labeller.labels(arrival.headers, arrival.tenant, request.user)
         request = replace(request, user=None, labels=labels if template is None else tagged(labels, template))
         if parts.routes is not None:
@@ -187,6 +185,11 @@ class Edge:
             await while_client_stays(client, parts.pipeline.serve(request, client))
         finally:
             parts.telemetry.in_flight.dec()
+
+    def _read(self, arrival: Arrival, body: bytes) -> InferenceRequest:
+        """The request, with the salt that it is to have. O(body)."""
+        request, policy = read_request(arrival, body), self._parts.client_salt
+        return request if policy is ClientSalt.STRIP else with_client_salt(request, policy)
 
     async def _serve_free(self, method: str, arrival: Arrival, body: bytes, client: ClientStream) -> None:
         free = FreeRequest(arrival, method, body)

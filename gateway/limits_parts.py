@@ -16,6 +16,7 @@ from gateway.fleet import Fleet
 from gateway.keys_watch import KeysWatch, WatchedKeys
 from gateway.limits import LimitOptions, Limits
 from gateway.salt_rotation import SaltRotation
+from gateway.salt_secrets import ClientSalt
 from gateway.telemetry import Telemetry
 from prefix_index import Carrier
 
@@ -77,8 +78,9 @@ def salt_rotation_of(
 
 
 def needs_salt(config: Config, authenticator: Authenticator) -> bool:
-    """Whether engines must keep share groups apart."""
-    return config.isolation == "salt" and len(authenticator.share_groups) > 1
+    """Whether engines must keep share groups apart, or clients in one."""
+    divided = len(authenticator.share_groups) > 1 or config.client_salt is ClientSalt.COMBINE
+    return divided and config.isolation == "salt"
 
 
 def _groups_changed(config: Config, authenticator: Authenticator, fleet: Fleet) -> None:

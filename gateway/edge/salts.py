@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.errors import BadRequest
 from gateway.salt_secrets import ClientSalt
-from gateway.surrogates import decode
+from gateway.surrogates import UNREADABLE, decode
 from gateway.types import InferenceRequest
 
 FIELD: Final = "cache_salt"
@@ -46,10 +46,22 @@ def with_client_salt(request: InferenceRequest, policy: ClientSalt) -> Inference
         return request
     if policy is ClientSalt.REFUSE:
         raise BadRequest("cache_salt is not taken here: the gateway keeps share groups apart itself", param=FIELD)
-    own = request.foreign.body.get(FIELD) if request.foreign is not None else decode(_salted, request.body).cache_salt
+    own = request.foreign.body.get(FIELD) if request.foreign is not None else _own_salt(request.body)
     if own is None:
         return request
     if not isinstance(own, str) or not 0 < len(own) <= MOST_SALT_CHARS:
-        raise BadRequest(f"Expected a text of 1 to {MOST_SALT_CHARS} characters", param=FIELD)
+        raise _no_salt()
     tenant = request.tenant
     return replace(request, tenant=replace(tenant, salt=combined_salt(tenant.salt, own)))
+
+
+def _own_salt(body: bytes) -> object:
+    """What the body says, which was only passed over so far. Raises `BadRequest` where it cannot be read."""
+    try:
+        return decode(_salted, body).cache_salt
+    except UNREADABLE:
+        raise _no_salt() from None
+
+
+def _no_salt() -> BadRequest:
+    return BadRequest(f"Expected a text of 1 to {MOST_SALT_CHARS} characters", param=FIELD)

@@ -69,6 +69,28 @@ async def test_a_salt_can_divide_a_groups_cache_and_never_leads_out_of_it(start_
     assert translated.status_code == 200
 
 
+async def test_a_salt_that_no_number_can_be_is_the_clients_mistake(start_gateway: StartGateway) -> None:
+    async with scripted_engine(answer_chat("Hi")) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url, client_salt="combine")
+        async with httpx.AsyncClient(base_url=gateway.url) as client:
+            for salt in (b"1e999", b"[" * 5000 + b"]" * 5000):
+                body = json.dumps(CHAT).encode()[:-1] + b', "cache_salt": ' + salt + b"}"
+                refused = await client.post("/v1/chat/completions", content=body)
+                assert refused.status_code == 400, refused.text
+    assert engine.bodies == []
+
+
+async def test_an_engine_without_a_salt_takes_no_requests_whose_salt_would_count_for_nothing(
+    start_gateway: StartGateway,
+) -> None:
+    async with scripted_engine(answer_chat("Hi"), owner="llamacpp") as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url, client_salt="combine")
+        async with httpx.AsyncClient(base_url=gateway.url) as client:
+            assert (await ask(client, cache_salt="mine")).status_code == 503
+            assert "e0" in str((await client.get("/health")).json()["degraded"]["isolation"])
+    assert not any(b"/v1/chat/completions" in request for request in engine.requests)
+
+
 async def test_a_clients_salt_can_be_refused(start_gateway: StartGateway) -> None:
     async with scripted_engine(answer_chat("Hi")) as engine:
         gateway = await asyncio.to_thread(start_gateway, engine.url, client_salt="refuse")
@@ -168,6 +190,21 @@ async def test_a_keys_file_that_cannot_be_read_keeps_the_old_salts_until_it_can(
 async def test_without_a_next_secret_nothing_waits() -> None:
     known = open_to_all(b"one")
     await SaltRotation(known, SaltSecrets(b"one"), lambda: known, lambda: None, time.time).run()
+
+
+@pytest.mark.parametrize("written", ["", "\n"])
+def test_a_secret_that_is_empty_is_a_mistake_and_not_no_secret(written: str, tmp_path: Path) -> None:
+    path, other = tmp_path / "salt", tmp_path / "other"
+    path.write_text(written)
+    other.write_text("s")
+    later = {"salt_secret_next_from": "2099-01-01T00:00:00Z"}
+    for flags in (
+        {"salt_secret_file": path},
+        {"salt_secret_file": other, "salt_secret_next_file": path, **later},
+    ):
+        config = load_config(None, {}, {"backends": [{"url": "http://e"}], **flags})
+        with pytest.raises(ConfigInvalid, match=f"{path} is empty"):
+            salt_secrets(config)
 
 
 def test_the_next_secret_and_its_time_need_each_other(tmp_path: Path) -> None:
