@@ -36,7 +36,7 @@ def route_router(routes: ModelRoutes | None) -> APIRouter:
 
 def routes_page(pages: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The pages of several workers as one: requests and outcomes added up, medians of each side by requests, an arm
-    stopped where one has stopped it. While a changed configuration is taken over, each name is of those that have it."""
+    stopped where one has stopped it. While a changed configuration is taken over, a name is of those that have it."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for page in pages:
         for row in page:
