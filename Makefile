@@ -123,7 +123,7 @@ bench-profile: $(VENV)/installed ## where the time of a gateway goes, a minute: 
 bench-routing-live: $(VENV)/installed ## policies on two real engines, 6 minutes: bench/results/routing_live.json
 	$(BIN)/python bench/routing_live.py
 
-chaos: $(VENV)/installed ## every part of a fleet fails in every way under load, and two at a time, 18 minutes (CHAOS_ARGS=--quick: 3): bench/results/chaos.json; fails where anything is lost
+chaos: $(VENV)/installed ## every part of a fleet fails in every way under load, and two at a time, 11 minutes (CHAOS_ARGS=--quick: 3): bench/results/chaos.json; fails where anything is lost
 	$(BIN)/python -m bench.faults $(CHAOS_ARGS)
 
 affinity: $(VENV)/installed ## gateways, a real engine and Redis are killed, and how soon prefixes are found again, 3 minutes: bench/results/affinity.json

@@ -1,6 +1,6 @@
 """Chaos: faults of every kind on every part of a fleet under load, and an audit from three sides afterwards.
 
-python -m bench.faults              singles and pairs on PostgreSQL, singles on SQLite files: under 20 minutes
+python -m bench.faults              singles and pairs on PostgreSQL, singles on SQLite files: 11 minutes
 python -m bench.faults --quick      singles on PostgreSQL: about 3 minutes
 
 schedule.py   which faults, by a seed          acting.py     how each is done       playing.py   one after the other

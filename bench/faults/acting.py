@@ -8,6 +8,7 @@ from typing import Final
 
 from bench.faults.engines import slowed
 from bench.faults.fleet import LEDGER, VALKEY, Fleet
+from bench.faults.links import Link
 from bench.faults.types import Acted, Fault, Kind
 
 FLAP_S: Final = 1.0
@@ -16,7 +17,9 @@ AGAIN_S: Final = 0.4
 SLOW_S: Final = {VALKEY: 0.06, LEDGER: 0.1}
 """What each piece of bytes of a slow server waits: a hundred times as long as it takes."""
 SLOWER: Final = 10.0
+"""Times, for an engine: it says how slow it is by itself."""
 JUMP_S: Final = 3600.0
+"""Of a wall clock, there and back."""
 
 
 class Impossible(Exception):
@@ -74,24 +77,19 @@ async def _frozen(fault: Fault, fleet: Fleet) -> AsyncIterator[None]:
         part.thaw()
 
 
-@asynccontextmanager
-async def _reset(fault: Fault, fleet: Fleet) -> AsyncIterator[None]:
-    async def once() -> None:
-        for link in fleet.links_to(fault.part):
-            link.reset()
+def _to_its_links(work: Callable[[Link], object]) -> "_Act":
+    """Do it to each link of a part, again and again."""
 
-    async with _again(once, AGAIN_S):
-        yield
+    @asynccontextmanager
+    async def act(fault: Fault, fleet: Fleet) -> AsyncIterator[None]:
+        async def once() -> None:
+            for link in fleet.links_to(fault.part):
+                work(link)
 
+        async with _again(once, AGAIN_S):
+            yield
 
-@asynccontextmanager
-async def _cut(fault: Fault, fleet: Fleet) -> AsyncIterator[None]:
-    async def once() -> None:
-        for link in fleet.links_to(fault.part):
-            link.cut()
-
-    async with _again(once, AGAIN_S):
-        yield
+    return act
 
 
 @asynccontextmanager
@@ -212,11 +210,11 @@ _ACTS: Final[Mapping[Kind, _Act]] = {
     Kind.KILL: _killed,
     Kind.RESTART: _restarted,
     Kind.FREEZE: _frozen,
-    Kind.RESET: _reset,
+    Kind.RESET: _to_its_links(Link.reset),
     Kind.SLOW: _slow,
     Kind.FLAP: _flapping,
     Kind.PARTITION: _parted,
-    Kind.CUT: _cut,
+    Kind.CUT: _to_its_links(Link.cut),
     Kind.CLOCK: _shifted,
     Kind.DISK_FULL: _full,
 }

@@ -3,7 +3,7 @@
     client              engine (on the wire)                      ledger
     served      <-->    the same bytes, to the last        <-->   one row, complete, of the engine's usage and its price
     cut         <-->    these bytes, and perhaps more      <-->   one row: partial, no more than was on the wire;
-                                                                 interrupted (its gateway died); complete, where the
+                                                                  interrupted (its gateway died); complete, where the
                                                                   gateway died after it had written the bill
     nothing             whatever was tried                 <-->   at most one row for each try, no bill without bytes
 
@@ -21,24 +21,24 @@ from bench.faults.types import Asked, Computed, Counts, Kind, Outcome, Record, R
 BILLED: Final = frozenset({"complete", "partial"})
 TOKEN: Final = "~"
 """Each token of an answer begins with it."""
-_PICO: Final = 10**6
-"""Pico-units a token, of one unit a million tokens."""
+_SETTLED_LATE_S: Final = 1.0
+"""How long after an answer its gateway may still be writing the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Of a million tokens."""
+    """Pico-units a token."""
 
-    input: float
-    cached: float
-    output: float
+    input_pico: int
+    cached_input_pico: int
+    output_pico: int
 
     def of(self, usage: Counts) -> int:
-        """Pico-units; cached tokens that nobody reported cost the full price."""
+        """Pico-units of an answer; cached tokens that nobody reported cost the full price."""
         cached = usage.cached_tokens or 0
         fresh = (usage.prompt_tokens or 0) - cached
-        parts = ((fresh, self.input), (cached, self.cached), (usage.output_tokens or 0, self.output))
-        return sum(round(tokens * rate * _PICO) for tokens, rate in parts)
+        output = usage.output_tokens or 0
+        return fresh * self.input_pico + cached * self.cached_input_pico + output * self.output_pico
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _died(books: _Books, one: Computed) -> bool:
         acted.fault.kind in (Kind.KILL, Kind.RESTART)
         and acted.fault.part == one.gateway
         and one.began_s <= acted.until_s
-        and acted.from_s <= one.ended_s + 1.0
+        and acted.from_s <= one.ended_s + _SETTLED_LATE_S
         for acted in books.evidence.world.acted
     )
 

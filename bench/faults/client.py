@@ -30,8 +30,13 @@ MOST_TRIES: Final = 6
 BETWEEN_ROUNDS_S: Final = 0.3
 TURNS: Final = 5
 PLAIN_SHARE: Final = 0.2
+SYSTEMS: Final = 6
+SYSTEM_WORDS: Final = 400
+TURN_WORDS: Final = 30
 THINK_S: Final = (0.4, 1.2)
 OUTPUT_TOKENS: Final = (8, 40)
+_WHY_BYTES: Final = 300
+"""So much of an answer that is none is kept for people."""
 _WORDS: Final = (
     "harbour",
     "lantern",
@@ -67,7 +72,7 @@ class Clients:
         self._rng = rng
         self._turn = itertools.count()
         self._number = itertools.count()
-        self._systems = [self._words(400) for _ in range(6)]
+        self._systems = [self._words(SYSTEM_WORDS) for _ in range(SYSTEMS)]
 
     async def run(self, workers: int) -> None:
         """Ask until `enough`."""
@@ -99,7 +104,7 @@ class Clients:
             for _ in range(TURNS):
                 if self.enough.is_set():
                     return
-                said.append(f"{self._canary} {self._words(30)}")
+                said.append(f"{self._canary} {self._words(TURN_WORDS)}")
                 prompt = Prompt(
                     model=model,
                     said=tuple(said),
@@ -161,7 +166,7 @@ class Clients:
                     one.is_whole = not prompt.is_stream or _END in one.body
                 one.usage, _, one.text = read_answer(one.body)
                 if one.status != 200 or (b'"error"' in one.body and not one.text):
-                    one.why = one.why or one.body[:300].decode(errors="replace")
+                    one.why = one.why or one.body[:_WHY_BYTES].decode(errors="replace")
 
     async def _read(self, head: aiohttp.ClientResponse, one: Try, patience: asyncio.Timeout) -> None:
         pieces = []

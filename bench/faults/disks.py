@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Final
 
 _MiB: Final = 1024 * 1024
-SIZE: Final = 160 * _MiB
+SIZE_BYTES: Final = 160 * _MiB
+"""Room for PostgreSQL's own files, and for the ledger of a run."""
+_SECTOR_BYTES: Final = 512
 _BLOCK: Final = b"\0" * _MiB
 
 
 @dataclass(slots=True)
 class Disk:
-    """A folder; `is_small`: on a file system of its own, of `SIZE` bytes."""
+    """A folder; `is_small`: on a file system of its own, of `SIZE_BYTES`."""
 
     folder: Path
     is_small: bool
@@ -29,12 +31,10 @@ class Disk:
         """Let nothing more be written there: by anybody, or by process `pid`, whose files there may grow no more.
         Whether that could be done."""
         if self.is_small:
-            with suppress(OSError), self._filler.open("ab", buffering=0) as file:
-                while True:
-                    file.write(_BLOCK)
-            with suppress(OSError), self._filler.open("ab", buffering=0) as file:
-                while True:
-                    file.write(_BLOCK[:512])
+            for piece in (_BLOCK, _BLOCK[:_SECTOR_BYTES]):  # what is left is less than the last piece
+                with suppress(OSError), self._filler.open("ab", buffering=0) as file:
+                    while True:
+                        file.write(piece)
             return True
         if pid is None or not hasattr(resource, "prlimit"):
             return False
@@ -59,7 +59,7 @@ def small_disk(folder: Path, *, mounts: bool) -> Iterator[Disk]:
     folder.mkdir()
     mounted = False
     if mounts and os.geteuid() == 0:
-        command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "tmpfs", str(folder)]
         mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
     try:
         yield Disk(folder, mounted)

@@ -15,12 +15,14 @@ from bench.faults.types import Record
 
 HOST: Final = "127.0.0.1"
 SPEED: Final = 1.0
+"""Seconds of an engine in one of ours."""
 BLOCKS: Final = 4000
+"""Of its KV cache: conversations push each other out before a run ends."""
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSpec:
-    """One engine."""
+class NamedEngine:
+    """One engine of the fleet; `version` of its dialect, None: the newest that is simulated."""
 
     name: str
     dialect: str
@@ -29,12 +31,12 @@ class EngineSpec:
 
 
 FLEET: Final = (
-    EngineSpec("engine-0", "vllm", "large"),
-    EngineSpec("engine-1", "vllm", "large", "0.23.0"),
-    EngineSpec("engine-2", "sglang", "large"),
-    EngineSpec("engine-3", "trtllm", "large"),
-    EngineSpec("engine-4", "llamacpp", "small"),
-    EngineSpec("engine-5", "vllm", "small"),
+    NamedEngine("engine-0", "vllm", "large"),
+    NamedEngine("engine-1", "vllm", "large", "0.23.0"),
+    NamedEngine("engine-2", "sglang", "large"),
+    NamedEngine("engine-3", "trtllm", "large"),
+    NamedEngine("engine-4", "llamacpp", "small"),
+    NamedEngine("engine-5", "vllm", "small"),
 )
 """Four of one model and two of another, in four dialects."""
 
@@ -63,7 +65,7 @@ def body_of(prompt: Prompt) -> bytes:
     return json.dumps(asked).encode()
 
 
-def command_of(spec: EngineSpec, port: int, control: int) -> list[str]:
+def command_of(spec: NamedEngine, port: int, control: int) -> list[str]:
     """How it is started; it speaks at `port`, and listens to what is to go wrong at `control`."""
     flags = {
         "--dialect": spec.dialect,

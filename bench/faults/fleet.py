@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,7 @@ from bench.chaos_fleet import free_port, together
 from bench.chaos_index import server_command
 from bench.faults.clocks import WallClock, built
 from bench.faults.disks import Disk, small_disk
-from bench.faults.engines import EngineSpec, answers_at, command_of, records_of
+from bench.faults.engines import NamedEngine, answers_at, command_of, records_of
 from bench.faults.links import Link
 from bench.faults.namespaces import Namespace, namespaces
 from bench.faults.parts import Part, Ready, postgres_part
@@ -54,7 +55,7 @@ class FleetPlan:
     `as_root`: use namespaces and small file systems where root is allowed them; `continues`: streams whose endpoint
     dies are gone on with by another."""
 
-    engines: tuple[EngineSpec, ...]
+    engines: tuple[NamedEngine, ...]
     gateways: int = 3
     ledger: str = "postgres"
     as_root: bool = True
@@ -219,9 +220,8 @@ def _link(fleet: Fleet, gateway: str, far: Mapping[str, int], space: Namespace |
     for part, port in far.items():
         host = HOST if space is None else space.host_of(part)
         near[part] = (host, free_port())
-        listen = None
-        if part not in (VALKEY, LEDGER):
-            listen = lambda part=part: Wire(gateway, part, time.monotonic, fleet.computed.append)  # noqa: E731
+        is_engine = part not in (VALKEY, LEDGER)
+        listen = partial(Wire, gateway, part, time.monotonic, fleet.computed.append) if is_engine else None
         fleet.links[gateway, part] = Link(gateway, part, near[part], (HOST, port), listen)
     return near
 
@@ -236,19 +236,11 @@ def _add_gateway(
 ) -> None:
     host, port = HOST if space is None else space.gateway_host, free_port()
     home, environment = fleet.home, clean_environment()
-    ledger, disk = None, None
-    config: dict[str, object] = _config(fleet, near)
-    spool = {"on_ledger_down": "spool", "spool": str(home / f"{name}.spool")}
-    if LEDGER in near:
-        at = near[LEDGER]
-        url = f"postgresql://prefixgate@{at[0]}:{at[1]}/postgres"
-        config["ledger"] = {"url": url, "takeover_s": TAKEOVER_S, **spool}
-    else:
+    disk = None
+    if LEDGER not in near:
         disk = stack.enter_context(small_disk(home / f"{name}.disk", mounts=fleet.plan.as_root))
-        ledger = disk.folder / "ledger.db"
-        config["ledger"] = {"path": str(ledger), **spool}
-    config["listen"] = {"host": host, "port": port}
-    _write(home / f"{name}.yaml", config)
+    ledger = None if disk is None else disk.folder / "ledger.db"
+    _write(home / f"{name}.yaml", _config_of(fleet, name, near, ledger) | {"listen": {"host": host, "port": port}})
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(home / f"{name}.yaml")]
     clock = None
     if library is not None:
@@ -262,10 +254,13 @@ def _add_gateway(
     fleet.parts[name], fleet.readies[name], fleet.gateways[name] = part, gateway.answers, gateway
 
 
-def _config(fleet: Fleet, near: Mapping[str, tuple[str, int]]) -> dict[str, object]:
-    """What every gateway has: deadlines, health and limits are as they are by default."""
-    home = fleet.home
-    valkey = near[VALKEY]
+def _config_of(fleet: Fleet, name: str, near: Mapping[str, tuple[str, int]], ledger: Path | None) -> dict[str, object]:
+    """Of one gateway, with a `ledger` of its own or the server's: deadlines, health and limits are as by default."""
+    home, valkey = fleet.home, near[VALKEY]
+    kept: dict[str, object] = {"path": str(ledger)}
+    if ledger is None:
+        host, port = near[LEDGER]
+        kept = {"url": f"postgresql://prefixgate@{host}:{port}/postgres", "takeover_s": TAKEOVER_S}
     return {
         "backends": [{"id": e.name, "url": f"http://{near[e.name][0]}:{near[e.name][1]}"} for e in fleet.plan.engines],
         "keys_file": str(home / "keys.yaml"),
@@ -273,6 +268,7 @@ def _config(fleet: Fleet, near: Mapping[str, tuple[str, int]]) -> dict[str, obje
         "prices_file": str(home / "prices.yaml"),
         "admin_token_file": str(home / "admin"),
         "index": {"deadline_ms": INDEX_DEADLINE_MS, "redis_url": f"redis://{valkey[0]}:{valkey[1]}/0"},
+        "ledger": {**kept, "on_ledger_down": "spool", "spool": str(home / f"{name}.spool")},
         "log_level": "info",
         **({"continuation": {"enabled": True}} if fleet.plan.continues else {}),
     }
@@ -316,7 +312,7 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-def models_of(specs: Sequence[EngineSpec]) -> dict[str, list[str]]:
+def models_of(specs: Sequence[NamedEngine]) -> dict[str, list[str]]:
     """The engines of each model."""
     found: dict[str, list[str]] = {}
     for spec in specs:

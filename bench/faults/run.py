@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,15 @@ SETTLED_S: Final = 5.0
 LEFT_WITHIN_S: Final = 75.0
 """What a gateway that was killed held is held for a minute (`quota.hold_s`)."""
 WRITTEN_WITHIN_S: Final = 20.0
-PRICES: Final = Prices(*(float(PRICE[name]) for name in ("input_per_mtok", "cached_input_per_mtok", "output_per_mtok")))
+"""From the end of the load until no row is open any more."""
+_ASK_AGAIN_S: Final = 0.5
+_MICRO_UNITS: Final = 10**6
+"""A unit a million tokens is so many pico-units a token."""
+PRICES: Final = Prices(
+    input_pico=int(Decimal(PRICE["input_per_mtok"]) * _MICRO_UNITS),
+    cached_input_pico=int(Decimal(PRICE["cached_input_per_mtok"]) * _MICRO_UNITS),
+    output_pico=int(Decimal(PRICE["output_per_mtok"]) * _MICRO_UNITS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +161,7 @@ async def _rows(fleet: Fleet) -> list[Row]:
         rows = await asyncio.to_thread(_read, fleet)
         if all(row.state is not None for row in rows) or time.monotonic() > until_s:
             return rows
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(_ASK_AGAIN_S)
 
 
 def _read(fleet: Fleet) -> list[Row]:

@@ -12,10 +12,12 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from bench.faults.fleet import Fleet
+from prefix_index import SharedIndexOptions
 
-_PIECE: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 20
 _ASK_AGAIN_S: Final = 0.3
-_ALIVE_S: Final = 8.0
+_ALIVE_US: Final = round(SharedIndexOptions().stale_after_s * 10**6)
+"""Who was silent for longer is counted by nobody."""
 _RESERVED: Final = ("in_flight_requests", "in_flight_uncached_tokens")
 
 
@@ -60,7 +62,7 @@ def _loads(client: Redis) -> Iterator[str]:
     for key in _keys(client, "{pg:*}:loads"):
         beats = _fields(client, key.removesuffix(b"loads") + b"beats")
         for replica, packed in _fields(client, key).items():
-            if now_us - int(beats.get(replica, 0)) < _ALIVE_S * 1e6:
+            if now_us - int(beats.get(replica, 0)) < _ALIVE_US:
                 held = msgspec.msgpack.decode(packed, type=dict[str, tuple[int, int, int]])
                 if held:
                     yield f"{replica.decode()} tells the others of {held}"
@@ -110,7 +112,7 @@ def _words_in(path: Path, words: Iterable[str]) -> list[str]:
     kept = b""
     try:
         with path.open("rb") as file:
-            while piece := file.read(_PIECE):
+            while piece := file.read(_PIECE_BYTES):
                 text = kept + piece
                 seen |= {at for at, word in enumerate(wanted) if word in text}
                 kept = text[-overlap:]

@@ -1,6 +1,6 @@
 """The nouns of a run in which parts fail: faults, what a client saw, what an engine put on the wire, what a ledger has.
 
-All instants are monotonic seconds of the process that drives the run.
+All instants are monotonic seconds of the process that drives the run, where their names do not say otherwise.
 """
 
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """A fault that was done, until it was undone; `back_s`: when what was killed answered again, if it was."""
+    """A fault that was done, until it was undone."""
 
     fault: Fault
     from_s: float
@@ -166,7 +166,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A row of the ledger's attempts; `began_s` in wall seconds."""
+    """A row of the ledger's attempts; `began_wall_s` is the wall clock's, in Unix seconds."""
 
     endpoint: str
     began_wall_s: float

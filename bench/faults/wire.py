@@ -38,12 +38,8 @@ class Wire:
     @property
     def is_answering(self) -> bool:
         """Whether a stream is under way of which the client may have seen something."""
-        at = self._got.find(_HEAD_END)
-        if at < 0 or not _COMPUTES.match(self._sent):
-            return False
-        return (
-            len(self._got) > at + len(_HEAD_END) and not read_body(bytes(self._got[:at]), b"" + self._got[at + 4 :])[1]
-        )
+        head, separator, rest = bytes(self._got).partition(_HEAD_END)
+        return bool(separator and rest) and _COMPUTES.match(self._sent) is not None and not read_body(head, rest)[1]
 
     def sent(self, data: bytes) -> None:
         """Bytes towards the engine."""
