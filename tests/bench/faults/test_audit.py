@@ -8,7 +8,7 @@ from bench.faults.audit import Audit, Evidence, Prices, audit
 from bench.faults.judging import World
 from bench.faults.types import Acted, Asked, Attempt, Computed, Counts, Fault, Kind, Outcome, Record, Row, Try
 
-PRICES = Prices(input=3.0, cached=0.3, output=15.0)
+PRICES = Prices(input_pico=3_000_000, cached_input_pico=300_000, output_pico=15_000_000)
 USAGE = Counts(100, 64, 2)
 COST = (36 * 3_000_000) + (64 * 300_000) + (2 * 15_000_000)
 USAGE_EVENT = (
