@@ -14,7 +14,7 @@ CANARY, KEY = "canary0123", "pg-secret"
 def test_a_word_in_a_file_is_found_across_the_pieces_in_which_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "_PIECE", 8)
+    monkeypatch.setattr(traces, "_PIECE_BYTES", 8)
     (tmp_path / "below").mkdir()
     for at in range(20):
         (tmp_path / "below" / "file.db").write_bytes(b"." * at + CANARY.encode() + b"." * 20)
