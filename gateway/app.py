@@ -38,7 +38,6 @@ from gateway.decision_log import DecisionLog
 from gateway.disaggregation.setup import Disaggregating, DisaggregationParts
 from gateway.discovery.members import Discovering
 from gateway.discovery_setup import DiscoveryParts, admin_file_of, discovering_of
-from gateway.dispatching import Parts
 from gateway.divergence.pages import lint_router
 from gateway.divergence.watching import Watch
 from gateway.edge.auth import KeysFileInvalid
@@ -64,6 +63,7 @@ from gateway.parity import ParityBook
 from gateway.passthrough import Passthrough
 from gateway.perf_book import PerfBook
 from gateway.pipeline import Pipeline
+from gateway.pipeline_parts import Parts
 from gateway.planning import Planner
 from gateway.prewarm import Prewarmer, PrewarmParts
 from gateway.price_pages import price_router, watch_prices

@@ -10,11 +10,11 @@ from backends.hardware import USUAL_MODEL, expected_speed
 from gateway.adapter_config import Adapter
 from gateway.adapters import UNLISTING
 from gateway.config import Backend, Config, Scheduling, backend_key, salt_secrets
-from gateway.dispatching import PipelineOptions
 from gateway.edge.auth import Authenticator, load_keys, open_to_all
 from gateway.fleet import FleetOptions
 from gateway.hourly_costs import HourlyCosts
 from gateway.limits_parts import needs_salt
+from gateway.pipeline_parts import PipelineOptions
 from gateway.scheduling import Chooser, Thrift, chooser_of, observing
 from gateway.timing import TimingHeader
 

@@ -22,11 +22,12 @@ from gateway.answer_head import answer_headers, is_event_stream
 from gateway.chunk_sink import chunk_sink
 from gateway.continuer import Answer, Continuer
 from gateway.disaggregation.truth import received
-from gateway.dispatching import Dispatcher, Parts, PipelineOptions
+from gateway.dispatching import Dispatcher
 from gateway.edge.error_shapes import stream_error
 from gateway.errors import GatewayError, Internal, NotFound, UpstreamFailed, as_gateway_error
 from gateway.exchange import ANSWERED, Exchange
 from gateway.log_lines import LOGGER
+from gateway.pipeline_parts import Parts, PipelineOptions
 from gateway.relay import StreamTee
 from gateway.types import Headers, InferenceRequest, Route
 from gateway.waiting import in_time

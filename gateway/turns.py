@@ -30,8 +30,7 @@ _NOBODY: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class TurnParts:
-    """The objects that turns come about with. An answer counts for `output_share` of its expected tokens, and for
-    `usual_output_tokens` where its request sets no limit."""
+    """The objects that turns come about with. An answer counts for `output_share` of its expected tokens."""
 
     gate: Gate
     classes: ClassBook
@@ -41,7 +40,6 @@ class TurnParts:
     output_share: float = 0.25
     told: set[str] = field(default_factory=set)
     """Endpoints whose engines are told of priorities."""
-    usual_output_tokens: int = 256
 
 
 class Turns:
@@ -104,12 +102,14 @@ class Turns:
         filtered.update(dict.fromkeys(others, Filtered.FULL))
         return roomy
 
-    def priority_at(self, exchange: Exchange, *, natively: bool) -> float | None:
+    def priority_at(self, exchange: Exchange) -> float | None:
         """What the engine that was chosen is told of a request's priority; None: nothing."""
-        chosen, request = exchange.endpoint_id, exchange.request
-        if chosen not in self._parts.told or not takes_priority(request.route, natively=natively):
+        chosen, request, fleet = exchange.endpoint_id, exchange.request, self._parts.fleet
+        if chosen not in self._parts.told:
             return None
-        facts = self._parts.fleet.seen(chosen).facts
+        if not takes_priority(request.route, natively=fleet.speaks(chosen, request)):
+            return None
+        facts = fleet.seen(chosen).facts
         return None if facts is None else engine_priority(facts.priority, self._parts.classes.rank_of(request))
 
     async def _come(self, exchange: Exchange, failed: frozenset[str], *, again: bool) -> None:
@@ -160,8 +160,7 @@ class Turns:
 
     def _ticket(self, exchange: Exchange, rank: int, cached: Mapping[str, int]) -> Ticket:
         request, parts = exchange.request, self._parts
-        expected = request.max_output_tokens
-        output = min(parts.usual_output_tokens if expected is None else expected, MOST_OUTPUT_TOKENS) * request.choices
+        output = min(request.expected_output_tokens, MOST_OUTPUT_TOKENS) * request.choices
         return Ticket(
             tenant=request.tenant.id,
             rank=rank,
@@ -173,8 +172,3 @@ class Turns:
             hashes=exchange.plan.chain.hashes,
             block_size=exchange.plan.chain.block_size,
         )
-
-
-def told_priority(turns: Turns | None, exchange: Exchange, *, natively: bool) -> float | None:
-    """`Turns.priority_at`, None where nobody has a turn."""
-    return None if turns is None else turns.priority_at(exchange, natively=natively)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType
 
 from billing import Quota
 from gateway.timing import Marks
@@ -21,6 +21,9 @@ TenantId = NewType("TenantId", str)
 KeyId = NewType("KeyId", str)
 
 Headers = tuple[tuple[bytes, bytes], ...]
+
+USUAL_OUTPUT_TOKENS: Final = 256
+"""Expected length of an answer whose request sets no limit."""
 
 
 class Route(StrEnum):
@@ -239,6 +242,11 @@ class InferenceRequest:
     fixes: Applied | None = None
     routed: Routed | None = None
     marks: Marks = field(default_factory=Marks, repr=False, compare=False)
+
+    @property
+    def expected_output_tokens(self) -> int:
+        """How long its answer is expected to be: as long as it may, or as answers usually are."""
+        return USUAL_OUTPUT_TOKENS if self.max_output_tokens is None else self.max_output_tokens
 
     @property
     def asked_model(self) -> str:

@@ -21,7 +21,8 @@ from backends.disaggregated import Edit, Handed
 from billing import Attempt, Usage
 from gateway.attempts import Attempts, UnderWay
 from gateway.edge.splice import add_fields, cut_fields
-from gateway.edge.upstream import Outgoing, outgoing
+from gateway.edge.upstream import Outgoing
+from gateway.engine_bodies import LOOP_SAFE_SPLICED_BYTES, body_for
 from gateway.exchange import Clocks, Exchange
 from gateway.fleet import Fleet
 from gateway.perf_book import PerfBook
@@ -35,8 +36,6 @@ from gateway.types import InferenceRequest
 
 MOST_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """Of a prefill leg's answer: the ids of a prompt of a million tokens, twice."""
-LOOP_SAFE_BYTES: Final = 512 * 1024
-"""What may be spliced or read on the event loop: under 2 ms."""
 PREFILLED: Final = "prefilled"
 """The outcome of an attempt whose prompt another endpoint went on with."""
 IN_VAIN: Final = "prefilled_in_vain"
@@ -169,14 +168,8 @@ class PrefillLegs:
         return outcome
 
     async def outgoing(self, request: InferenceRequest, endpoint_id: str) -> Outgoing:
-        """The request as an endpoint would get it that served it alone; a long body is spliced in a thread."""
-        parts = self._parts
-        salted = parts.inject_salt and parts.fleet.takes_salt(endpoint_id)
-        natively = parts.fleet.speaks(endpoint_id, request)
-        refuses, adapters = parts.fleet.refused_by(endpoint_id), parts.fleet.adapters
-        form = None if adapters is None else adapters.form(request, endpoint_id, natively=natively)
-        make = partial(outgoing, request, natively=natively, inject_salt=salted, adapter=form, refuses=refuses)
-        return await asyncio.to_thread(make) if len(request.body) > LOOP_SAFE_BYTES else make()
+        """The request as an endpoint would get it that served it alone."""
+        return await body_for(request, self._parts.fleet, endpoint_id, inject_salt=self._parts.inject_salt)
 
     async def _in_time(self, under_way: UnderWay, request: InferenceRequest, split: Split) -> Answer:
         """What the call comes to; given up where nobody at its endpoint gets anything. Raises `UpstreamError`."""
@@ -218,7 +211,7 @@ class PrefillLegs:
         """What an answer hands over, which the split has from now on."""
         if status >= 400:
             return LegOutcome.REFUSED if status < 500 else LegOutcome.FAILED
-        is_long = len(body) > LOOP_SAFE_BYTES
+        is_long = len(body) > LOOP_SAFE_SPLICED_BYTES
         handed, usage = await asyncio.to_thread(_read, split, body) if is_long else _read(split, body)
         split.usage = usage
         if split.handover.is_concurrent:
@@ -263,7 +256,7 @@ class PrefillLegs:
 async def edited(body: bytes, edit: Edit) -> bytes:
     """A body after an edit; a long one is spliced in a thread."""
     make = partial(_edited, body, edit)
-    return await asyncio.to_thread(make) if len(body) > LOOP_SAFE_BYTES else make()
+    return await asyncio.to_thread(make) if len(body) > LOOP_SAFE_SPLICED_BYTES else make()
 
 
 async def for_decode(out: Outgoing, split: Split) -> Outgoing:

@@ -30,8 +30,6 @@ REFUSED_GRACE_S: Final = 5.0
 """How long a decode leg may take to refuse what the prefill leg was refused, so that the client gets its answer."""
 VERDICT_S: Final = 0.25
 """How long a prefill leg may take to say that it is the one that failed, after the decode leg has."""
-DEFAULT_OUTPUT_TOKENS: Final = 256
-"""Expected length of an answer whose request sets no limit."""
 _ROOM_BITS: Final = 63
 
 Answered = tuple[UpstreamResponse, bytes]
@@ -200,8 +198,8 @@ class Splitter:
         version = None if facts is None else facts.version
         block = None if facts is None else facts.block_size
         split.decode = DecodeSide(decode, version, max(block or 1, exchange.plan.chain.block_size))
-        expected = exchange.request.max_output_tokens or DEFAULT_OUTPUT_TOKENS
-        split.decode_seat = self._fleet.reserve(decode.endpoint_id, 0, expected, decode.rank)
+        output_tokens = exchange.request.expected_output_tokens
+        split.decode_seat = self._fleet.reserve(decode.endpoint_id, 0, output_tokens, decode.rank)
 
     async def _led(self, exchange: Exchange, split: Split, failed: set[str]) -> LegOutcome:
         outcome = await self._legs.run(exchange, split)

@@ -54,7 +54,7 @@ async def test_a_fault_of_the_gateway_itself_leaves_no_row_open(
     def broken(*_: object, **__: object) -> bytes:
         raise ArithmeticError("a fault of ours")
 
-    monkeypatch.setattr("gateway.dispatching.outgoing", broken)
+    monkeypatch.setattr("gateway.engine_bodies.outgoing", broken)
     async with scripted_engine(answer_chat("Hi")) as engine:
         gateway = await start(start_gateway, engine.url)
         answer = await ask(client, gateway, CHAT)

@@ -10,7 +10,7 @@ import pytest
 
 from backends import InFlight
 from gateway.app import Gateway
-from gateway.dispatching import Parts
+from gateway.pipeline_parts import Parts
 from tests.gateway.conftest import RunningGateway, StartGateway, start
 from tests.gateway.scripted_engine import (
     METRICS,
