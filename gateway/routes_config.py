@@ -65,7 +65,7 @@ class ModelRoute(Section):
         description="What goes to one arm together: a job or conversation, prompts that begin alike, a tenant; none.",
     )
     fallbacks: tuple[ModelName, ...] = Field(
-        (), max_length=8, description="Served models that answer in its place, in order, where it cannot."
+        (), max_length=8, description="Served models that answer in its place, in order; default: those of its model."
     )
     fall_back_on: tuple[Reason, ...] = Field(
         _ALL,

@@ -1,6 +1,7 @@
 """The configured names, composed."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 
 from gateway.config import Config
 from gateway.fleet import Fleet
@@ -33,8 +34,23 @@ def works_of(config: Config, routes: ModelRoutes | None, redis: RedisClient | No
 
 
 def routes_from(configured: Sequence[Configured]) -> tuple[ModelRoute, ...]:
-    """As they are chosen by."""
-    return tuple(_route(one) for one in configured)
+    """As they are chosen by. A name of a served model that has fallbacks has the same, unless it says its own."""
+    routes = [_route(one) for one in configured]
+    served = {route.name: route for route in routes if _models(route) == {route.name}}
+    return tuple(_with_fallbacks(*pair, served) for pair in zip(configured, routes, strict=True))
+
+
+def _with_fallbacks(one: Configured, route: ModelRoute, served: Mapping[str, ModelRoute]) -> ModelRoute:
+    models = _models(route)
+    its_model = served.get(models.pop()) if len(models) == 1 else None
+    if its_model is None or "fallbacks" in one.model_fields_set:
+        return route
+    reasons = route.fall_back_on if "fall_back_on" in one.model_fields_set else its_model.fall_back_on
+    return replace(route, fallbacks=its_model.fallbacks, fall_back_on=reasons)
+
+
+def _models(route: ModelRoute) -> set[str]:
+    return {arm.model for arm in route.arms}
 
 
 def _route(one: Configured) -> ModelRoute:

@@ -25,12 +25,32 @@ def test_an_alias_a_split_and_a_fallback_are_read() -> None:
         },
         {"name": "llama", "fallbacks": ["n"], "fall_back_on": ["full"]},
     )
-    assert (alias.arms, alias.fallbacks) == ((Arm("llama", "llama", 1),), ())
+    assert alias.arms == (Arm("llama", "llama", 1),)
     assert split.arms == (Arm("meta-llama-8", "meta/llama-8", 9), Arm("new", "n", 1, frozenset({"e1"})))
     assert split.sticky is Sticky.TENANT
     assert split.guard is not None
     assert (split.guard.arm, split.guard.most_ttft) == ("new", 2.0)
     assert (fallback.arms[0].model, fallback.fall_back_on) == ("llama", frozenset({Trouble.FULL}))
+
+
+def test_an_alias_has_the_fallbacks_of_its_model_unless_it_says_its_own() -> None:
+    routes = read(
+        {"name": "alias", "model": "llama"},
+        {"name": "none", "model": "llama", "fallbacks": []},
+        {"name": "own", "model": "llama", "fallbacks": ["o"]},
+        {"name": "reasons", "model": "llama", "fall_back_on": ["slow"]},
+        {"name": "versions", "arms": [{"model": "llama", "name": "a"}, {"model": "llama", "name": "b"}]},
+        {"name": "split", "arms": [{"model": "llama"}, {"model": "n"}]},
+        {"name": "llama", "fallbacks": ["n"], "fall_back_on": ["full"]},
+        {"name": "another", "model": "elsewhere", "fallbacks": ["n"]},
+        {"name": "no-chain", "model": "another"},
+    )
+    found = {route.name: (route.fallbacks, route.fall_back_on) for route in routes}
+    full, any_reason = frozenset({Trouble.FULL}), frozenset(Trouble)
+    assert found["alias"] == found["versions"] == found["llama"] == (("n",), full)
+    assert found["none"] == found["split"] == found["no-chain"] == ((), any_reason)
+    assert found["own"] == (("o",), any_reason)
+    assert found["reasons"] == (("n",), frozenset({Trouble.SLOW}))
 
 
 ONE, TWO = {"model": "m", "name": "a"}, {"model": "m", "name": "b"}
