@@ -118,17 +118,20 @@ def test_a_mere_suspicion_lets_probes_through_and_others_where_nobody_else_can_t
     assert not breaker.is_lenient
 
 
-@given(st.lists(st.sampled_from(["left", "refused by us", "4xx"]), max_size=50))
-def test_what_is_no_fault_of_the_endpoint_has_no_way_to_be_told(events: list[str]) -> None:
+@given(st.lists(st.sampled_from(["left", "refused by us", "4xx"]), max_size=50), st.booleans())
+def test_what_is_no_fault_of_the_endpoint_is_not_held_against_it(events: list[str], is_half_open: bool) -> None:
     """A client's mistake is an answer; one that left, and a limit of ours, end nothing and begin nothing."""
-    breaker = Breaker(RULES, 0.0)
-    for number, event in enumerate(events):
-        if breaker.probe():
-            breaker.probed()
+    breaker = opened() if is_half_open else Breaker(RULES, 0.0)
+    breaker.look(5.0)
+    for now_s, event in enumerate(events, start=6):
+        is_probe = breaker.probe()
         if event == "4xx":
-            breaker.begins_to_answer(float(number))
-            breaker.answered(float(number))
-    assert (breaker.state, breaker.faults, breaker.opened) == (SHUT, 0, 0)
+            breaker.begins_to_answer(now_s)
+            breaker.answered(now_s)
+        if is_probe:
+            breaker.probed()
+    assert breaker.state is (HALF_OPEN if is_half_open and "4xx" not in events else SHUT)
+    assert (breaker.has_place, breaker.opened) == (True, int(is_half_open))
 
 
 class AnyHistory(RuleBasedStateMachine):

@@ -1,8 +1,9 @@
 """The control pages of engines: recorded ones, and ones written after the documentation of engines that were not."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,11 @@ def llamacpp_without_metrics() -> Pages:
     return recorded_llamacpp() | {"/metrics": (501, json.dumps(refusal).encode())}
 
 
-SERVERS = {
+SERVERS: dict[str, Callable[[], Pages]] = {
     "vllm-0.32": recorded_vllm,
     "llamacpp": recorded_llamacpp,
     "llamacpp-no-metrics": llamacpp_without_metrics,
-    **{path.stem: lambda name=path.stem: written(name) for path in sorted(WRITTEN.glob("*.json"))},  # type: ignore[misc]
+    **{path.stem: partial(written, path.stem) for path in sorted(WRITTEN.glob("*.json"))},
 }
 
 

@@ -76,7 +76,7 @@ async def test_whoever_says_nothing_is_left_for_the_next(monkeypatch: pytest.Mon
     monkeypatch.setattr(client_module, "PATIENCE_S", 0.1)
 
     async def silent(request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(1)
+        await asyncio.Event().wait()
         return web.Response()
 
     async with gateways(None, closing, silent, saying(BODY)) as urls:
