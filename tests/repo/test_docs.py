@@ -148,3 +148,8 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert found.exists(), f"{page.name} links to {target}"
             if anchor and found.suffix == ".md":
                 assert anchor in anchors(found), f"{page.name} links to {target}#{anchor}"
+
+
+def test_every_page_is_found_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\(docs/([^)#]+)", README.read_text()))
+    assert sorted(page.name for page in DOCS.glob("*.md") if page.name not in linked) == []
