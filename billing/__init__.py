@@ -35,6 +35,8 @@ from billing.reports.report import Line, Report, report, report_of
 from billing.reports.tally import Tally
 from billing.reports.text import render_csv, render_json, render_table
 from billing.types import (
+    ANSWERED,
+    PREFILLED,
     Attempt,
     Buckets,
     Correction,
@@ -53,6 +55,8 @@ from billing.usage import UsageMerger
 from billing.when import parse_period, parse_when
 
 __all__ = [
+    "ANSWERED",
+    "PREFILLED",
     "About",
     "Allowance",
     "Ask",

@@ -162,8 +162,14 @@ class OpenedRequest(Struct, frozen=True, gc=False):
     route_rule: str | None = None
 
 
+ANSWERED: Final = "answered"
+PREFILLED: Final = "prefilled"
+"""Of an attempt whose prompt another endpoint went on with."""
+
+
 class Attempt(Struct, frozen=True, gc=False):
-    """One upstream call of a request, the `ordinal`-th from 0.
+    """One upstream call of a request, the `ordinal`-th from 0. `outcome` is a word of whoever called, of which
+    `ANSWERED` and `PREFILLED` mean something to reports.
 
     The tokens are told where several endpoints wrote one answer: what each computed of its own prompt, which ends with
     what was written before, and wrote. None: they are those of the settlement, or not known.

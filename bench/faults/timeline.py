@@ -14,11 +14,11 @@ from statistics import median
 from typing import Final
 
 from bench.faults.types import Acted, Asked, Outcome, Row, Step
+from billing import ANSWERED
 
 WINDOW: Final = 10
 SLOWER: Final = 1.5
 SLACK_S: Final = 0.05
-_ANSWERED: Final = "answered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def figures_of(
     """Each step. `wall_less_mono_s` turns the ledger's wall seconds into the run's. O(steps · (asked + attempts))."""
     by = {one.id: one.gateway for request in asked for one in request.tries}
     sent = [
-        Sent(one.endpoint, one.began_wall_s - wall_less_mono_s, one.outcome == _ANSWERED, by.get(row.job or ""))
+        Sent(one.endpoint, one.began_wall_s - wall_less_mono_s, one.outcome == ANSWERED, by.get(row.job or ""))
         for row in rows
         for one in row.attempts
     ]

@@ -31,7 +31,7 @@ from billing.older import column_in
 from billing.reading import reading
 from billing.reports.reading import need_rows
 from billing.schema import attempts, chains, corrections, requests, settlements
-from billing.types import BILLABLE_STATES, SettlementState
+from billing.types import BILLABLE_STATES, PREFILLED, SettlementState
 
 LONGEST_US: Final = 24 * HOUR_US
 """A call that began longer before a period than this is not looked for in it."""
@@ -40,8 +40,6 @@ _PAGE_ROWS = 2000
 _S_US = 10**6
 _a, _s, _r, _c = attempts.c, settlements.c, requests.c, corrections.c
 
-PREFILLED: Final = "prefilled"
-"""The outcome of an attempt whose prompt another endpoint went on with."""
 Where = Path | str
 """A path, or the URL of a database."""
 

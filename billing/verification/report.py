@@ -20,7 +20,7 @@ from billing.older import column_in
 from billing.reading import reading
 from billing.reports.reading import need_rows
 from billing.schema import attempts, engine_samples, requests, settlements
-from billing.types import UsageFlag
+from billing.types import ANSWERED, PREFILLED, UsageFlag
 from billing.verification.credits import OwnMiss, own_misses
 from billing.verification.reconciling import Passage, Sample, Span, Spans, SpanStatus, Tokens
 from billing.verification.verdicts import SUSPECT_AFTER, Miss
@@ -28,8 +28,6 @@ from billing.when import to_us
 
 LONGEST_REQUEST: Final = timedelta(hours=1)
 """Requests that came in so long before the period are looked at, as they may have ended within it."""
-_ANSWERED: Final = "answered"
-_PREFILLED: Final = "prefilled"
 _r, _s, _a, _e = requests.c, settlements.c, attempts.c, engine_samples.c
 
 
@@ -178,7 +176,7 @@ def _failed_attempts(connection: Connection, from_us: int, to_us_: int) -> Itera
     asked = (
         select(_a.endpoint_id, _a.started_at_us, _a.ended_at_us, _r.prompt_tokens_expected)
         .select_from(requests.join(attempts, _a.request_id == _r.request_id))
-        .where(_r.opened_at_us >= from_us, _r.opened_at_us < to_us_, _a.outcome.not_in((_ANSWERED, _PREFILLED)))
+        .where(_r.opened_at_us >= from_us, _r.opened_at_us < to_us_, _a.outcome.not_in((ANSWERED, PREFILLED)))
     )
     return connection.execute(asked).mappings()
 

@@ -12,9 +12,9 @@ import pytest
 
 from billing import LedgerOptions, open_ledger
 from billing import postgres as postgres_module
-from billing import spooled_store as spooled_store_module
 from billing.patience import allow, unhurried
 from billing.postgres import Postgres
+from tests.billing.outages import until_empty, with_spool
 from tests.billing.samples import book, opened, settled
 
 SILENT_S = 0.2
@@ -22,10 +22,8 @@ WITHIN_S = 20.0
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _more_impatient(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_module, "LEAST_SILENT_S", SILENT_S)
-    monkeypatch.setattr(spooled_store_module, "ASK_S", 0.01)
-    monkeypatch.setattr("billing.writer.PROBE_S", 0.01)
 
 
 def processes(url: str) -> list[int]:
@@ -69,10 +67,9 @@ async def test_a_session_that_is_frozen_is_given_up_and_its_rows_are_written_by_
 
 
 async def test_while_nobody_can_be_reached_either_records_wait_on_the_disk(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, spool_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = LedgerOptions(busy_timeout_s=0.05, takeover_s=3600, spool=tmp_path / "spool")
-    async with open_ledger(postgres_url, book(), options=options) as ledger:
+    async with open_ledger(postgres_url, book(), options=with_spool(spool_folder)) as ledger:
         await ledger.open(opened("before"))
         sessions = processes(postgres_url)
         connect = Postgres.connect
@@ -88,9 +85,7 @@ async def test_while_nobody_can_be_reached_either_records_wait_on_the_disk(
             assert ledger.spool.records == 3
         monkeypatch.setattr(Postgres, "connect", connect)
         monkeypatch.setattr(Postgres, "reach", lambda database: None)
-        async with asyncio.timeout(WITHIN_S):
-            while ledger.spool.records:
-                await asyncio.sleep(0.001)
+        await until_empty(ledger)
     assert counted(postgres_url) == (2, 2)
 
 
