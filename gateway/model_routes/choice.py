@@ -14,7 +14,7 @@ A split costs affinity no more than it must: two arms have two caches, so what m
 each; what only one conversation has is never in both.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -29,6 +29,8 @@ BEGINNING_CHARS: Final = 256
 """Of a prompt: whole blocks of an engine, and less than most system prompts have in common."""
 _TURN_CHARS: Final = 2048
 """Of each message up to the first of the user's: what tells conversations apart, in bounded time."""
+_ENDING_CHARS: Final = 256
+"""Of a picture or a sound: what tells it from others."""
 _MOST_PARTS: Final = 8
 _MOST_MESSAGES: Final = 8
 _OPENING_ROLES: Final = frozenset({"system", "developer"})
@@ -78,7 +80,7 @@ def _beginning(prompt: PromptView) -> str:
     """The first characters of a prompt, of its first message where it has some."""
     if prompt.messages:
         first = prompt.messages[0]
-        return f"{first.get('role')}\0{_text(first.get('content'), BEGINNING_CHARS)}"
+        return f"{first.get('role')}\0{_text(first.get('content'), BEGINNING_CHARS)[:BEGINNING_CHARS]}"
     return _plain(prompt, BEGINNING_CHARS)
 
 
@@ -102,10 +104,19 @@ def _plain(prompt: PromptView, chars: int) -> str:
 
 
 def _text(content: object, chars: int) -> str:
-    """The beginning of a message's content; of its parts the texts alone."""
+    """The beginning of a message's content; of parts that are no text, what tells them from others."""
     if isinstance(content, str):
         return content[:chars]
     if not isinstance(content, list):
         return ""
-    texts = (part.get("text") for part in content[:_MOST_PARTS] if isinstance(part, dict))
-    return "\0".join(text[:chars] for text in texts if isinstance(text, str))
+    return "\0".join(_part(part, chars) for part in content[:_MOST_PARTS] if isinstance(part, dict))
+
+
+def _part(part: Mapping[str, object], chars: int) -> str:
+    """The beginning of a part's text, else length and end of a picture's address or data: files begin alike."""
+    text = part.get("text")
+    if isinstance(text, str):
+        return text[:chars]
+    inner = [one for value in part.values() for one in (value.values() if isinstance(value, dict) else (value,))]
+    longest = max((one for one in inner if isinstance(one, str)), key=len, default="")
+    return f"{len(longest)}\0{longest[-_ENDING_CHARS:]}"

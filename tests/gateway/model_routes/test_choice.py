@@ -151,3 +151,20 @@ def test_whatever_a_prompt_is_it_has_a_key(prompt: PromptView, same: bool) -> No
     for sticky in (Sticky.CONVERSATION, Sticky.PREFIX):
         one, two = (key_of(asked(prompt, id_=id_), sticky) for id_ in ("r1", "r2"))
         assert (one == two) is same
+
+
+def picture(end: str) -> dict[str, object]:
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{'iVBORw0KGgo' * 100}{end}"}}
+
+
+def test_the_same_question_about_two_pictures_is_two_conversations() -> None:
+    """A fleet that only sees pictures would else send all of them to one arm."""
+    one, other = (chat(("user", [{"type": "text", "text": "What is this?"}, picture(end)])) for end in "AB")
+    more = chat(("user", [{"type": "text", "text": "What is this?"}, picture("A")]), ("assistant", "A cat"))
+    only = [chat(("user", [part])) for part in (picture("A"), picture("B"), {"type": "input_audio", "input_audio": {}})]
+    keys = [key_of(asked(prompt), Sticky.CONVERSATION) for prompt in (one, other, *only)]
+    assert len({*keys}) == len(keys)
+    assert key_of(asked(more), Sticky.CONVERSATION) == keys[0]
+    rules = {"type": "text", "text": "x" * BEGINNING_CHARS}
+    alike = [key_of(asked(chat(("user", [rules, picture(end)]))), Sticky.PREFIX) for end in "AB"]
+    assert alike[0] == alike[1]
