@@ -57,7 +57,8 @@ _CUT: Final = frozenset(
 @dataclass(slots=True)
 class Kept:
     """One prefix, named by the hash of its last block, and the body that stands for it; `saved_tokens` as of request
-    number `at`. `salted`: the body went to an engine that is given salts, and has one."""
+    number `at`. `salted`: the body went to an engine that is given salts, and has one. `engine` is in whose words it
+    names its adapter, where the model is one."""
 
     name: bytes
     model: str
@@ -67,6 +68,7 @@ class Kept:
     salted: bool
     saved_tokens: float
     at: int
+    engine: str | None = None
 
 
 class PrewarmBook:
@@ -91,6 +93,7 @@ class PrewarmBook:
             kept.saved_tokens += self._worth(known)
             if len(known.body) <= len(kept.body):
                 kept.body, kept.path, kept.plan, kept.salted = known.body, known.path, known.plan, known.salted
+                kept.engine = known.engine
         elif len(self._kept) >= self._most:
             least = min(self._kept.values(), key=self._worth)
             if self._worth(least) > kept.saved_tokens:
@@ -213,6 +216,8 @@ class Prewarmer:
         try:
             seat.take(sent.holder, chain)
             parts.receipts.dispatched(sent, tokens)
+            if parts.fleet.adapters is not None:
+                parts.fleet.adapters.used(kept.model, sent.place)
             outcome, computed_tokens = await self._answer(kept, endpoint_id, rank)
         finally:
             seat.release()
@@ -264,9 +269,9 @@ class Prewarmer:
         if not blocks or out is None or out.path not in _ROUTES or plan.no_affinity or not plan.exact:
             return None
         name = plan.chain.hashes[(blocks - 1) * HASH_BYTES : blocks * HASH_BYTES]
-        return Kept(
-            name, exchange.request.model, out.path, out.body, plan, self._is_salted(exchange.endpoint_id), cached, 0
-        )
+        facts, salted = self._parts.fleet.facts_of(exchange.endpoint_id), self._is_salted(exchange.endpoint_id)
+        engine = None if facts is None or plan.base == exchange.request.model else facts.engine
+        return Kept(name, exchange.request.model, out.path, out.body, plan, salted, cached, 0, engine)
 
     def _holds(self, endpoint_id: EndpointId, kept: Kept, match: Match[str]) -> bool:
         """Whether an endpoint has a prefix, as far as is known."""
@@ -285,7 +290,10 @@ class Prewarmer:
 
     def _is_for(self, kept: Kept, endpoint_id: EndpointId) -> bool:
         fleet = self._parts.fleet
-        if not fleet.roles.can_be_warmed(endpoint_id, fleet.facts_of(endpoint_id)):
+        facts = fleet.facts_of(endpoint_id)
+        if not fleet.roles.can_be_warmed(endpoint_id, facts):
+            return False
+        if kept.engine is not None and (facts is None or facts.engine != kept.engine):
             return False
         return serves(self._parts.fleet.seen(endpoint_id), kept.model) and kept.salted == self._is_salted(endpoint_id)
 

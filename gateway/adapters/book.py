@@ -40,7 +40,9 @@ HEAT_S: Final = 60.0
 LEARNED_S: Final = 600.0
 """How long what a first use took is believed."""
 _SAMPLES: Final = 15
+"""First uses of an endpoint that are remembered."""
 _VOTES_OF_PRIOR: Final = 2
+"""Of what was believed before any of them."""
 _NOTHING: Final = AdapterSample()
 
 

@@ -65,7 +65,7 @@ class Adapters:
         self, request: InferenceRequest, able: list[Candidate], endpoints: Sequence[EndpointSnapshot]
     ) -> list[Candidate]:
         """The candidates, with what the request's adapter costs at each. O(candidates) where it has one."""
-        adapter = self._adapter_of(request)
+        adapter = self._adapter_of(request.model)
         if adapter is None:
             return able
         return self.book.weighed(able, adapter, {one.id: one.load for one in endpoints if _loads(one)})
@@ -73,15 +73,15 @@ class Adapters:
     def sent(self, request: InferenceRequest, place: str) -> Callable[[float], None] | None:
         """A request goes to a place. Where its adapter is loaded first: who is to be told how many seconds it took
         beyond its prefill."""
-        adapter = self._adapter_of(request)
-        if adapter is None:
-            return None
-        endpoint = self._by_id.get(endpoint_at(place))
-        if endpoint is None or not _loads(endpoint):
-            return None
-        if self.book.sent(place, adapter, endpoint.load) is not Residency.ABSENT:
-            return None
-        return partial(self.book.learn, place)
+        return partial(self.book.learn, place) if self.used(request.model, place) else None
+
+    def used(self, model: str, place: str) -> bool:
+        """A prompt for a model, which may be an adapter, goes to a place; whether that is loaded there first."""
+        adapter = self._adapter_of(model)
+        endpoint = None if adapter is None else self._by_id.get(endpoint_at(place))
+        if adapter is None or endpoint is None or not _loads(endpoint):
+            return False
+        return self.book.sent(place, adapter, endpoint.load) is Residency.ABSENT
 
     def form(self, request: InferenceRequest, endpoint_id: str, *, natively: bool) -> AdapterForm | None:
         """How an endpoint's engine is told of the request's adapter; None where the name of its model is all it
@@ -93,9 +93,9 @@ class Adapters:
         path = request.route_path if natively else Route.CHAT.value
         return form_at(endpoint.facts.engine, request.model, served.parent, path, self._forms)
 
-    def _adapter_of(self, request: InferenceRequest) -> str | None:
+    def _adapter_of(self, model: str) -> str | None:
         self._look()
-        return adapter_of(request, self.served) if self._listing else None
+        return adapter_of(model, self.served) if self._listing else None
 
     def _look(self) -> None:
         """Take over the fleet as it is now; of endpoints with new facts, adapters that they list no more are

@@ -52,13 +52,14 @@ def named(request: InferenceRequest, served: Served, numbered: Collection[str] =
     return request if name is None else _as(request, name)
 
 
-def adapter_of(request: InferenceRequest, served: Served) -> str | None:
-    """The adapter that the request needs at its engine, of those that the fleet lists; None where it needs none. O(1).
+def adapter_of(model: str, served: Served) -> str | None:
+    """The adapter that prompts for a model need at their engine, of those that the fleet lists; None where they need
+    none. O(1).
 
     What only a field of the client's names is none: engines that know no such adapter refuse it, or take no notice.
     """
-    found = served(request.model)
-    return None if found is None or found.parent is None else request.model
+    found = served(model)
+    return None if found is None or found.parent is None else model
 
 
 def _must_be_for_clients(said: Mapping[str, object], *, numbered: bool) -> None:

@@ -195,6 +195,45 @@ async def test_an_engine_that_restarts_again_meanwhile_is_warmed_for_the_last_ti
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+async def test_an_adapters_prompt_is_sent_only_to_engines_that_are_told_of_it_in_the_same_way(
+    start_gateway: StartGateway,
+) -> None:
+    def listing(owner: str) -> dict[str, object]:
+        return {"data": [{"id": "m", "owned_by": owner}, {"id": "sql", "owned_by": owner, "parent": "m"}]}
+
+    async with restarting_engine() as engine, scripted_engine(answer_chat("Hi"), owner="sglang") as other:
+        engine.pages["/v1/models"], other.pages["/v1/models"] = listing("vllm"), listing("sglang")
+        flags = {"scheduling__prewarm_prefixes": 4, "isolation": "none"}
+        gateway = await asyncio.to_thread(start_gateway, engine.url, other.url, **flags)
+        fleet, prewarmer = parts_of(gateway).fleet, parts_of(gateway).prewarmer
+        while not fleet.is_up("e1"):
+            await asyncio.sleep(0.02)
+        for model, rows, heirs in (("sql", 2, 0), ("m", 4, 1)):
+            async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
+                for number in range(2):
+                    body = {**chat(f"Well {number}?"), "model": model}
+                    answer = (await client.post("/v1/chat/completions", json=body)).raise_for_status()
+            await settled(gateway, rows)
+            holder = EndpointId(answer.headers["x-prefixgate-endpoint"])
+            heir = EndpointId({"e0": "e1", "e1": "e0"}[holder])
+            assert prewarmer.hand_over(holder, heir) == heirs
+            prewarmer.forget()
+
+
+async def test_an_adapter_whose_prompt_was_sent_to_an_engine_that_came_back_is_loaded_there(
+    start_gateway: StartGateway,
+) -> None:
+    async with restarting_engine() as engine:
+        engine.pages["/v1/models"] = {"data": [{"id": "m", "owned_by": "vllm"}, {"id": "sql", "parent": "m"}]}
+        gateway = await asyncio.to_thread(start_gateway, engine.url, scheduling__prewarm_prefixes=4)
+        await ask_scripted(gateway, model="sql")
+        restart(engine)
+        await until_prewarmed(gateway, "computed")
+        assert gateway.metric("prefixgate_adapter_requests_total", endpoint="e0", residency="absent") == 2
+        await ask_scripted(gateway, model="sql")
+        assert gateway.metric("prefixgate_adapter_requests_total", endpoint="e0", residency="absent") == 2
+
+
 @asynccontextmanager
 async def restarting_engine() -> AsyncIterator[ScriptedEngine]:
     """It finds two blocks of each prompt, and tells its start time by a page of metrics that `restart` changes."""

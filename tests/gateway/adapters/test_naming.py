@@ -44,7 +44,7 @@ def asking(model: str, **fields: object) -> InferenceRequest:
 def test_an_adapter_is_the_model_of_its_name_however_it_is_said(request_: InferenceRequest) -> None:
     found = named(request_, MODELS.get)
     assert (found.model, found.adapter, found.asked_model) == ("sql", None, request_.model)
-    assert adapter_of(found, MODELS.get) == "sql"
+    assert adapter_of(found.model, MODELS.get) == "sql"
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,8 @@ def test_an_adapter_that_has_a_name_and_a_price_is_not_had_by_its_number(model: 
 @pytest.mark.parametrize("written", ["sql", "m:sql"])
 def test_a_field_of_another_engine_leaves_the_adapter_that_the_model_names(written: str) -> None:
     found = named(asking(written, adapter_id="x"), MODELS.get)
-    assert (found.model, adapter_of(found, MODELS.get)) == ("sql", "sql")
+    assert (found.model, adapter_of(found.model, MODELS.get)) == ("sql", "sql")
     assert found.adapter is not None, "it keeps prefixes apart"
-
-
-def test_what_only_a_field_names_is_no_adapter_that_engines_load() -> None:
-    assert adapter_of(asking("m", lora_path="unknown"), MODELS.get) is None
 
 
 def test_a_directory_of_the_engine_is_not_for_clients_to_name() -> None:
