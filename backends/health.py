@@ -167,14 +167,10 @@ class Probe:
             return scan(metrics, names_read(dialect))
         if dialect.load_page is None:
             return None
-        try:
-            async with asyncio.timeout(ROUTE_PATIENCE_S):
-                status, body = await self._get(dialect.load_page.path)
-        except (TimeoutError, ProbeFailed):
+        answer = await self._in_time(dialect.load_page.path)
+        if answer is None or answer[0] != _OK:
             return None
-        if status != _OK:
-            return None
-        samples = dialect.load_page.read(_json(body))
+        samples = dialect.load_page.read(_json(answer[1]))
         self._told = samples or self._told
         return samples
 
@@ -207,23 +203,17 @@ class Probe:
         is_idle = total(samples, dialect.metrics.running) == 0
         if is_idle or not self._asked_adapters:
             self._asked_adapters = True
-            try:
-                async with asyncio.timeout(ROUTE_PATIENCE_S):
-                    status, body = await self._get(dialect.adapters_path)
-                self._started = dialect.started_adapters(_json(body)) if status == _OK else None
-            except (TimeoutError, ProbeFailed):
-                pass
+            answer = await self._in_time(dialect.adapters_path)
+            if answer is not None:
+                self._started = dialect.started_adapters(_json(answer[1])) if answer[0] == _OK else None
         return self._started
 
     async def _event_sources(self, dialect: Dialect, info: Info) -> tuple[EventSourceFacts, ...]:
         """Where events of its cache come from. What cannot be told now stays as it was, at first: nowhere."""
         if dialect.event_sources_path is not None:
-            try:
-                async with asyncio.timeout(ROUTE_PATIENCE_S):
-                    status, body = await self._get(dialect.event_sources_path)
-                self._sources = _json(body) if status == _OK else None
-            except (TimeoutError, ProbeFailed):
-                pass
+            answer = await self._in_time(dialect.event_sources_path)
+            if answer is not None:
+                self._sources = _json(answer[1]) if answer[0] == _OK else None
         return dialect.event_sources(self._sources, info, self._host)
 
     async def _routes(self, dialect: Dialect) -> list[str]:
@@ -249,6 +239,14 @@ class Probe:
     async def _page(self, path: str) -> str | None:
         status, body = await self._get(path)
         return body.decode("utf-8", "replace") if status == _OK else None
+
+    async def _in_time(self, path: str) -> tuple[int, bytes] | None:
+        """A page that is no sign of health; None where it does not come, or not in time."""
+        try:
+            async with asyncio.timeout(ROUTE_PATIENCE_S):
+                return await self._get(path)
+        except (TimeoutError, ProbeFailed):
+            return None
 
     async def _get(self, path: str) -> tuple[int, bytes]:
         body = bytearray()

@@ -181,9 +181,8 @@ def test_the_control_port_changes_faults_and_tells_what_was_computed() -> None:
         control = f"http://{server.spec.host}:{server.spec.control_port}"
         post(server, "/v1/chat/completions", CHAT)
         assert httpx.post(f"{control}/faults", json={"slow": 3}, timeout=30).json()["slow"] == 3
-        assert httpx.get(f"{control}/faults", timeout=30).json() == {
-            **httpx.get(f"{control}/state", timeout=30).json()["faults"]
-        }
+        faults = httpx.get(f"{control}/faults", timeout=30).json()
+        assert faults == httpx.get(f"{control}/state", timeout=30).json()["faults"]
         [record] = httpx.get(f"{control}/requests", timeout=30).json()
         assert (record["outcome"], record["output_tokens"], record["part"]) == ("length", 4, "whole")
         for wrong in ({"tired": 1}, [1], {"slow": "very"}):
@@ -222,7 +221,7 @@ def test_parts_of_a_message_and_tools_are_words_of_the_prompt(servers: dict[str,
     assert prompt_tokens("one", tools=[{"type": "function", "function": {"name": "f"}}]) > prompt_tokens("one")
 
 
-def test_a_template_that_refuses_a_chat_refuses_it_here(servers: dict[str, SimulatedServer]) -> None:
+def test_a_template_that_refuses_a_chat_refuses_it_here() -> None:
     with SimulatedServer(ServerSpec(model="m", speed=FAST, tokenizer=ensure_model("tiny"))) as server:
         body = {**CHAT, "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}
         assert post(server, "/v1/chat/completions", body).status_code == 400
