@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
 
-from backends import BackendError, EndpointSnapshot, NoEndpoint, UpstreamError, UpstreamResponse
+from backends import BackendError, EndpointSnapshot, NoEndpoint, UpstreamError
 from gateway.answer_head import is_event_stream
 from gateway.continuing import (
     OPENAI_COMPLETION_TOKENS,
@@ -26,12 +26,13 @@ from gateway.continuing import (
     Said,
     continued,
     ending,
+    reads_on,
     said_in,
     why_not,
 )
-from gateway.disaggregation.legs import PREFILLED
+from gateway.disaggregation import PREFILLED
 from gateway.errors import GatewayError, ModelNotFound, as_gateway_error
-from gateway.exchange import CUT, Exchange
+from gateway.exchange import CUT, Exchange, FirstBytes
 from gateway.pipeline_parts import Parts
 from gateway.relay import StreamTee
 from gateway.timing import Marks
@@ -50,10 +51,7 @@ _THOUGHTS: Final = "think>"
 """In a text: thoughts that were not told apart; templates take them out."""
 _BROKE_OFF: Final = "broke_off"
 
-Answer = tuple[UpstreamResponse, bytes]
-
-
-Dispatch = Callable[[Exchange, frozenset[str]], Awaitable[Answer]]
+Dispatch = Callable[[Exchange, frozenset[str]], Awaitable[FirstBytes]]
 """Sends an exchange to an endpoint that is none of these; as `Dispatcher.dispatch`."""
 
 
@@ -68,7 +66,7 @@ class Continuer:
 
     async def passed(
         self, exchange: Exchange, passing: Coroutine[Any, Any, None], client: ClientStream
-    ) -> Answer | None:
+    ) -> FirstBytes | None:
         """Wait until an answer has passed, as far as it goes. What goes on with it, where its endpoint died; None where
         it is at its end. Raises what `passing` raises where nobody goes on."""
         death: UpstreamError | None = None
@@ -89,7 +87,7 @@ class Continuer:
 
     async def _go_on(
         self, exchange: Exchange, tee: StreamTee, death: UpstreamError | None, *, head_sent: bool
-    ) -> Answer | None:
+    ) -> FirstBytes | None:
         """Raises `CannotContinue`."""
         before = exchange.carried
         exchange.release()
@@ -140,7 +138,7 @@ class Continuer:
             usage = _usage(exchange, since_tokens) if _tells_usage(exchange) else None
             raise _OnlyTheEnd(ending(said, usage, limit_reached=not since.finished))
         if said.text and request.route is not Route.COMPLETIONS:
-            await self._see_template(exchange, asked.prompt, said)
+            await self._see_template(exchange, request.prompt, asked.prompt, said)
         return carried, asked
 
     async def _count(self, exchange: Exchange, said: Said) -> int:
@@ -161,14 +159,14 @@ class Continuer:
             raise CannotContinue(NotContinued.UNCOUNTED)
         return tokens
 
-    async def _see_template(self, exchange: Exchange, view: PromptView, said: Said) -> None:
-        """Raises `CannotContinue` where the chat template would change the end of the text, or might."""
+    async def _see_template(self, exchange: Exchange, asked: PromptView, view: PromptView, said: Said) -> None:
+        """Raises `CannotContinue` where by the chat template the text would not stand behind what was asked, or
+        might not."""
         model = self._parts.planner.text_of(exchange.request.model, exchange.endpoints)
         try:
             if model is not None and model.tokenizer is not None:
-                rendered = await asyncio.to_thread(model.prompt_of, view)
-                last = rendered.pieces[-1] if rendered.pieces else ""
-                if isinstance(last, str) and last.endswith(said.text):
+                before = await asyncio.to_thread(model.prompt_of, asked)
+                if reads_on(before, await asyncio.to_thread(model.prompt_of, view), said.text):
                     return
                 raise CannotContinue(NotContinued.TEMPLATE)
         except TemplateFailed:
@@ -180,7 +178,7 @@ class Continuer:
 
     async def _sent(
         self, exchange: Exchange, carried: Carried, request: InferenceRequest, death: UpstreamError | None
-    ) -> Answer:
+    ) -> FirstBytes:
         """The answer of another endpoint, whose first bytes are here. Raises `CannotContinue`."""
         parts = self._parts
         endpoints = self._serving(exchange)
@@ -210,7 +208,7 @@ class Continuer:
         self._metrics.tokens("again").inc(0 if exchange.decision is None else exchange.decision.work_tokens)
         return answer
 
-    async def _answer_of_another(self, exchange: Exchange, without: frozenset[str]) -> Answer:
+    async def _answer_of_another(self, exchange: Exchange, without: frozenset[str]) -> FirstBytes:
         """Raises `CannotContinue` where nobody answers, or not with a stream."""
         parts = self._parts
         try:

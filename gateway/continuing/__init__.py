@@ -6,7 +6,7 @@
 When, and by whom, is decided in `gateway/continuer.py`.
 """
 
-from gateway.continuing.asking import OPENAI_COMPLETION_TOKENS, LimitReached, continued, why_not
+from gateway.continuing.asking import OPENAI_COMPLETION_TOKENS, LimitReached, continued, reads_on, why_not
 from gateway.continuing.carrying import Carried
 from gateway.continuing.joining import ContinuedStream, FailuresHeld, ending
 from gateway.continuing.reading import said_in
@@ -23,6 +23,7 @@ __all__ = [
     "Said",
     "continued",
     "ending",
+    "reads_on",
     "said_in",
     "why_not",
 ]

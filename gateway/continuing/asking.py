@@ -19,6 +19,7 @@ from gateway.edge.json_spans import elements, members
 from gateway.edge.splice import add_fields, cut_fields
 from gateway.surrogates import UNREADABLE, decode
 from gateway.types import InferenceRequest, Reason, Route
+from prefix_index.prompt import Rendered
 
 OPENAI_COMPLETION_TOKENS: Final = 16
 """Output of a completion whose client names no limit, as OpenAI has it and vLLM, SGLang and TensorRT-LLM do."""
@@ -66,6 +67,19 @@ def continued(request: InferenceRequest, said: Said, relayed_tokens: int, usual_
     if request.route is Route.COMPLETIONS:
         return _completion(request, said, fields, limits, left)
     return _chat(request, said, fields, limits, left)
+
+
+def reads_on(before: Rendered, after: Rendered, text: str) -> bool:
+    """Whether a prompt is the one before and this text behind it, with nothing between but white space.
+
+    It is not where a template opens a thought that it does not repeat before an answer: thoughts would pass for it.
+    """
+    *first, start = before.pieces or ("",)
+    *second, end = after.pieces or ("",)
+    if first != second or not isinstance(start, str) or not isinstance(end, str) or not end.startswith(start):
+        return False
+    rest = end[len(start) :]
+    return rest.endswith(text) and not rest.removesuffix(text).strip()
 
 
 def _fields_of(request: InferenceRequest) -> Mapping[str, Any]:

@@ -38,7 +38,8 @@ class NotContinued(StrEnum):
     SPLIT_CHARACTER = "split_character"
     """The text ends inside a character."""
     TEMPLATE = "template"
-    """The chat template would change the text, or might: where it ends in white space and is not known here."""
+    """By the chat template the text would not stand behind the prompt as it was, or might not: where it ends in white
+    space and the template is not known here."""
     TORN_EVENT = "torn_event"
     """The client has got a part of an event, which was too long to be held back."""
     TOO_LONG = "too_long"
