@@ -11,6 +11,7 @@ _TOO_LONG_STATUS: Final = frozenset({400, 413, 422})
 _TOO_LONG_WORDS: Final = (b"context length", b"context_length", b"exceed_context", b"max_model_len", b"input_tokens")
 """What engines say of such a prompt: vLLM and SGLang in words, llama.cpp by a type of its own."""
 _LOOKED_AT_BYTES: Final = 2048
+"""Of an error, for these words."""
 
 
 def allowed(request: InferenceRequest, endpoints: list[EndpointSnapshot]) -> list[EndpointSnapshot]:

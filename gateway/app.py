@@ -35,7 +35,7 @@ from gateway.config import (
 from gateway.cost_pages import cost_router
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
-from gateway.disaggregation.setup import Disaggregating, DisaggregationParts
+from gateway.disaggregation import Disaggregating, DisaggregationParts
 from gateway.discovery.members import Discovering
 from gateway.discovery_setup import DiscoveryParts, admin_file_of, discovering_of
 from gateway.divergence.pages import lint_router

@@ -10,10 +10,10 @@ decision has two of them, and the first has done its part when the attempt begin
 
 from backends import NoEndpoint, UpstreamError
 from gateway.access import RETRYABLE_STATUS, given_up, spoken_by_nobody
-from gateway.disaggregation.splitting import PrefillFailed, may_be_anothers_fault, reinstated, ruled_out
-from gateway.engine_calls import Answer, EngineCalls
+from gateway.disaggregation import PrefillFailed, may_be_anothers_fault, reinstated, ruled_out
+from gateway.engine_calls import EngineCalls
 from gateway.errors import Unavailable
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, FirstBytes
 from gateway.fleet import Fleet
 from gateway.perf_lines import Prefill
 from gateway.pipeline_parts import Parts, PipelineOptions
@@ -32,7 +32,7 @@ class Dispatcher:
         self._choose = options.choose
         self._calls = EngineCalls(parts, options)
 
-    async def dispatch(self, exchange: Exchange, without: frozenset[str] = frozenset()) -> Answer:
+    async def dispatch(self, exchange: Exchange, without: frozenset[str] = frozenset()) -> FirstBytes:
         """Steps 7 to 9 up to the first bytes of an answer, elsewhere if need be. Raises the last failure if all fail.
         None of `without` is asked.
 
@@ -46,7 +46,7 @@ class Dispatcher:
             if turns is not None and turns.are_crowded():
                 await turns.come_again(exchange, frozenset(failed))
 
-    async def _attempted(self, exchange: Exchange, failed: set[str]) -> Answer | None:
+    async def _attempted(self, exchange: Exchange, failed: set[str]) -> FirstBytes | None:
         """The answer of one attempt; None where it failed and another may be made, without those that are in `failed`
         then. Raises the failure where none may."""
         decision, others_left = await self._prepared(exchange, failed)
@@ -69,7 +69,7 @@ class Dispatcher:
         failed |= ruled_out(exchange, decision)
         return None
 
-    async def _is_taken(self, exchange: Exchange, decision: Decision, answer: Answer, *, others_left: bool) -> bool:
+    async def _is_taken(self, exchange: Exchange, decision: Decision, answer: FirstBytes, *, others_left: bool) -> bool:
         """Whether the client gets this answer; else it is closed, and another endpoint is asked. Raises what the client
         is told in its place."""
         (response, first_chunk), parts = answer, self._parts

@@ -9,19 +9,16 @@ request ──as its engine gets it──> sent ──> first bytes
 import asyncio
 from functools import partial
 
-from backends import EndpointConfig, FirstByteTimeout, IdleTimeout, UpstreamRequest, UpstreamResponse
-from gateway.disaggregation.legs import for_decode
+from backends import EndpointConfig, FirstByteTimeout, IdleTimeout, UpstreamRequest
+from gateway.disaggregation import for_decode
 from gateway.edge.upstream import Outgoing, upstream_headers
 from gateway.engine_bodies import body_for
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, FirstBytes
 from gateway.pipeline_parts import Parts, PipelineOptions
 from gateway.ranks import rank_headers
 from gateway.scheduling import Decision
 from gateway.types import Headers
 from gateway.usage_refusals import UsageRefusals
-
-Answer = tuple[UpstreamResponse, bytes]
-"""The head and the first bytes of an answer."""
 
 
 class EngineCalls:
@@ -32,7 +29,7 @@ class EngineCalls:
         self._options = options
         self._refusals = UsageRefusals()
 
-    async def first_bytes(self, exchange: Exchange, decision: Decision) -> Answer:
+    async def first_bytes(self, exchange: Exchange, decision: Decision) -> FirstBytes:
         """Send a request whose attempt has begun; the answer once its first bytes are here.
 
         Raises `UpstreamError` where none came, `PrefillFailed` where the leg beside it failed, and `BadRequest` for a
@@ -65,7 +62,7 @@ class EngineCalls:
             refused=self._refusals.fields(request, endpoint_id, exchange.holder),
         )
 
-    async def _sent(self, exchange: Exchange, out: Outgoing, headers: Headers) -> Answer:
+    async def _sent(self, exchange: Exchange, out: Outgoing, headers: Headers) -> FirstBytes:
         """What the endpoint answers; given up where nobody there gets anything."""
         attempt, endpoint = exchange.under_way, self._parts.fleet.config_of(exchange.endpoint_id)
         assert attempt is not None, "it was begun when it was decided"
@@ -79,7 +76,7 @@ class EngineCalls:
         finally:
             attempt.deafen()
 
-    async def _first_bytes(self, exchange: Exchange, endpoint: EndpointConfig, upstream: UpstreamRequest) -> Answer:
+    async def _first_bytes(self, exchange: Exchange, endpoint: EndpointConfig, upstream: UpstreamRequest) -> FirstBytes:
         parts, marks, split = self._parts, exchange.request.marks, exchange.split
         monotonic = parts.clocks.monotonic
         marks.sent_s = monotonic()

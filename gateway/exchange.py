@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from backends import EndpointSnapshot
+from backends import EndpointSnapshot, UpstreamResponse
 from billing import Attempt, KeptChain, OpenedRequest, SettlementState
 from gateway.attempts import UnderWay
 from gateway.continuing import Carried, ContinuedStream, FailuresHeld
@@ -49,6 +49,9 @@ _OF_WHO_ANSWERS: Final = (
     *("prefill", "computed", "first_token_s", "last_token_s", "client_waited_s", "legs_s", "_ended"),
 )
 """What is another's once another endpoint is to go on with an answer."""
+
+FirstBytes = tuple[UpstreamResponse, bytes]
+"""The head and the first bytes of an engine's answer."""
 
 Outlet = StreamTee | PlainTee | TranslatedStream | TranslatedPlain | ContinuedStream
 """What the answer's bytes go through on their way to the client."""

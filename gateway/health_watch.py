@@ -25,6 +25,7 @@ from gateway.slow_start import SlowStart
 
 Clock = Callable[[], float]
 MEMORY_S: Final = 60.0
+"""What was seen counts for so long, fading."""
 _WHAT: Final = {
     Oddity.FAILS: "it fails {value:.0%} of its requests, its peers {usual:.1%}",
     Oddity.SLOW_PREFILL: "a prompt takes it {value:.1f} times what it is configured with, its peers {usual:.1f} times",

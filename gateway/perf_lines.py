@@ -15,8 +15,11 @@ from gateway.scheduling import Decision
 SUMMED_PROMPTS: Final = 8
 """Prompts that were not alone are one sample together once they are so many."""
 _SUM_WEIGHT: Final = 4.0
+"""It counts for so many of prompts that were alone: half of its own, since others were in their way."""
 _LEAST_OUTPUT_TOKENS: Final = 4
+"""A shorter answer says little of the time between tokens."""
 _MOST_UNSEEN: Final = 64
+"""Prompts without a first token that are remembered of a line; beyond, the oldest are left out of the next sum."""
 
 
 @dataclass(slots=True)

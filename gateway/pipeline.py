@@ -20,12 +20,12 @@ from billing import LedgerUnavailable, SettlementState
 from gateway.access import allowed, must_fit
 from gateway.answer_head import answer_headers, is_event_stream
 from gateway.chunk_sink import chunk_sink
-from gateway.continuer import Answer, Continuer
-from gateway.disaggregation.truth import received
+from gateway.continuer import Continuer
+from gateway.disaggregation import received
 from gateway.dispatching import Dispatcher
 from gateway.edge.error_shapes import stream_error
 from gateway.errors import GatewayError, Internal, NotFound, UpstreamFailed, as_gateway_error
-from gateway.exchange import ANSWERED, Exchange
+from gateway.exchange import ANSWERED, Exchange, FirstBytes
 from gateway.log_lines import LOGGER
 from gateway.pipeline_parts import Parts, PipelineOptions
 from gateway.relay import StreamTee
@@ -50,6 +50,25 @@ class Pipeline:
 
     async def serve(self, request: InferenceRequest, client: ClientStream) -> None:
         """Answer one request. Raises `GatewayError` only while the client has not been sent anything yet."""
+        parts, exchange = self._parts, await self._admitted(request)
+        if parts.turns is not None and parts.turns.are_crowded():
+            await parts.turns.come(exchange)
+        self._open(exchange)
+        try:
+            await self._answer(exchange, client)
+        except asyncio.CancelledError:
+            self._cut(exchange)
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours too must leave no row open
+            await self._fail(exchange, client, as_gateway_error(error))
+        finally:
+            exchange.release()
+            if exchange.split is not None:
+                exchange.split.end()
+            parts.telemetry.steps.note(request.started_s, request.marks)
+
+    async def _admitted(self, request: InferenceRequest) -> Exchange:
+        """Steps 3 to 5: it may be asked for, its prompt is looked up, and limits hold for it what it may cost."""
         parts = self._parts
         if not request.model:
             request = replace(request, model=parts.fleet.only_model())
@@ -70,21 +89,7 @@ class Pipeline:
         trace = None if parts.tracer is None else parts.tracer.trace_of(request.headers)
         exchange = Exchange(request, plan, match, endpoints, matched_s=matched_s, owner=owner, held=held, trace=trace)
         exchange.may_go_on = self._continuer is not None
-        if parts.turns is not None and parts.turns.are_crowded():
-            await parts.turns.come(exchange)
-        self._open(exchange)
-        try:
-            await self._answer(exchange, client)
-        except asyncio.CancelledError:
-            self._cut(exchange)
-            raise
-        except Exception as error:  # noqa: BLE001 - a fault of ours too must leave no row open
-            await self._fail(exchange, client, as_gateway_error(error))
-        finally:
-            exchange.release()
-            if exchange.split is not None:
-                exchange.split.end()
-            parts.telemetry.steps.note(request.started_s, request.marks)
+        return exchange
 
     def _cut(self, exchange: Exchange) -> None:
         """The client has gone, or the server stops: nothing can be awaited any more."""
@@ -116,7 +121,7 @@ class Pipeline:
         return owner
 
     async def _answer(self, exchange: Exchange, client: ClientStream) -> None:
-        answer: Answer | None = await self._dispatcher.dispatch(exchange)
+        answer: FirstBytes | None = await self._dispatcher.dispatch(exchange)
         while answer is not None:
             response, first_chunk = answer
             async with response:
@@ -125,22 +130,27 @@ class Pipeline:
 
     async def _relay(
         self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream
-    ) -> Answer | None:
+    ) -> FirstBytes | None:
         """Steps 9 and 10 from the first `chunk` on; what goes on with the answer, where its endpoint died in it."""
-        parts, monotonic = self._parts, self._parts.clocks.monotonic
         streaming = is_event_stream(response.headers)
-        outlet = exchange.answer_begins(response.status, response.headers, streaming=streaming)
+        exchange.answer_begins(response.status, response.headers, streaming=streaming)
         self._first_byte(exchange)
         head = answer_headers(exchange, response.headers, streaming, self._options.timing)
-        tee = exchange.tee
-        assert tee is not None
         passing = self._passed(exchange, response, chunk, client, head)
         if self._continuer is None:
             await passing
         elif (answer := await self._continuer.passed(exchange, passing, client)) is not None:
             return answer
+        await self._end(exchange, response, client, head)
+        return None
+
+    async def _end(self, exchange: Exchange, response: UpstreamResponse, client: ClientStream, head: Headers) -> None:
+        """Step 10: all of the answer is here. Its usage is made durable, and then the end that was held back goes
+        out."""
+        parts, outlet, tee = self._parts, exchange.outlet, exchange.tee
+        assert outlet is not None, "the answer has begun"
         held = await asyncio.to_thread(outlet.held) if outlet.is_long else outlet.held()
-        self._look_for_token(exchange, monotonic())
+        self._look_for_token(exchange, parts.clocks.monotonic())
         await self._keep_response(exchange)
         exchange.attempt_ends(parts.clocks.wall(), ANSWERED)
         state = exchange.final_state()
@@ -157,7 +167,6 @@ class Pipeline:
             if state is SettlementState.COMPLETE and exchange.carried is None:
                 parts.next_turns.offer(exchange)
                 parts.prewarmer.keep(exchange)
-        return None
 
     async def _passed(
         self, exchange: Exchange, response: UpstreamResponse, chunk: bytes, client: ClientStream, head: Headers

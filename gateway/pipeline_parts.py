@@ -7,7 +7,7 @@ from backends import Deadlines, UpstreamClient
 from billing import Ledger
 from gateway.attempts import Attempts
 from gateway.decision_log import DecisionLog
-from gateway.disaggregation.splitting import Splitter
+from gateway.disaggregation import Splitter
 from gateway.exchange import Clocks
 from gateway.fleet import Fleet
 from gateway.hourly_costs import HourlyCosts

@@ -5,14 +5,11 @@ Most fleets have one role alone, `both`, and then nobody is asked: `are_split` i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 from urllib.parse import urlsplit
 
 from backends import EndpointFacts, EndpointSnapshot
 from backends.disaggregated import Role, handover_of
 from gateway.scheduling import Filtered
-
-KNOWN_ROLES: Final = frozenset(role.value for role in Role)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from backends import EndpointSnapshot, FirstByteTimeout
 from billing import Ledger, LedgerUnavailable, Settlement, SettlementState, Usage, UsageFlag, UsageReport
-from gateway.disaggregation.truth import billed, prompt_at, split_columns
+from gateway.disaggregation import billed, prompt_at, split_columns
 from gateway.errors import UpstreamTimeout
 from gateway.exchange import CUT, Clocks, Exchange
 from gateway.fleet import Fleet

@@ -7,3 +7,24 @@ releasing.py   what nobody fetches is freed
 truth.py       whose cached tokens are billed, and whose are disputed
 setup.py       all of it, from the configuration
 """
+
+from gateway.disaggregation.legs import PREFILLED, for_decode
+from gateway.disaggregation.setup import Disaggregating, DisaggregationParts
+from gateway.disaggregation.splitting import PrefillFailed, Splitter, may_be_anothers_fault, reinstated, ruled_out
+from gateway.disaggregation.truth import billed, prompt_at, received, split_columns
+
+__all__ = [
+    "PREFILLED",
+    "Disaggregating",
+    "DisaggregationParts",
+    "PrefillFailed",
+    "Splitter",
+    "billed",
+    "for_decode",
+    "may_be_anothers_fault",
+    "prompt_at",
+    "received",
+    "reinstated",
+    "ruled_out",
+    "split_columns",
+]

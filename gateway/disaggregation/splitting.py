@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from backends import NoEndpoint, UpstreamError, UpstreamResponse
+from backends import NoEndpoint, UpstreamError
 from backends.disaggregated import Meeting
 from gateway.disaggregation.legs import IN_VAIN, PREFILLED, LegOutcome, LegParts, PrefillLegs
 from gateway.disaggregation.releasing import Releaser
 from gateway.disaggregation.weighing import Pair, Weighing
 from gateway.edge.upstream import upstream_headers
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, FirstBytes
 from gateway.log_lines import LOGGER
 from gateway.scheduling import Decision, SplitReason
 from gateway.split_state import DecodeSide, Split
@@ -31,9 +31,7 @@ REFUSED_GRACE_S: Final = 5.0
 VERDICT_S: Final = 0.25
 """How long a prefill leg may take to say that it is the one that failed, after the decode leg has."""
 _ROOM_BITS: Final = 63
-
-Answered = tuple[UpstreamResponse, bytes]
-"""The head and the first bytes of an answer."""
+"""Of the number by which two engines meet: what fits into a signed integer of 64."""
 
 
 class PrefillFailed(Exception):
@@ -121,7 +119,9 @@ class Splitter:
                 return pair_or_why.decision
         return self._unsplit(exchange, decision, SplitReason.PREFILL_FAILED, failed)
 
-    async def beside(self, exchange: Exchange, split: Split, decode_leg: Callable[[], Awaitable[Answered]]) -> Answered:
+    async def beside(
+        self, exchange: Exchange, split: Split, decode_leg: Callable[[], Awaitable[FirstBytes]]
+    ) -> FirstBytes:
         """Send both legs at once; the answer of the decode leg once the prefill leg was read to its end.
 
         Raises `PrefillFailed`, or what the decode leg raises.

@@ -33,7 +33,7 @@ _salted: Final = msgspec.json.Decoder(_Salted)
 
 
 def combined_salt(salt: str, own: str) -> str:
-    """The salt of a share group, divided by a client's own: 32 hex digits, of another length than neither."""
+    """The salt of a share group, divided by a client's own: 32 hex digits, as that of any group."""
     return hmac.new(b"prefixgate client salt 1" + salt.encode(), own.encode(), sha256).hexdigest()[:_DIGITS]
 
 

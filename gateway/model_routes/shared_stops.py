@@ -20,9 +20,11 @@ from prefix_index import RedisClient, pool_tag
 
 LOOK_EVERY_S: Final = 2.0
 KEPT_S: Final = 7 * 24 * 3600
+"""A week: longer than anybody leaves a canary without a look at it."""
 DEADLINE_S: Final = 1.0
-_MOST_WHY: Final = 200
+_MOST_WHY_BYTES: Final = 200
 _GOES_ON: Final = b"-"
+"""In place of a reason why it is stopped."""
 
 
 class SharedStops:
@@ -60,7 +62,7 @@ class SharedStops:
 
     async def _tell(self) -> None:
         for (name, arm), why in list(self._untold.items()):
-            said = _GOES_ON if why is None else why.encode()[:_MOST_WHY]
+            said = _GOES_ON if why is None else why.encode()[:_MOST_WHY_BYTES]
             await self._redis.set(self._key(name, arm), said, ex=KEPT_S)
             if self._untold.get((name, arm)) == why:  # it may have changed meanwhile
                 del self._untold[name, arm]
