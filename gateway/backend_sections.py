@@ -25,6 +25,8 @@ def _named_in(names: Collection[str]) -> AfterValidator:
 
 
 GpuName = Annotated[str, _named_in(GPUS)]
+GpuCount = Annotated[int, Field(gt=0, le=1024)]
+"""Of one endpoint; more than any has is a slip of the pen, and no speed that could be fitted."""
 ShapeName = Annotated[str, _named_in(MODEL_SHAPES)]
 
 
@@ -77,7 +79,7 @@ class Backend(Section):
         None, description="Prior for the prefill speed of this server, tokens a second."
     )
     gpu: GpuName | None = Field(None, description="Its kind of GPU, for the priors of its speed.")
-    gpus: PositiveInt = Field(1, description="So many of them work as one for it.")
+    gpus: GpuCount = Field(1, description="So many of them work as one for it.")
     gpu_model: ShapeName | None = Field(
         None, description="Which model it serves, for the same; default: one of 8 billion parameters."
     )

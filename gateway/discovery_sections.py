@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from gateway.backend_sections import Backend, GpuName, ShapeName
-from gateway.config_sections import SERVER_NAME, PositiveFloat, PositiveInt, PrefillRate, Section
+from gateway.backend_sections import Backend, GpuCount, GpuName, ShapeName
+from gateway.config_sections import SERVER_NAME, PositiveFloat, PrefillRate, Section
 
 DNS_LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -31,7 +31,7 @@ class FoundEndpoints(Section):
         None, description="Prior for the prefill speed of these servers, tokens a second."
     )
     gpu: GpuName | None = Field(None, description="Their kind of GPU, for the priors of their speed.")
-    gpus: PositiveInt = Field(1, description="So many of them work as one for each.")
+    gpus: GpuCount = Field(1, description="So many of them work as one for each.")
     gpu_model: ShapeName | None = Field(
         None, description="Which model they serve, for the same; default: one of 8 billion parameters."
     )

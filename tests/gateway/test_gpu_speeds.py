@@ -38,3 +38,9 @@ def test_an_unknown_name_is_refused_with_those_that_are_known(field: str) -> Non
 def test_a_found_endpoint_is_believed_to_be_as_the_gpu_of_its_source() -> None:
     prior = load_config(None, {}, {}).scheduling
     assert prior_of(Backend.model_validate({"url": "http://p", "gpu": "b200"}), prior) == expected_speed("b200")
+
+
+@pytest.mark.parametrize("gpus", [0, 80_000, 10**400])
+def test_so_many_gpus_as_no_endpoint_has_are_refused_and_not_at_the_start_of_serving(gpus: int) -> None:
+    with pytest.raises(ConfigInvalid, match=r"backends.0.gpus"):
+        load_config(None, {}, {"backends": [{"url": "http://a", "gpu": "h100", "gpus": gpus}]})
