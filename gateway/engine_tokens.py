@@ -1,8 +1,9 @@
 """Token ids from the engine itself, for models whose tokenizer is not here, in the form of any of its endpoints.
 
 Answers are kept by the digest of the question, so the same prompt is asked once while its answer is kept; a question
-that fails or takes longer than `DEADLINE_S` gives None, and the caller goes on without. So does an answer of any other
-form than token ids, and one too long to be an answer: what an engine says here is never the client's fault.
+that nobody answers within `DEADLINE_S` gives None, and the caller goes on without. So does an answer of any other
+form than token ids, and one too long to be an answer: what an engine says here is never the client's fault. Who did not
+answer is asked after all others until it has, so that an engine that is frozen costs one prompt its ids, not each.
 """
 
 import asyncio
@@ -37,33 +38,42 @@ class RemoteTokenizer:
         self._client = client
         self._config_of = config_of
         self._kept = SegmentCache(MOST_KEPT_BYTES)
+        self._silent: set[str] = set()
+        """Endpoints that did not answer when they were asked last."""
 
     async def tokens_of(
         self, model: str, prompt: PromptView, endpoints: list[EndpointSnapshot], space: int = 0
     ) -> TokenIds | None:
         """Token ids of a prompt, from that space of the cache or from the first healthy endpoint that can tell."""
-        for endpoint in endpoints:
-            if endpoint.facts is None or (question := question_of(endpoint.facts, model, prompt)) is None:
-                continue
-            key = self._kept.key_of(question.path.encode() + b"\n" + question.body, space=space)
-            known = self._kept.get(key)
-            if known is not None:
-                return known
-            if endpoint.healthy:
-                tokens = await self._tokens(endpoint.id, model, question)
-                if tokens is not None:
-                    self._kept.put(key, tokens)
-                return tokens
-        return None
-
-    async def _tokens(self, endpoint_id: str, model: str, question: Question) -> TokenIds | None:
+        asking: EndpointSnapshot | None = None
         try:
             async with asyncio.timeout(DEADLINE_S):
-                said = await self._ask(endpoint_id, question)
-                if isinstance(said, str):
-                    said = await self._ask(endpoint_id, of_text(model, said))
+                for endpoint in self._in_order(endpoints):
+                    if endpoint.facts is None or (question := question_of(endpoint.facts, model, prompt)) is None:
+                        continue
+                    key = self._kept.key_of(question.path.encode() + b"\n" + question.body, space=space)
+                    known = self._kept.get(key)
+                    if known is not None:
+                        return known
+                    if endpoint.healthy:
+                        asking = endpoint
+                        tokens = await self._tokens(endpoint.id, model, question)
+                        if tokens is not None:
+                            self._kept.put(key, tokens)
+                        return tokens
         except (BackendError, TimeoutError):
-            return None
+            if asking is not None:
+                self._silent = {one.id for one in endpoints if one.id in self._silent or one is asking}
+        return None
+
+    def _in_order(self, endpoints: list[EndpointSnapshot]) -> list[EndpointSnapshot]:
+        return sorted(endpoints, key=lambda one: one.id in self._silent) if self._silent else endpoints
+
+    async def _tokens(self, endpoint_id: str, model: str, question: Question) -> TokenIds | None:
+        said = await self._ask(endpoint_id, question)
+        if isinstance(said, str):
+            said = await self._ask(endpoint_id, of_text(model, said))
+        self._silent.discard(endpoint_id)
         try:
             return None if said is None or isinstance(said, str) else pack(array("I", said))
         except OverflowError:

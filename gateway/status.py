@@ -153,7 +153,8 @@ class StatusPages:
         shut_out = self._fleet.shut_out()
         if shut_out:
             found["isolation"] = (
-                f"these take no requests, since they cannot keep share groups apart: {', '.join(shut_out)}"
+                "these take no requests, since they cannot keep share groups apart (put all tenants into one group, "
+                f"or set isolation: none): {', '.join(shut_out)}"
             )
         up = {endpoint.id for endpoint in everyone if endpoint.healthy}  # who is down publishes nothing either
         deaf = [

@@ -126,3 +126,33 @@ async def test_a_long_answer_is_read_off_the_loop(
 async def test_a_refusal_is_none(engine: Engine, tokenizer: RemoteTokenizer) -> None:
     engine.status = 400
     assert await engine.tokens(tokenizer) is None
+
+
+async def test_who_did_not_answer_is_asked_after_all_others_until_it_has(engine: Engine) -> None:
+    facts = EndpointFacts("vllm", tokenize=TokenizeForm.MESSAGES)
+    e0, e1 = (EndpointSnapshot(EndpointId(name), healthy=True, generation=1, facts=facts) for name in ("e0", "e1"))
+    asked: list[bool] = []
+    answers = False
+
+    async def serve(peer: Peer) -> None:
+        asked.append(answers)
+        if answers:
+            await engine.serve(peer)
+        else:
+            await peer.read_request()
+
+    def prompt(number: int) -> PromptView:
+        return PromptView(prompt=f"Hello {number}", add_special_tokens=True)
+
+    async with HostileServer([serve]) as broken, UpstreamClient() as client:
+        urls = {"e0": broken.url, "e1": engine.url}
+        tokenizer = RemoteTokenizer(client, lambda id: EndpointConfig(EndpointId(id), urls[id]))
+        assert await tokenizer.tokens_of("m", prompt(0), [e0, e1]) is None
+        for number in range(1, 4):
+            assert await tokenizer.tokens_of("m", prompt(number), [e0, e1]) is not None
+        assert (asked, len(engine.asked)) == ([False], 3)
+
+        answers = True
+        assert await tokenizer.tokens_of("m", prompt(4), [e0]) is not None
+        assert await tokenizer.tokens_of("m", prompt(5), [e0, e1]) is not None
+        assert asked == [False, True, True]
