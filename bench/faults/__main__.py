@@ -36,18 +36,7 @@ LEAST_WIDTH: Final = 150
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, write. Exit status as above."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="each fault once, on PostgreSQL: about 3 minutes")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=15, help="conversations at a time (default: %(default)s)")
-    parser.add_argument("--pairs", type=int, default=20, help="pairs of faults (default: %(default)s)")
-    parser.add_argument("--fault", type=float, metavar="S", help="how long a fault lasts (default: 2.5 or 4)")
-    parser.add_argument("--ledger", choices=("postgres", "sqlite"), help="only this one")
-    parser.add_argument("--as-user", action="store_true", help="as for who is not root: a proxy loses what passes")
-    parser.add_argument("--continue", dest="continues", action="store_true", help="with continuation.enabled")
-    parser.add_argument("--only", action="append", default=[], help="faults whose names begin so")
-    parser.add_argument("--home", type=Path, help="keep configurations, logs and ledgers in this new folder")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     console = Console()
     console.width = max(console.width, LEAST_WIDTH)
     ran: list[Ran] = []
@@ -70,6 +59,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         written = write_result("chaos", [one.row() for one in ran], goals, PACKAGES)
         console.print(f"written to {written}", soft_wrap=True)
     return 0 if all(goal.met for goal in goals) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="each fault once, on PostgreSQL: about 3 minutes")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=15, help="conversations at a time (default: %(default)s)")
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of faults (default: %(default)s)")
+    parser.add_argument("--fault", type=float, metavar="S", help="how long a fault lasts (default: 2.5 or 4)")
+    parser.add_argument("--ledger", choices=("postgres", "sqlite"), help="only this one")
+    parser.add_argument("--as-user", action="store_true", help="as for who is not root: a proxy loses what passes")
+    parser.add_argument("--continue", dest="continues", action="store_true", help="with continuation.enabled")
+    parser.add_argument("--only", action="append", default=[], help="faults whose names begin so")
+    parser.add_argument("--home", type=Path, help="keep configurations, logs and ledgers in this new folder")
+    return parser
 
 
 def _plans(options: argparse.Namespace) -> list[Plan]:

@@ -22,11 +22,12 @@ Timing is the simulated engine's, block by block and step by step, under a clock
 counts uncached tokens, decoding slows down with the batch, requests wait when the cache is full, blocks are evicted.
 """
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.faces import FACES
 from backends.simulated.serving.faults import Faults, WrongUsage
 from backends.simulated.serving.server import SimulatedServer
 from backends.simulated.serving.text import expected_text, is_whole
-from backends.simulated.serving.types import Record, Refused, ServerSpec
+from backends.simulated.serving.types import Record, ServerSpec
 
 __all__ = [
     "DIALECTS",

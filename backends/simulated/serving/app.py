@@ -13,18 +13,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backends.simulated.serving.asking import wanted_of
+from backends.simulated.serving.errors import ConnectionReset, Refused
 from backends.simulated.serving.events import Bodies, Choice
 from backends.simulated.serving.face import Reply
 from backends.simulated.serving.generating import tokens
 from backends.simulated.serving.site import Site
-from backends.simulated.serving.types import Refused, Tally, Wanted
+from backends.simulated.serving.types import Tally, Wanted
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 _FREE_PATHS = frozenset({"/health", "/ping", "/ready", "/metrics", "/v1/health", "/health_generate"})
-
-
-class ConnectionReset(Exception):
-    """The connection was cut on purpose; nothing more can be said on it."""
 
 
 def create_app(site: Site) -> ASGIApp:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from uuid import uuid4
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.reading import Fields, chat_prompt, ids_prompt, text_prompts
 from backends.simulated.serving.site import Site
-from backends.simulated.serving.types import Prompt, Refused, Wanted
+from backends.simulated.serving.types import Prompt, Wanted
 
 CHAT_IDS = ("prompt_token_ids", "input_ids")
 """Fields of a chat that stand for its rendered prompt: TensorRT-LLM's and SGLang's."""

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.face import Moment
 from backends.simulated.serving.faults import WrongUsage
 from backends.simulated.serving.generating import Said
 from backends.simulated.serving.site import Site
 from backends.simulated.serving.split.leg import More
-from backends.simulated.serving.types import Json, Refused, Tally, Wanted
+from backends.simulated.serving.types import Json, Tally, Wanted
 
 DONE = b"data: [DONE]\n\n"
 

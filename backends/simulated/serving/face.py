@@ -9,10 +9,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from backends.simulated.serving.adapters import Adapters
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.faults import Faults
 from backends.simulated.serving.reading import Fields
 from backends.simulated.serving.runner import Runner
-from backends.simulated.serving.types import Json, Prompt, Refused, ServerSpec, Tally, Wanted
+from backends.simulated.serving.types import Json, Prompt, ServerSpec, Tally, Wanted
 from backends.simulated.serving.words import Vocabulary
 from backends.simulated.types import EngineSpec
 

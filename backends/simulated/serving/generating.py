@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.runner import Answering, Note
 from backends.simulated.serving.site import Site
 from backends.simulated.serving.split import WHOLE, Leg
 from backends.simulated.serving.split.leg import More
 from backends.simulated.serving.text import Continued, answer_of
-from backends.simulated.serving.types import Prompt, Refused, Tally, Wanted
+from backends.simulated.serving.types import Prompt, Tally, Wanted
 from backends.simulated.types import Job
 
 

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from backends.simulated.serving.types import Json, Prompt, Refused
+from backends.simulated.serving.errors import Refused
+from backends.simulated.serving.types import Json, Prompt
 from backends.simulated.serving.words import Vocabulary
 
 _NO_JSON: Final = "the body is not valid JSON"

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
@@ -58,18 +58,7 @@ async def serve(
 ) -> None:
     """One life on a loop: from taking connections until `stop` is set; what is open is cut then."""
 
-    class Tracked(HttpToolsProtocol):
-        """Remembers its transport, so that a connection can be reset."""
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # theirs is wider
-            super().connection_made(transport)
-            site.transports[self.client] = transport
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            site.transports.pop(self.client, None)
-            super().connection_lost(exc)
-
-    servers = [_Server(_config(create_app(site), Tracked))]
+    servers = [_Server(_config(create_app(site), _tracked_by(site)))]
     sockets = [listener]
     if control is not None:
         servers.append(_Server(_config(create_control(site), HttpToolsProtocol)))
@@ -84,13 +73,32 @@ async def serve(
         started()
         await stop.wait()
         site.is_over = True
-        for server in servers:
-            for bound in server.servers:
-                bound.close()
-        for transport in list(site.transports.values()):
-            transport.abort()
+        _cut(site, servers)
         for work in works:  # not asked to end: it would wait for its next tick, and for answers in the making
             work.cancel()
+
+
+def _tracked_by(site: Site) -> type[HttpToolsProtocol]:
+    class Tracked(HttpToolsProtocol):
+        """Remembers its transport, so that a connection can be reset."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # theirs is wider
+            super().connection_made(transport)
+            site.transports[self.client] = transport
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            site.transports.pop(self.client, None)
+            super().connection_lost(exc)
+
+    return Tracked
+
+
+def _cut(site: Site, servers: Sequence[_Server]) -> None:
+    for server in servers:
+        for bound in server.servers:
+            bound.close()
+    for transport in list(site.transports.values()):
+        transport.abort()
 
 
 async def _open_side_channel(site: Site, stack: contextlib.AsyncExitStack) -> None:

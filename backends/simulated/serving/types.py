@@ -51,20 +51,6 @@ class ServerSpec:
     control_port: int | None = None
 
 
-class Refused(Exception):
-    """A request that the engine answers with an error. `more`: what its error body has beside the usual."""
-
-    def __init__(
-        self, status: int, message: str, *, kind: str = "BadRequestError", param: str | None = None, **more: object
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.kind = kind
-        self.param = param
-        self.more = more
-
-
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One rendered prompt; `text` is None where it came as token ids."""

@@ -10,7 +10,7 @@ from zlib import crc32
 from backends.reference.chat_template import load_chat_template
 from backends.reference.errors import RequestRefused
 from backends.reference.tokenizer import ModelTokenizer
-from backends.simulated.serving.types import Refused
+from backends.simulated.serving.errors import Refused
 
 Message = Mapping[str, object]
 

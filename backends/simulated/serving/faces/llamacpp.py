@@ -6,11 +6,12 @@ Written after recorded answers of a build of late 2026. A last message of the as
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.exposition import counter, gauge
 from backends.simulated.serving.face import Face, Reply, Shape, Site
 from backends.simulated.serving.faces.usual import usage_with_cached
 from backends.simulated.serving.reading import Fields, chat_prompt, ids_prompt, messages_of
-from backends.simulated.serving.types import Json, Refused, Tally
+from backends.simulated.serving.types import Json, Tally
 from backends.simulated.types import EngineSpec
 
 _FINGERPRINT: Final = "b0-simulated"

@@ -3,10 +3,11 @@
 Written after the program's documentation, not after recorded answers. A prompt that is too long is cut, not refused.
 """
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.face import Face, Reply, Shape, Site
 from backends.simulated.serving.faces import usual
 from backends.simulated.serving.reading import Fields
-from backends.simulated.serving.types import Json, Refused
+from backends.simulated.serving.types import Json
 from backends.simulated.types import EngineSpec
 
 _KINDS = {400: "invalid_request_error", 404: "not_found_error"}

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, nested_error, plain_usage
 from backends.simulated.serving.faces import usual
-from backends.simulated.serving.types import Json, Refused, Tally
+from backends.simulated.serving.types import Json, Tally
 
 
 def _no_route(status: int) -> Reply:

@@ -6,13 +6,14 @@ Written after the engine's sources, not after recorded answers.
 from collections.abc import Mapping, Sequence
 
 from backends.disaggregated import Role
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.exposition import counter, gauge, histogram
 from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, flat_error, plain_usage
 from backends.simulated.serving.faces import usual
 from backends.simulated.serving.faces.vllm import check_sampling
 from backends.simulated.serving.reading import Fields, messages_of
 from backends.simulated.serving.split import bootstrap
-from backends.simulated.serving.types import Json, Refused, Tally
+from backends.simulated.serving.types import Json, Tally
 from backends.simulated.types import USUAL_CAPACITY_TOKENS, EngineSpec
 
 

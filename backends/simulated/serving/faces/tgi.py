@@ -3,10 +3,11 @@
 Written after the engine's documentation, not after recorded answers.
 """
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.exposition import gauge, histogram, metric
 from backends.simulated.serving.face import Face, Reply, Shape, Site
 from backends.simulated.serving.reading import Fields, chat_prompt
-from backends.simulated.serving.types import Json, Refused
+from backends.simulated.serving.types import Json
 from backends.simulated.types import USUAL_CAPACITY_TOKENS, EngineSpec
 
 

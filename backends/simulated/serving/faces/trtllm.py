@@ -6,12 +6,13 @@ Written after the engine's sources, not after recorded answers.
 from collections.abc import Mapping
 from typing import Final
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.exposition import counter, gauge, histogram
 from backends.simulated.serving.face import Face, Reply, Shape, Site, flat_error
 from backends.simulated.serving.faces import usual
 from backends.simulated.serving.reading import Fields
 from backends.simulated.serving.split import context_first
-from backends.simulated.serving.types import Json, Refused
+from backends.simulated.serving.types import Json
 from backends.simulated.types import USUAL_CAPACITY_TOKENS, EngineSpec
 
 

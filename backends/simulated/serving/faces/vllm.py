@@ -8,13 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.exposition import counter, gauge, histogram
 from backends.simulated.serving.face import Face, Moment, Reply, Shape, Site, nested_error, plain_usage
 from backends.simulated.serving.faces import usual
 from backends.simulated.serving.reading import Fields, ids_prompt, messages_of
 from backends.simulated.serving.split import nixl
 from backends.simulated.serving.split.nixl import version_of
-from backends.simulated.serving.types import Json, Refused, Tally
+from backends.simulated.serving.types import Json, Tally
 
 SALT_FORBIDDEN: Final = frozenset("@/\\\0")
 SALT_LENGTH: Final = 128

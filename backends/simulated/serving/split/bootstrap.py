@@ -8,10 +8,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from backends.disaggregated import Role
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.face import Site
 from backends.simulated.serving.split.channel import ask
 from backends.simulated.serving.split.leg import WHOLE, Ended, Leg, More, content_of
-from backends.simulated.serving.types import Json, Prompt, Refused, Wanted
+from backends.simulated.serving.types import Json, Prompt, Wanted
 
 _LARGEST_ROOM = 2**63 - 1
 _REMEMBERED = 100_000

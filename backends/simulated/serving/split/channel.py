@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from backends.simulated.serving.types import Json, Refused
+from backends.simulated.serving.errors import Refused
+from backends.simulated.serving.types import Json
 
 ANSWER_WITHIN_S = 120.0
 _LINE_BYTES = 1 << 24

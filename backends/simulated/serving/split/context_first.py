@@ -9,12 +9,13 @@ from typing import Final
 import msgspec
 
 from backends.disaggregated import Role
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.face import Site
 from backends.simulated.serving.split.channel import ask
 from backends.simulated.serving.split.depot import Parked
 from backends.simulated.serving.split.leg import WHOLE, Ended, Leg, More, content_of
 from backends.simulated.serving.text import answer_of
-from backends.simulated.serving.types import Json, Prompt, Refused, Wanted
+from backends.simulated.serving.types import Json, Prompt, Wanted
 
 _TYPES: Final = ("context_only", "generation_only", "context_and_generation")
 _LARGEST_ID: Final = 2**63 - 1

@@ -3,8 +3,9 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.runner import Runner
-from backends.simulated.serving.types import Json, Refused
+from backends.simulated.serving.types import Json
 
 _REMEMBERED = 100_000
 

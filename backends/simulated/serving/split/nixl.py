@@ -11,11 +11,12 @@ from typing import Final
 from uuid import uuid4
 
 from backends.disaggregated import Role
+from backends.simulated.serving.errors import Refused
 from backends.simulated.serving.face import Site
 from backends.simulated.serving.split.channel import ask
 from backends.simulated.serving.split.depot import Parked
 from backends.simulated.serving.split.leg import WHOLE, Ended, Leg, More, content_of
-from backends.simulated.serving.types import Json, Prompt, Refused, Wanted
+from backends.simulated.serving.types import Json, Prompt, Wanted
 
 GROUPED_BLOCK_IDS: Final = (0, 24)
 TOLD_TOKENS: Final = (0, 25)
