@@ -1,8 +1,13 @@
 """Section `adapters` of the configuration: LoRA adapters that engines do not list, and what is believed of all."""
 
+from typing import Final
+
 from pydantic import Field, NonNegativeInt, model_validator
 
 from gateway.config_sections import PositiveFloat, PositiveInt, Section
+
+MOST_NUMBER: Final = (1 << 31) - 1
+"""Engines keep an adapter's number in 32 bits."""
 
 
 class Adapter(Section):
@@ -18,7 +23,9 @@ class Adapter(Section):
     )
     path: str | None = Field(None, description="TensorRT-LLM: its directory, as the engine sees it.")
     number: NonNegativeInt | None = Field(
-        None, description="TensorRT-LLM: a number of its own, over 0; llama.cpp: its place in the order of `--lora`."
+        None,
+        le=MOST_NUMBER,
+        description="TensorRT-LLM: a number of its own, over 0; llama.cpp: its place in the order of `--lora`.",
     )
     scale: float = Field(1.0, description="llama.cpp: how strongly it is applied.")
 

@@ -15,6 +15,7 @@ from billing.counting import counted
 from billing.economics import CostBook
 from billing.invoicing import read_seller
 from billing.prices.plans_file import load_plans
+from gateway.adapters import unserved_adapters
 from gateway.config import Config, ConfigInvalid, admin_token, ledger_place, redis_access
 from gateway.currency_advice import Money, currency_advice
 from gateway.discovery_setup import looked_once
@@ -138,6 +139,7 @@ async def ask_backends(
         findings.append(_finding(endpoint, config, () if report is None else report.sources))
     silent = [f"{name}: it said nothing for {ASK_S:g} s" for name in discovering.silent()]
     lost = unserved(routes_from(config.model_routes), endpoints)
+    lost += unserved_adapters(config.adapters.known, endpoints)
     return findings, proofs, discovering.problems() + silent + lost
 
 

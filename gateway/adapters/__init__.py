@@ -1,5 +1,6 @@
 """LoRA adapters: how they are named, where they are loaded already, and what loading them costs."""
 
+from gateway.adapters.advice import unserved_adapters
 from gateway.adapters.book import AdapterBook, Residency
 from gateway.adapters.desk import Adapters
 from gateway.adapters.forms import UNLISTING, AdapterForm, form_at, forms_of
@@ -15,4 +16,5 @@ __all__ = [
     "form_at",
     "forms_of",
     "named",
+    "unserved_adapters",
 ]

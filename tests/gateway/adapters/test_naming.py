@@ -169,6 +169,7 @@ def test_sglang_does_not_take_an_adapter_with_a_colon_in_its_name_for_another_on
     [
         {"known": [{"name": "a", "model": "m", "path": "/a"}]},
         {"known": [{"name": "a", "model": "m", "path": "/a", "number": 0}]},
+        {"known": [{"name": "a", "model": "m", "number": 1 << 31}]},
         {"known": [{"name": "a", "model": "m"}, {"name": "a", "model": "other"}]},
         {"load_s": 0},
         {"slots": 0},

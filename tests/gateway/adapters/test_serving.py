@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from backends.reference.model_files import ensure_model
+from gateway.checking import ask_backends
+from gateway.config import load_config
 from prefix_index import EmbeddedServer
 from tests.gateway.adapters.serving import LISTED, ask, listing, vllm
 from tests.gateway.conftest import RunningGateway, StartGateway, start
@@ -185,3 +187,24 @@ async def test_no_path_that_loads_an_adapter_is_reached(
                 answer = await client.post(f"{gateway.url}{url}", json={"lora_name": "x", "lora_path": "/etc"})
                 assert answer.status_code in (400, 404), url
         assert not engine.requests
+
+
+async def test_check_says_which_adapters_nobody_can_have_and_why() -> None:
+    known = [
+        {"name": "good", "model": "m", "backends": ["gpu-1"]},
+        {"name": "sql", "model": "m"},
+        {"name": "elsewhere", "model": "m", "backends": ["gpu-9"]},
+        {"name": "of-nobody", "model": "gone", "backends": ["gpu-1"]},
+        {"name": "m", "model": "m", "backends": ["gpu-1"]},
+        {"name": "numbered", "model": "m", "path": "/a", "number": 1},
+    ]
+    async with vllm() as engine:
+        backends = [{"id": "gpu-1", "url": engine.url}]
+        config = load_config(None, {}, {"backends": backends, "adapters": {"known": known}})
+        _, _, said = await ask_backends(config, {}, None)
+    assert said == [
+        "adapters.known: elsewhere: there is no backend gpu-9",
+        "adapters.known: of-nobody: none of its backends serves the model gone",
+        "adapters.known: m: a backend has another model of that name",
+        "adapters.known: numbered: no TensorRT-LLM and no llama.cpp serves the model m",
+    ]
