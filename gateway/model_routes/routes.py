@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from prometheus_client import Gauge
+
 from backends import NoEndpoint, ServedModel
 from billing import SettlementState
 from gateway.errors import BadRequest, ModelNotFound
@@ -162,13 +164,12 @@ class ModelRoutes:
         return [f"{name}: arm {arm}: {why}" for name, arms in self._stopped.items() for arm, why in arms.items()]
 
     def show(self) -> None:
-        """Bring the metrics up to date."""
+        """Bring the metrics up to date; of a side that had no requests of late there are none."""
         metrics = self._parts.metrics
         for name, guard in self._guards.items():
             for side, of in zip(("watched", "others"), guard.sides(), strict=True):
-                metrics.failed_share.labels(name, side).set(of.error_share)
-                if of.ttft_s is not None:
-                    metrics.ttft_s.labels(name, side).set(of.ttft_s)
+                _show(metrics.failed_share, of.error_share if of.requests else None, name, side)
+                _show(metrics.ttft_s, of.ttft_s, name, side)
 
     def report(self) -> list[dict[str, object]]:
         """Each name with its arms, what they got, and how the watched one compares."""
@@ -272,6 +273,13 @@ def _has_failed(exchange: Exchange) -> bool:
     if _was_cut(exchange):
         return False
     return exchange.attempts[-1].outcome != ANSWERED or exchange.final_state() is SettlementState.PARTIAL
+
+
+def _show(gauge: Gauge, value: float | None, *labels: str) -> None:
+    if value is None:
+        gauge.remove(*labels)
+    else:
+        gauge.labels(*labels).set(value)
 
 
 def _side(side: Side) -> dict[str, object]:

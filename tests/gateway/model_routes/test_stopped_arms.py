@@ -6,7 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 
+from gateway.model_routes import Arm, GuardRule, ModelRoute, ModelRoutes, RouteParts
+from gateway.route_metrics import RouteMetrics
 from tests.gateway.conftest import RunningGateway, StartGateway, start
 from tests.gateway.model_routes.test_routes import answers, ask
 from tests.gateway.scripted_engine import chat_stream, scripted_engine
@@ -103,3 +106,20 @@ async def test_a_name_whose_arms_are_all_stopped_leads_to_its_fallback_or_nowher
     assert {answer.headers["x-prefixgate-model"] for answer in found} == {"o"}
     assert (alone.status_code, alone.json()["error"]["code"]) == (503, "service_unavailable")
     assert one.bodies == two.bodies == []
+
+
+def test_of_an_arm_that_had_no_requests_of_late_the_metrics_say_nothing() -> None:
+    nobody: Any = None
+    registry, clock = CollectorRegistry(), [0.0]
+    arms = Arm("stable", "m", 1), Arm("canary", "n", 1)
+    guarded = ModelRoute("fast", arms, guard=GuardRule("canary", 0.05, 2.0, 20, 600.0))
+    routes = ModelRoutes([guarded], RouteParts(nobody, nobody, RouteMetrics(registry), lambda: clock[0]))
+    routes._guards["fast"].note("canary", failed=False, ttft_s=0.2)
+    shown = []
+    for clock[0] in (0.0, 601.0):
+        routes.show()
+        for name in ("prefixgate_model_canary_failed_ratio", "prefixgate_model_canary_ttft_seconds"):
+            shown += [
+                registry.get_sample_value(name, {"route": "fast", "side": side}) for side in ("watched", "others")
+            ]
+    assert shown == [0.0, None, 0.2, None, *[None] * 4]
