@@ -10,14 +10,16 @@ from typing import Final
 import yaml
 
 from backends import EndpointSnapshot, PollSettings, Registry
+from backends.disaggregated import Role
 from billing import LedgerUnavailable, PriceBook, reading
 from billing.counting import counted
 from billing.economics import CostBook
 from billing.invoicing import read_seller
 from billing.prices.plans_file import load_plans
 from gateway.adapters import unserved_adapters
-from gateway.config import Config, ConfigInvalid, admin_token, ledger_place, redis_access
+from gateway.config import Backend, Config, ConfigInvalid, admin_token, ledger_place, redis_access
 from gateway.currency_advice import Money, currency_advice
+from gateway.disaggregation.advice import unpaired
 from gateway.discovery_setup import looked_once
 from gateway.engine_advice import FeatureFinding, advice, feature_findings
 from gateway.index_report import sizes_of, sum_of
@@ -127,8 +129,13 @@ async def ask_backends(
     Then those that are up prove our tokens, with `texts` the local tokenizers; None leaves the proof out. Last come
     words on what could not be found or used. Raises `ConfigInvalid`.
     """
+    roles: dict[str, Role] = {}
+
+    def joins(backend: Backend) -> None:
+        roles[backend.name] = Role(backend.role)
+
     async with Registry((), time.monotonic, settings=PollSettings(deadline_s=ASK_S)) as registry:
-        discovering = await looked_once(config, environment, registry, time.monotonic, ASK_S)
+        discovering = await looked_once(config, environment, registry, time.monotonic, ASK_S, joins)
         await registry.detect_all(deadline_s=ASK_S + 1)
         endpoints = registry.snapshot()
         configs = [registry.config_of(endpoint.id) for endpoint in endpoints]
@@ -138,7 +145,7 @@ async def ask_backends(
         report = discovering.report_of(endpoint.id)
         findings.append(_finding(endpoint, config, () if report is None else report.sources))
     silent = [f"{name}: it said nothing for {ASK_S:g} s" for name in discovering.silent()]
-    lost = unserved(routes_from(config.model_routes), endpoints)
+    lost = [*unserved(routes_from(config.model_routes), endpoints), *unpaired(endpoints, roles)]
     lost += unserved_adapters(config.adapters.known, endpoints)
     return findings, proofs, discovering.problems() + silent + lost
 

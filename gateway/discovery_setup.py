@@ -72,14 +72,18 @@ def discovering_of(
 
 
 async def looked_once(
-    config: Config, environment: Mapping[str, str], registry: Registry, clock: Callable[[], float], within_s: float
+    config: Config,
+    environment: Mapping[str, str],
+    registry: Registry,
+    clock: Callable[[], float],
+    within_s: float,
+    joins: Callable[[Backend], None],
 ) -> Discovering:
-    """Fill a registry with what is configured and what the sources say once. Raises as `discovering_of` does."""
+    """Fill a registry with what is configured and what the sources say once, each told to `joins`. Raises as
+    `discovering_of` does."""
     discovering = Discovering(config, registry, Telemetry().discovery, clock, sources_of(config, environment))
     made = partial(endpoint_of, environment=environment, adapters=config.adapters.known)
-    discovering.seed(
-        Knowing(endpoint_of=made, joins=lambda _: None, starts=lambda _: None, removed=(), retire=lambda _: None)
-    )
+    discovering.seed(Knowing(endpoint_of=made, joins=joins, starts=lambda _: None, removed=(), retire=lambda _: None))
     async with asyncio.TaskGroup() as group:
         looking = group.create_task(discovering.run())
         await discovering.looked(within_s)
