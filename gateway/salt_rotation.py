@@ -38,6 +38,8 @@ class SaltRotation:
         self._rebuilt = rebuilt
         self._changed = changed
         self._wall_s = wall_s
+        self._in_force = secrets.at(wall_s())
+        self._said: str | None = None
 
     async def run(self) -> None:
         """Take the next secret over at its time, until cancelled; returns at once where there is none."""
@@ -51,12 +53,21 @@ class SaltRotation:
         """Take over the salts of the secret in force, where others are known. O(share groups)."""
         known, secret = self._authenticator, self._secrets.at(self._wall_s())
         if known.salts == sorted({group_salt(group, secret) for group in known.share_groups}):
+            if secret != self._in_force:  # a change of the keys file has brought its salts before this look
+                self._is_in_force(secret)
             return
         try:
             newer = await asyncio.to_thread(self._rebuilt)
         except KeysFileInvalid as error:
-            LOGGER.error("the next salt secret waits: the keys file cannot be read: %s", error)
+            if str(error) != self._said:  # and not at each look
+                LOGGER.error("the next salt secret waits: the keys file cannot be read: %s", error)
+            self._said = str(error)
             return
         known.take_over(newer)
+        self._is_in_force(secret)
+
+    def _is_in_force(self, secret: bytes) -> None:
+        self._in_force, self._said = secret, None
         self._changed()
-        LOGGER.info("the next salt secret is in force", extra={"fields": {"share_groups": len(newer.share_groups)}})
+        share_groups = len(self._authenticator.share_groups)
+        LOGGER.info("the next salt secret is in force", extra={"fields": {"share_groups": share_groups}})

@@ -178,13 +178,32 @@ async def test_a_reading_of_keys_that_brings_old_salts_back_does_not_stand(tmp_p
     assert known.salts == [group_salt(group, b"two")]
 
 
-async def test_a_keys_file_that_cannot_be_read_keeps_the_old_salts_until_it_can() -> None:
+async def test_a_keys_file_that_cannot_be_read_keeps_the_old_salts_until_it_can(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def read() -> Authenticator:
         raise KeysFileInvalid("half written")
 
     known = open_to_all(b"one")
-    await SaltRotation(known, SaltSecrets(b"one", b"two", 0.0), read, lambda: None, lambda: 1.0).look()
+    rotation = SaltRotation(known, SaltSecrets(b"one", b"two", 0.0), read, lambda: None, lambda: 1.0)
+    for _ in range(3):
+        await rotation.look()
     assert known.salts == [group_salt("default", b"one")]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the next salt secret waits: the keys file cannot be read: half written"
+    ], "once, and not each second"
+
+
+async def test_new_salts_that_a_change_of_the_keys_has_brought_are_told_and_what_was_warm_is_forgotten() -> None:
+    known, changes, now = open_to_all(b"one"), [], [0.0]
+    secrets = SaltSecrets(b"one", b"two", 100.0)
+    rotation = SaltRotation(known, secrets, lambda: known, lambda: changes.append(known.salts), lambda: now[0])
+    await rotation.look()
+    now[0] = 100.0
+    known.take_over(open_to_all(b"two"))  # the keys file was read anew at that very time
+    await rotation.look()
+    await rotation.look()
+    assert changes == [[group_salt("default", b"two")]]
 
 
 async def test_without_a_next_secret_nothing_waits() -> None:
