@@ -70,7 +70,14 @@ class ModelRoutes:
         route = self._routes.get(request.model or self._only_model())
         if route is None:
             return request
-        arm = await self._arm(route, request)
+        owner = await self._owner_of(route, request)
+        keeps = None if owner is None else self._stand_in_at(route, owner)
+        if keeps is not None:
+            number, model = keeps
+            stood_in = f"fallback:{number}"
+            self._count(route.name, stood_in)
+            return replace(request, model=model, routed=Routed(route.name, stood_in))
+        arm = self._arm(route, request, owner)
         rule = f"split:{arm.name}" if len(route.arms) > 1 else None if arm.model == route.name else "alias"
         falls_back_on = _NOTHING if _refuses_fallbacks(request) or not route.fallbacks else route.fall_back_on
         self._count(route.name, rule or "itself")
@@ -175,16 +182,27 @@ class ModelRoutes:
         """Each name with its arms, what they got, and how the watched one compares."""
         return [self._report_of(route) for route in self._routes.values()]
 
-    async def _arm(self, route: ModelRoute, request: InferenceRequest) -> Arm:
+    async def _owner_of(self, route: ModelRoute, request: InferenceRequest) -> str | None:
+        """Who has the response that a request continues, where that says which of a name's models it is for."""
+        previous = request.previous_response_id
+        if previous is None or (len(route.arms) == 1 and not route.fallbacks):
+            return None
+        holder = await self._parts.responses.holder_of(previous, request.tenant.id)
+        return None if holder is None else self._parts.fleet.endpoint_of(holder)
+
+    def _stand_in_at(self, route: ModelRoute, owner: str) -> tuple[int, str] | None:
+        """The model, and its number among those that stand in, that an endpoint serves which serves no arm."""
+        if any(owner in list(self._takers(arm)) for arm in route.arms):
+            return None
+        stand_ins = enumerate((Arm(model, model, 1) for model in route.fallbacks), 1)
+        return next(((at, arm.model) for at, arm in stand_ins if owner in list(self._takers(arm))), None)
+
+    def _arm(self, route: ModelRoute, request: InferenceRequest, owner: str | None) -> Arm:
         if len(route.arms) == 1:
             return route.arms[0]
-        previous = request.previous_response_id
-        if previous is not None:
-            holder = await self._parts.responses.holder_of(previous, request.tenant.id)
-            owner = None if holder is None else self._parts.fleet.endpoint_of(holder)
-            for arm in route.arms if owner is not None else ():
-                if owner in list(self._takers(arm)):
-                    return arm
+        for arm in route.arms if owner is not None else ():
+            if owner in list(self._takers(arm)):
+                return arm
         key, stopped = key_of(request, route.sticky), self._stopped[route.name].keys()
         scopes = request.tenant.scopes
         nobody_there = {arm.name for arm in route.arms if next(self._takers(arm, scopes), None) is None}

@@ -335,3 +335,26 @@ async def test_who_names_no_model_is_led_as_who_names_the_only_one(
             for named in ({}, {"model": None}, {"model": ""})
         ]
     assert {(one.status_code, one.headers["x-prefixgate-route-rule"]) for one in found} == {(200, "split:new")}
+
+
+async def test_a_response_that_another_model_keeps_is_continued_there(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    native = frozenset({Route.RESPONSES.value})
+    kept = answer_json({"id": "resp_1", "object": "response", "status": "completed", "output": [], "usage": None})
+    fails_once = answer_json({}, 503), kept
+    async with (
+        scripted_engine(*fails_once, routes=native) as one,
+        scripted_engine(kept, model="n", routes=native) as two,
+    ):
+        routes = [{"name": "m", "fallbacks": ["away", "n"]}]
+        gateway = await start(start_gateway, one.url, two.url, model_routes=routes)
+        first, more = [
+            await client.post(f"{gateway.url}/v1/responses", json={"model": "m", "input": "Hello", **continues})
+            for continues in ({}, {"previous_response_id": "resp_1"})
+        ]
+        await settled(gateway, 3)
+    assert (first.status_code, more.status_code) == (200, 200)
+    assert first.headers["x-prefixgate-route-rule"] == more.headers["x-prefixgate-route-rule"] == "fallback:2"
+    assert models_at(two) == ["n", "n"]
+    assert [(row["model"], row["model_asked"]) for row in rows(gateway)][2:] == [("n", "m")]
