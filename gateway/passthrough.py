@@ -105,8 +105,7 @@ class Passthrough:
         if request.path == COUNT_TOKENS:
             model = model or self._fleet.only_model()
         if model is not None:
-            self._may_use(request, model)  # a key is for names as they are written
-            served = model if self._served_name is None else self._served_name(model)
+            served = self._listed(request, model)
             if served != model:
                 body, model = await asyncio.to_thread(set_field, body, "model", msgspec.json.encode(served)), served
                 request = replace(request, body=body)
@@ -139,6 +138,16 @@ class Passthrough:
             alive = [endpoint for endpoint in alive if _serves_only(endpoint, scopes)]
         able = [endpoint for endpoint in alive if _opens(endpoint, request)]
         return sorted(able, key=lambda one: (one.draining, not one.healthy, self._fleet.in_flight(one.id).requests))
+
+    def _listed(self, request: FreeRequest, model: str) -> str:
+        """The name under which endpoints list what a client's name means. Raises `Forbidden`."""
+        self._may_use(request, model)  # a key is for names as they are written
+        served = model if self._served_name is None else self._served_name(model)
+        adapter = None if self._fleet.adapters is None else self._fleet.adapters.meant_by(served)
+        if adapter is None or adapter == served:
+            return served
+        self._may_use(request, adapter)
+        return adapter
 
     def _may_use(self, request: FreeRequest, model: str) -> None:
         """Raises `Forbidden`."""

@@ -13,7 +13,7 @@ from typing import Final
 from backends import EndpointSnapshot, ServedModel
 from gateway.adapters.book import AdapterBook, Residency
 from gateway.adapters.forms import AdapterForm, form_at
-from gateway.adapters.naming import SEPARATOR, adapter_of, named
+from gateway.adapters.naming import SEPARATOR, adapter_meant, adapter_of, named
 from gateway.scheduling import Candidate, endpoint_at
 from gateway.types import InferenceRequest, Route
 
@@ -60,6 +60,10 @@ class Adapters:
         if request.adapter is None and SEPARATOR not in request.model:
             return request
         return named(request, self.served, self._numbered)
+
+    def meant_by(self, name: str) -> str | None:
+        """The adapter that a model's name means; None where it means none."""
+        return adapter_meant(name, self.served)
 
     def weighed(
         self, request: InferenceRequest, able: list[Candidate], endpoints: Sequence[EndpointSnapshot]

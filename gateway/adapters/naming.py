@@ -62,6 +62,11 @@ def adapter_of(model: str, served: Served) -> str | None:
     return None if found is None or found.parent is None else model
 
 
+def adapter_meant(model: str, served: Served) -> str | None:
+    """The adapter that a model's name means, as it is listed; None where it means none. O(1)."""
+    return _parts(model, served)[1]
+
+
 def _must_be_for_clients(said: Mapping[str, object], *, numbered: bool) -> None:
     """Raises `BadRequest` for what only an operator may say of an adapter."""
     if "lora_request" in said:

@@ -208,3 +208,19 @@ async def test_check_says_which_adapters_nobody_can_have_and_why() -> None:
         "adapters.known: m: a backend has another model of that name",
         "adapters.known: numbered: no TensorRT-LLM and no llama.cpp serves the model m",
     ]
+
+
+async def test_tokens_are_counted_for_an_adapter_however_it_is_named(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async with vllm() as engine:
+        gateway = await start(start_gateway, engine.url, models={"m": {"tokenizer": ensure_model("tiny")}})
+        answers = [
+            await client.post(
+                f"{gateway.url}/v1/messages/count_tokens",
+                json={"model": model, "messages": [{"role": "user", "content": "In which table?"}]},
+            )
+            for model in ("m", "sql", "m:sql", "m:unknown")
+        ]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 404]
+    assert len({answer.text for answer in answers[:3]}) == 1
