@@ -136,15 +136,29 @@ class UpstreamProtocolError(UpstreamError):
         self.before_first_byte = received_bytes is None
 
 
-def fault_kind(error: UpstreamError) -> str:
-    """What went wrong, in a word or three: for people, and bounded, for labels."""
+class FaultKind(StrEnum):
+    """What an endpoint did wrong once it could be dialled, in a word or three: for people, and bounded, for labels."""
+
+    NO_FIRST_BYTE = "no_first_byte"
+    SILENT = "silent"
+    """Inside an answer."""
+    BROKEN_OFF = "broken_off"
+    GARBLED = "garbled"
+    STATUS_5XX = "status_5xx"
+    """It failed at what another endpoint then did."""
+    LEFT_UNANSWERED = "left_unanswered"
+    """Its client waited for longer than it should have to, and left."""
+
+
+def fault_kind(error: UpstreamError) -> DialReason | FaultKind:
+    """What went wrong with a call."""
     match error:
         case DialFailed():
-            return error.reason.value
+            return error.reason
         case FirstByteTimeout():
-            return "no_first_byte"
+            return FaultKind.NO_FIRST_BYTE
         case IdleTimeout():
-            return "silent"
+            return FaultKind.SILENT
         case UpstreamReset():
-            return "broken_off"
-    return "garbled"
+            return FaultKind.BROKEN_OFF
+    return FaultKind.GARBLED

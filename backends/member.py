@@ -12,7 +12,7 @@ import httpx
 
 from backends.breaker import Breaker, BreakerRules, BreakerState
 from backends.dialects import Dialect
-from backends.errors import DialReason
+from backends.errors import DialReason, FaultKind
 from backends.health import Probe
 from backends.reservations import InFlightCounter
 from backends.stalls import Pulse
@@ -26,7 +26,7 @@ NOT_SEEN_AGAIN: Final = "not seen since it came back"
 ASLEEP: Final = "it sleeps, until somebody wakes it"
 GONE: Final = frozenset({DialReason.REFUSED, DialReason.UNREACHABLE, DialReason.DNS, DialReason.RESET})
 """Faults that an endpoint shows while its process is not there."""
-SILENT: Final = frozenset({"no_first_byte", "silent", "left_unanswered"})
+SILENT: Final = frozenset({FaultKind.NO_FIRST_BYTE, FaultKind.SILENT, FaultKind.LEFT_UNANSWERED})
 """Faults of one that takes requests and answers none: who is sent there waits for nothing."""
 
 

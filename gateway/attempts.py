@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from backends import EndpointId, EndpointState, Member, PerfModel, Registry
+from backends import EndpointId, EndpointState, FaultKind, Member, PerfModel, Registry
 from gateway.health_config import Health
 from gateway.health_metrics import HealthMetrics
 from gateway.scheduling import Decision
@@ -216,7 +216,7 @@ class Attempts:
         if status < 400:
             attempt.place.token(self._clock())
             for endpoint_id, began_s in doubted:
-                self._registry.report_fault(EndpointId(endpoint_id), "status_5xx", began_s)
+                self._registry.report_fault(EndpointId(endpoint_id), FaultKind.STATUS_5XX, began_s)
         if status < 500:
             self._registry.report_first_byte(attempt.place.endpoint_id)
 
@@ -233,7 +233,7 @@ class Attempts:
         place.token(member.pulse.moved_s)
         place.look_at_answers()
         if max(place.alive_s, place.since_s) < attempt.began_s:
-            self._registry.report_fault(place.endpoint_id, "left_unanswered", attempt.began_s)
+            self._registry.report_fault(place.endpoint_id, FaultKind.LEFT_UNANSWERED, attempt.began_s)
 
     def last_token_s(self, endpoint_id: str) -> float:
         """When an endpoint last gave a first byte or a token, or its page moved. O(attempts)."""
