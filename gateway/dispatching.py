@@ -8,9 +8,11 @@ What a failed attempt held is given back before the next decision. Where one end
 decision has two of them, and the first has done its part when the attempt begins (gateway/disaggregation/splitting.py).
 """
 
-from backends import NoEndpoint, UpstreamError
+from typing import Final
+
+from backends import FirstByteTimeout, NoEndpoint, UpstreamError
 from gateway.access import RETRYABLE_STATUS, given_up, spoken_by_nobody
-from gateway.disaggregation import PrefillFailed, may_be_anothers_fault, reinstated, ruled_out
+from gateway.disaggregation import PrefillFailed, failed_together, may_be_anothers_fault, reinstated, ruled_out
 from gateway.engine_calls import EngineCalls
 from gateway.errors import Unavailable
 from gateway.exchange import Exchange, FirstBytes
@@ -22,6 +24,9 @@ from gateway.seats import Seat
 from gateway.split_state import Split
 from gateway.telemetry import Telemetry
 from gateway.types import InferenceRequest, Trouble
+
+_OVERLOADED: Final = 503
+"""Says nothing of what was handed over."""
 
 
 class Dispatcher:
@@ -54,11 +59,13 @@ class Dispatcher:
         try:
             answer = await self._calls.first_bytes(exchange, decision)
         except PrefillFailed as error:
-            self._attempt_failed(exchange, decision, "prefill_failed")
+            self._attempt_failed(exchange, decision, "prefill_failed", error.endpoint_id)
             failed.add(error.endpoint_id)
             return None
         except UpstreamError as error:
             self._parts.fleet.failed(decision.endpoint_id, error, exchange.dispatched_s)
+            if isinstance(error, FirstByteTimeout):
+                failed_together(exchange, decision)
             self._attempt_failed(exchange, decision, type(error).__name__)
             if not others_left and not exchange.spared:
                 raise
@@ -78,10 +85,14 @@ class Dispatcher:
         given = None if again else given_up(exchange.request, response.status, first_chunk)
         if not again and given is None:
             parts.attempts.answers(exchange.under_way, response.status, exchange.doubted)
+            if parts.splitter is not None and response.status < 400:
+                parts.splitter.answered(exchange, decision)
             return True
         await response.aclose()
         if decision.split is None:
             exchange.doubted.append((decision.endpoint_id, exchange.dispatched_s))
+        elif response.status != _OVERLOADED:
+            failed_together(exchange, decision)
         self._attempt_failed(exchange, decision, f"status_{response.status}")
         if given is not None:
             raise given
@@ -164,13 +175,14 @@ class Dispatcher:
         seat.take(sent.holder, plan.chain)
         parts.receipts.dispatched(sent, decision.work_tokens, decision.queue_tokens)
 
-    def _attempt_failed(self, exchange: Exchange, decision: Decision, outcome: str) -> None:
-        parts, endpoint_id = self._parts, decision.endpoint_id
+    def _attempt_failed(self, exchange: Exchange, decision: Decision, outcome: str, culprit: str | None = None) -> None:
+        """An attempt ends, by a fault of `culprit`: who should have answered, unless it is another."""
+        parts = self._parts
         exchange.release()
         exchange.request.marks.attempt_failed(parts.clocks.monotonic())
         exchange.attempt_ends(parts.clocks.wall(), outcome)
         parts.settler.tell_index(exchange)
-        parts.telemetry.attempts_failed(endpoint_id).inc()
+        parts.telemetry.attempts_failed(culprit or decision.endpoint_id).inc()
 
 
 def _seat(fleet: Fleet, request: InferenceRequest, decision: Decision, split: Split | None) -> Seat:

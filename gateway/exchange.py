@@ -92,6 +92,9 @@ class Exchange:
     """Endpoints that failed where another's help may be the reason: they are asked once more if nobody else is left."""
     was_spared: bool = False
     """Whether they were: it is not to be split any more where that can be helped, and who fails now has failed."""
+    failed_pairs: list[tuple[tuple[str, str], float]] = field(default_factory=list)
+    """Who computed the prompt and who could not go on with it, and when that was asked: the fault of one of the two, if
+    others do better."""
     legs_s: float = 0.0
     """How long others worked on it before it was sent to who answers: on its prompt, or on the answer, and died."""
     outgoing: Outgoing | None = None

@@ -49,6 +49,12 @@ class SplitMetrics:
         self.set_aside = gauges(
             registry,
             "prefixgate_prefill_set_aside",
-            "1 while a prefill endpoint is not asked, since it handed nothing over.",
+            "1 while an endpoint takes part in no split, since it handed nothing over or failed with several others.",
+            ["endpoint"],
+        )
+        self.pairs_set_aside = gauges(
+            registry,
+            "prefixgate_decode_set_aside",
+            "Prefill endpoints whose prompts are not handed to who answers, since the two failed together.",
             ["endpoint"],
         )

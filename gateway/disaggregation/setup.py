@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from backends import Deadlines, PerfModel, Registry, UpstreamClient
 from gateway.attempts import Attempts
 from gateway.config import Config
+from gateway.disaggregation.aside import SetAside
 from gateway.disaggregation.legs import LegParts
 from gateway.disaggregation.splitting import Splitter, SplitterParts
 from gateway.disaggregation.truth import SplitTruth
@@ -79,19 +80,20 @@ class Disaggregating:
         )
         self._fleet = parts.fleet
         parts.registry.subscribe(self.new_generation)
-        self.splitter = Splitter(SplitterParts(weighing, legs, rng, asked.set_aside_s))
+        self._aside = SetAside(metrics, monotonic, asked.set_aside_s)
+        self.splitter = Splitter(SplitterParts(weighing, legs, rng, self._aside))
         self.truth = SplitTruth(parts.perf, self.transfers, metrics)
         self.router = self._pages()
         """Of the admin API."""
 
     def new_generation(self, endpoint_id: str, generation: int) -> None:
         """An endpoint's engine is another one now."""
-        self.splitter.new_generation(endpoint_id, generation)
+        self._aside.forget(endpoint_id)
         self.transfers.new_generation(endpoint_id, generation)
 
     def removed(self, endpoint_id: str) -> None:
         """An endpoint is none of the fleet any more."""
-        self.splitter.removed(endpoint_id)
+        self._aside.forget(endpoint_id)
         self.transfers.removed(endpoint_id)
 
     def _pages(self) -> APIRouter:
@@ -99,10 +101,12 @@ class Disaggregating:
 
         @router.get("")
         async def disaggregation() -> dict[str, object]:
-            """Roles, how long it takes to hand a prompt over, and who is not asked since it handed nothing over."""
+            """Roles, how long it takes to hand a prompt over, and who is not asked since it failed at that."""
+            aside = self._aside.now()
             return {
                 "roles": self._fleet.roles.as_json(),
-                "set_aside": sorted(self.splitter.set_aside()),
+                "set_aside": sorted(aside.endpoints),
+                "pairs_set_aside": [{"prefill": one, "decode": other} for one, other in sorted(aside.pairs)],
                 "transfers": self.transfers.as_json(),
             }
 

@@ -17,12 +17,12 @@ from typing import Final
 
 from backends import NoEndpoint, UpstreamError
 from backends.disaggregated import Meeting
+from gateway.disaggregation.aside import PairIds, SetAside
 from gateway.disaggregation.legs import IN_VAIN, PREFILLED, LegOutcome, LegParts, PrefillLegs
 from gateway.disaggregation.releasing import Releaser
 from gateway.disaggregation.weighing import Pair, Weighing
 from gateway.edge.upstream import upstream_headers
 from gateway.exchange import Exchange, FirstBytes
-from gateway.log_lines import LOGGER
 from gateway.scheduling import Decision, SplitReason
 from gateway.split_state import DecodeSide, Split
 
@@ -44,12 +44,12 @@ class PrefillFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SplitterParts:
-    """The objects that splitting works with; an endpoint that hands nothing over is not asked for `set_aside_s`."""
+    """The objects that splitting works with."""
 
     weighing: Weighing
     legs: LegParts
     rng: random.Random
-    set_aside_s: float
+    aside: SetAside
 
 
 class Splitter:
@@ -62,30 +62,21 @@ class Splitter:
         self._metrics = parts.legs.metrics
         self._legs = PrefillLegs(parts.legs)
         self.releaser = Releaser(parts.legs, self._legs, self._fleet.is_up)
-        self._set_aside: dict[str, float] = {}
-        """Until when, by the monotonic clock."""
+        self._aside = parts.aside
 
     @property
     def is_needed(self) -> bool:
         """Whether there is anything to split between: one comparison in a fleet whose endpoints all do both."""
         return self._fleet.roles.are_split
 
-    def set_aside(self) -> frozenset[str]:
-        """Endpoints that are not asked to compute prompts for others, for now."""
-        if not self._set_aside:
-            return frozenset()
-        now_s = self._parts.legs.clocks.monotonic()
-        for endpoint_id in [one for one, until_s in self._set_aside.items() if until_s <= now_s]:
-            self._ask_again(endpoint_id)
-        return frozenset(self._set_aside)
-
-    def new_generation(self, endpoint_id: str, _generation: int) -> None:
-        """The engine is another one now: it may be set up for it."""
-        self._ask_again(endpoint_id)
-
-    def removed(self, endpoint_id: str) -> None:
-        """An endpoint is none of the fleet any more."""
-        self._ask_again(endpoint_id)
+    def answered(self, exchange: Exchange, decision: Decision) -> None:
+        """A request has its answer, and no error: so it was by others that it failed before."""
+        pair = _pair_of(decision)
+        if pair is not None:
+            self._aside.went_well(pair)
+        for failed, sent_s in exchange.failed_pairs:
+            if failed != pair:
+                self._aside.failed(failed, sent_s)
 
     async def prepared(self, exchange: Exchange, decision: Decision, failed: set[str]) -> Decision:
         """The decision for the next attempt: with a split where that pays, its prompt handed over by then unless both
@@ -104,7 +95,7 @@ class Splitter:
         if exchange.was_spared and self._weighing.cheapest_alone(decision) is not None:
             return self._unsplit(exchange, decision, SplitReason.DECODE_FAILED, failed)
         while outcome in (None, LegOutcome.FAILED):
-            pair_or_why = self._weighing.of(exchange, decision, failed, self.set_aside())
+            pair_or_why = self._weighing.of(exchange, decision, failed, self._aside.now(exchange.failed_pairs))
             if isinstance(pair_or_why, SplitReason):
                 why = pair_or_why if outcome is None else SplitReason.PREFILL_FAILED
                 return self._unsplit(exchange, decision, why, failed)
@@ -155,7 +146,9 @@ class Splitter:
 
     def _once_more(self, exchange: Exchange, decision: Decision, split: Split) -> Pair | None:
         """Another who answers, where what was handed over still waits for one."""
-        pair = self._weighing.again(decision, split.part, split.asked) if split.waits_for_decode else None
+        if not split.waits_for_decode:
+            return None
+        pair = self._weighing.again(decision, split.part, split.asked, self._aside.now())
         if pair is None:
             return None
         split.part = pair.part
@@ -206,7 +199,7 @@ class Splitter:
         exchange.legs_s += split.legs_s
         exchange.request.marks.prefilled_s = self._parts.legs.clocks.monotonic()
         if outcome is LegOutcome.NOTHING_HANDED:
-            self._put_aside(split.endpoint_id)
+            self._aside.hands_nothing_over(split.endpoint_id)
         if outcome is not LegOutcome.HANDED:
             failed.add(split.endpoint_id)
             self.give_up(exchange)
@@ -219,23 +212,17 @@ class Splitter:
         if outcome is not LegOutcome.HANDED:
             raise PrefillFailed(split.endpoint_id)
 
-    def _put_aside(self, endpoint_id: str) -> None:
-        self._set_aside[endpoint_id] = self._parts.legs.clocks.monotonic() + self._parts.set_aside_s
-        self._metrics.set_aside(endpoint_id).set(1)
-        LOGGER.warning(
-            "a prefill endpoint hands nothing over: is its engine set up for it? Requests are not split there for now; "
-            "see docs/disaggregation.md",
-            extra={"fields": {"endpoint": endpoint_id, "for_s": self._parts.set_aside_s}},
-        )
-
-    def _ask_again(self, endpoint_id: str) -> None:
-        if self._set_aside.pop(endpoint_id, None) is not None:
-            self._metrics.set_aside(endpoint_id).set(0)
-
 
 def may_be_anothers_fault(exchange: Exchange, decision: Decision) -> bool:
     """Whether an answer of 5xx may be about what was handed over, and not about who answered."""
     return decision.split is not None and not exchange.was_spared
+
+
+def failed_together(exchange: Exchange, decision: Decision) -> None:
+    """Who answers could not go on with what it was handed, or did not in time: that may be either's fault."""
+    pair = _pair_of(decision)
+    if pair is not None:
+        exchange.failed_pairs.append((pair, exchange.dispatched_s))
 
 
 def ruled_out(exchange: Exchange, decision: Decision) -> set[str]:
@@ -255,6 +242,10 @@ def reinstated(exchange: Exchange, failed: set[str]) -> bool:
     failed -= exchange.spared
     exchange.spared, exchange.was_spared = set(), True
     return True
+
+
+def _pair_of(decision: Decision) -> PairIds | None:
+    return None if decision.split is None else (decision.split.prefill.endpoint_id, decision.endpoint_id)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

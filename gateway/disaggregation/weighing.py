@@ -5,7 +5,7 @@ who computes prompts ──chosen by prefix cost──> P ──┤ same engine,
 who answers ──────────by load────────────────> D ──┘──> split terms ──> pays?
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from backends import EndpointFacts
 from backends.disaggregated import Handover, Role, handover_of
+from gateway.disaggregation.aside import NOBODY, Aside
 from gateway.exchange import Exchange
 from gateway.fleet import Fleet
 from gateway.receipts import Receipts
@@ -82,29 +83,51 @@ class Weighing:
             candidate.endpoint_id, self._parts.fleet.facts_of(candidate.endpoint_id)
         )
 
-    def of(
-        self, exchange: Exchange, decision: Decision, failed: AbstractSet[str], set_aside: AbstractSet[str]
-    ) -> Pair | SplitReason:
+    def of(self, exchange: Exchange, decision: Decision, failed: AbstractSet[str], aside: Aside) -> Pair | SplitReason:
         """The pair that is cheaper than who was chosen to do both, or why there is none."""
         alone = self.cheapest_alone(decision)
         why = _unsplittable(exchange) or (None if alone is None else _not_worth_it(exchange))
         if why is not None:
             return why
-        prefilling = self._prefilling(exchange, frozenset({*failed, *set_aside, *self._parts.full()}))
-        answering = [one for one in decision.candidates if self._answers_for_others(one, exchange)]
-        kinds = {self._kind_of(one) for one in answering}
-        able = [one for one in prefilling if self._kind_of(one) in kinds]
+        found = self._among(exchange, decision, alone, failed, aside)
+        if alone is None and isinstance(found, SplitReason):  # it is a pair or nobody
+            return self._among(exchange, decision, alone, failed, NOBODY)
+        return found
+
+    def _among(
+        self,
+        exchange: Exchange,
+        decision: Decision,
+        alone: Decision | None,
+        failed: AbstractSet[str],
+        aside: Aside,
+    ) -> Pair | SplitReason:
+        prefilling = self._prefilling(exchange, frozenset({*failed, *aside.endpoints, *self._parts.full()}))
+        answering: dict[_Kind | None, list[Candidate]] = {}
+        for one in decision.candidates:
+            if one.endpoint_id not in aside.endpoints and self._answers_for_others(one, exchange):
+                answering.setdefault(self._kind_of(one), []).append(one)
+        able = [one for one in prefilling if self._partners(one, answering, aside)]
         if not able:
             return SplitReason.NO_PREFILL_ENDPOINT if answering or not prefilling else SplitReason.NO_DECODE_ENDPOINT
         asked = self._chosen(exchange, decision, able)
-        kind = self._kind_of(asked.chosen)
-        pair = self._paired(exchange, decision, asked, [one for one in answering if self._kind_of(one) == kind], alone)
+        pair = self._paired(exchange, decision, asked, self._partners(asked.chosen, answering, aside), alone)
         return pair if pair.part.terms.pays else SplitReason.DEARER
 
-    def again(self, decision: Decision, part: SplitPart, asked: Decision) -> Pair | None:
+    def _partners(
+        self, prefill: Candidate, answering: Mapping[_Kind | None, list[Candidate]], aside: Aside
+    ) -> list[Candidate]:
+        """Who may answer for one that computes the prompt."""
+        of_kind = answering.get(self._kind_of(prefill), [])
+        if not aside.pairs:
+            return of_kind
+        return [one for one in of_kind if (prefill.endpoint_id, one.endpoint_id) not in aside.pairs]
+
+    def again(self, decision: Decision, part: SplitPart, asked: Decision, aside: Aside) -> Pair | None:
         """Another who answers, for what was handed over already; None where there is none."""
         kind = self._kind_of(part.prefill)
-        able = [one for one in decision.candidates if self._is_decode(one) and self._kind_of(one) == kind]
+        alike = [one for one in decision.candidates if self._is_decode(one) and self._kind_of(one) == kind]
+        able = self._partners(part.prefill, {kind: alike}, aside)
         if not able:
             return None
         return self._handing_over(decision, asked, self._who_answers(able, decision.demand), part.reason)

@@ -1,5 +1,6 @@
 """The same with SGLang, whose legs meet, and with TensorRT-LLM, whose first token comes from the context server."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -53,8 +54,51 @@ async def test_a_prefill_leg_that_dies_ends_the_decode_leg_and_another_takes_ove
         await settled(gateway, 1)
         assert attempts(gateway)[:2] == [("dead", "prefill_failed"), ("d", "prefill_failed")]
         assert attempts(gateway)[2:] == [("p", "prefilled"), ("d", "answered")]
-        # An engine that waits in a room whose other side is gone must see that nobody waits for it any more.
-        assert gateway.metric("prefixgate_attempts_failed_total", endpoint="d") == 1
+        failed = [gateway.metric("prefixgate_attempts_failed_total", endpoint=one) for one in ("dead", "d")]
+        assert failed == [1, 0], "it is no fault of who would have answered"
+
+
+async def test_after_a_prefill_leg_that_died_a_request_waits_for_a_place_as_after_any_failure(
+    start_gateway: StartGateway, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.gateway.disaggregation.engines.PATIENCE_S", 30.0)
+    hall, another_waits, go_on = Hall(), asyncio.Event(), asyncio.Event()
+
+    async def dies(peer: Peer) -> None:
+        await another_waits.wait()
+        await reset_before_first_byte(peer)
+
+    async def lingers(peer: Peer) -> None:
+        await go_on.wait()
+        await sglang(hall, "prefill")(peer)
+
+    async with (
+        pair(hall, sglang(hall, "prefill"), sglang(hall, "decode"), owner="sglang") as (prefill, decode),
+        scripted_engine(dies, lingers, owner="sglang") as fast,
+        asyncio.timeout(30),
+        asyncio.TaskGroup() as group,
+    ):
+        gateway = await start(
+            start_gateway,
+            backends=[
+                {**backend(fast, "fast", "prefill"), "prefill_tokens_per_s": 1e9},
+                backend(prefill, "p", "prefill"),
+                backend(decode, "d", "decode", max_running=1),
+            ],
+            scheduling__near_tie_s=0.0,
+        )
+        first = group.create_task(ask(client, gateway))
+        while not decode.requests:
+            await asyncio.sleep(0.01)
+        second = group.create_task(ask(client, gateway))
+        while not await asyncio.to_thread(gateway.metric, "prefixgate_queue_requests"):
+            await asyncio.sleep(0.01)
+        another_waits.set()
+        while len(decode.requests) < 2 or not await asyncio.to_thread(gateway.metric, "prefixgate_queue_requests"):
+            await asyncio.sleep(0.01)
+        assert (len(decode.requests), first.done(), second.done()) == (2, False, False)
+        go_on.set()
+        assert ((await first).status_code, (await second).status_code) == (200, 200)
 
 
 @pytest.mark.parametrize("who", ["prefill", "decode"])
