@@ -95,6 +95,8 @@ def _why_not_behind_text(request: InferenceRequest, fields: Mapping[str, Any]) -
     get = fields.get
     if any(get(name) not in _SAID_NOTHING for name in ("logprobs", "top_logprobs", "prompt_logprobs")):
         return NotContinued.LOGPROBS
+    if request.route is Route.COMPLETIONS and type(get("logprobs")) is int:  # none but the token's own, for zero
+        return NotContinued.LOGPROBS
     if get("use_beam_search"):
         return NotContinued.SEVERAL_CHOICES
     form = get("response_format")

@@ -364,6 +364,14 @@ async def test_a_prompt_of_ids_goes_on_by_the_ids_that_the_engine_told(start_gat
     assert row.prompt_tokens == 3
 
 
+async def test_zero_log_probabilities_of_a_completion_are_those_of_its_tokens(start_gateway: StartGateway) -> None:
+    scene = Scene(Dialect(chat=False), cuts=[300])
+    async with between(start_gateway, scene.engine("engine-a"), scene.engine("engine-b")) as (gateway, client):
+        said = heard((await client.post(COMPLETIONS_PATH, json={**COMPLETION, "logprobs": 0})).content)
+        assert gateway.metric("prefixgate_continuations_total", outcome="logprobs") == 1
+    assert (len(said.errors), len(scene.bodies)) == (1, 1)
+
+
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
 async def test_a_translated_stream_goes_on_in_its_dialect(path: str, start_gateway: StartGateway) -> None:
     scene = Scene(cuts=[700], by_reset=True)
