@@ -95,3 +95,8 @@ def test_priorities_rise_and_fall_as_each_engine_counts_them() -> None:
     assert told["sglang"] == [0, -1, -2]
     assert told["trtllm"] == [1, 1 / 2, 1 / 3]
     assert told["tgi"] == [None] * 3
+
+
+@pytest.mark.parametrize(("body", "tokens"), [(b"{}", 256), (b'{"max_tokens": 7}', 7), (b'{"max_tokens": 0}', 0)])
+def test_an_answer_is_expected_to_be_as_long_as_it_may_or_as_answers_usually_are(body: bytes, tokens: int) -> None:
+    assert request(body=body).expected_output_tokens == tokens
