@@ -365,7 +365,7 @@ async def test_a_prompt_of_ids_goes_on_by_the_ids_that_the_engine_told(start_gat
 
 
 async def test_zero_log_probabilities_of_a_completion_are_those_of_its_tokens(start_gateway: StartGateway) -> None:
-    scene = Scene(Dialect(chat=False), cuts=[300])
+    scene = Scene(Dialect(chat=False), cuts=[300], by_reset=True)
     async with between(start_gateway, scene.engine("engine-a"), scene.engine("engine-b")) as (gateway, client):
         said = heard((await client.post(COMPLETIONS_PATH, json={**COMPLETION, "logprobs": 0})).content)
         assert gateway.metric("prefixgate_continuations_total", outcome="logprobs") == 1
