@@ -56,6 +56,7 @@ look as if it were down."""
 SAME_START_S = 0.05
 """Two start times this close are one: an engine writes down its own once, to hundredths of a second."""
 _OK, _NOT_FOUND = 200, 404
+_NEEDS_KEY = frozenset({401, 403})
 _ABSENT = frozenset({_NOT_FOUND, 405, 501})
 _HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 _ABOUT_A_MODEL = re.compile(rb"\bmodel\b", re.IGNORECASE)
@@ -91,6 +92,10 @@ def http_client(config: EndpointConfig) -> httpx.AsyncClient:
         follow_redirects=False,
         limits=httpx.Limits(max_keepalive_connections=0),
     )
+
+
+class _PageTooLong(ProbeFailed):
+    """There is a page, and it is none that we read: that is no word on the endpoint's health."""
 
 
 class Probe:
@@ -143,13 +148,13 @@ class Probe:
             if status == _OK:
                 return
             if status != _NOT_FOUND:
-                raise ProbeFailed(self._id, f"GET {path} answered {status}")
+                raise ProbeFailed(self._id, _refusal(path, status))
         await self._models()
 
     async def _models(self) -> object:
         status, body = await self._get(MODELS_PATH)
         if status != _OK:
-            raise ProbeFailed(self._id, f"GET {MODELS_PATH} answered {status}")
+            raise ProbeFailed(self._id, _refusal(MODELS_PATH, status))
         models = _json(body)
         if models is None:
             raise ProbeFailed(self._id, f"GET {MODELS_PATH} answered no JSON")
@@ -189,7 +194,10 @@ class Probe:
 
     async def _info(self, dialect: Dialect) -> Info:
         for path in dialect.info_paths:
-            status, body = await self._get(path)
+            try:
+                status, body = await self._get(path)
+            except _PageTooLong:
+                continue
             if status == _OK:
                 info = _json(body)
                 return info if isinstance(info, dict) else {}
@@ -237,7 +245,10 @@ class Probe:
         self._spoken[path] = spoken
 
     async def _page(self, path: str) -> str | None:
-        status, body = await self._get(path)
+        try:
+            status, body = await self._get(path)
+        except _PageTooLong:
+            return None
         return body.decode("utf-8", "replace") if status == _OK else None
 
     async def _in_time(self, path: str) -> tuple[int, bytes] | None:
@@ -255,12 +266,17 @@ class Probe:
                 async for piece in response.aiter_bytes():
                     body += piece
                     if len(body) > MAX_PAGE_BYTES:
-                        raise ProbeFailed(self._id, f"GET {path} answered more than {MAX_PAGE_BYTES} bytes")
+                        raise _PageTooLong(self._id, f"GET {path} answered more than {MAX_PAGE_BYTES} bytes")
                 return response.status_code, bytes(body)
         except httpx.ConnectError:
             raise ProbeFailed(self._id, "cannot connect") from None
         except httpx.HTTPError:
             raise ProbeFailed(self._id, f"GET {path} broke off") from None
+
+
+def _refusal(path: str, status: int) -> str:
+    hint = " (backends[].api_key_file or api_key_env)" if status in _NEEDS_KEY else ""
+    return f"GET {path} answered {status}{hint}"
 
 
 def with_adapters(told: EndpointFacts, known: tuple[KnownAdapter, ...]) -> EndpointFacts:

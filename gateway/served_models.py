@@ -58,9 +58,9 @@ def models_of(endpoints: Iterable[EndpointSnapshot]) -> dict[str, ServedModel]:
 
 
 def sharing_models(endpoints: Iterable[EndpointSnapshot], facts: EndpointFacts) -> list[EndpointSnapshot]:
-    """Endpoints that serve a model which is among those of `facts`."""
+    """Endpoints that serve a model which is among those of `facts`. O(models of all), which may be thousands."""
     models = {model.id for model in facts.models}
-    return [endpoint for endpoint in endpoints if any(serves(endpoint, model) for model in models)]
+    return [one for one in endpoints if one.facts and not models.isdisjoint(model.id for model in one.facts.models)]
 
 
 def common_block_size(endpoints: Iterable[EndpointSnapshot]) -> int:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final, TypeGuard
 
 from backends.dialects.event_sources import MAX_RANKS
 from backends.dialects.llamacpp import LLAMACPP
@@ -42,6 +43,8 @@ _YES_OR_NO = {Standing.ON: True, Standing.OFF: False, Standing.NEVER: False}
 
 DIALECTS: tuple[Dialect, ...] = (REFERENCE, VLLM, SGLANG, TRTLLM, TRITON, LLAMACPP, TGI, OLLAMA, OPENAI)
 _LATEST = ":latest"
+_MOST_VERSION: Final = 64
+"""Characters; development versions have thirty."""
 
 
 def recognise(models_page: object, metrics_text: str = "") -> Dialect:
@@ -63,17 +66,18 @@ def signed(dialect: Dialect, page: object) -> bool:
 
 
 def served_models(models_page: object, max_model_len: int | None = None) -> tuple[ServedModel, ...]:
-    """The models of a `/v1/models` page, every alias by itself; `max_model_len` where the page does not say."""
+    """The models of a `/v1/models` page, every alias by itself; `max_model_len` where the page does not say. What is no
+    name, such as an empty one, is left out."""
     models: dict[str, ServedModel] = {}
     for item in _items(models_page):
         name, parent = item.get("id"), item.get("parent")
-        if not isinstance(name, str):
+        if not _is_name(name):
             continue
         length = whole_number(item.get("max_model_len")) or max_model_len
         base = parent if isinstance(parent, str) else None
         aliases = item.get("aliases")
         for alias in (name, *(aliases if isinstance(aliases, Sequence) and not isinstance(aliases, str) else ())):
-            if isinstance(alias, str):
+            if _is_name(alias):
                 models.setdefault(alias, ServedModel(alias, length, base))
     return tuple(models.values())
 
@@ -119,7 +123,12 @@ def facts(
 
 def _version(dialect: Dialect, info: Info) -> str | None:
     said = info.get(dialect.version_key)
-    return said if isinstance(said, str) else None
+    return said[:_MOST_VERSION] if _is_name(said) else None
+
+
+def _is_name(said: object) -> TypeGuard[str]:
+    """Whether it can be shown to people: what engines say of themselves is printed on terminals."""
+    return isinstance(said, str) and said != "" and said.isprintable()
 
 
 def _tokenize(dialect: Dialect, version: str | None) -> TokenizeForm | None:
@@ -136,7 +145,7 @@ def _with_short_names(models: tuple[ServedModel, ...], dialect: Dialect, samples
     for model in models:
         found.append(full := replace(model, max_model_len=lengths.get(model.id)))
         short = model.id.removesuffix(_LATEST)
-        if short not in known:
+        if short and short not in known:
             found.append(replace(full, id=short, alias_of=model.id))
     return tuple(found)
 

@@ -175,7 +175,7 @@ async def test_tgi_is_told_by_its_metrics_page() -> None:
     ("path", "answer", "reason"),
     [
         ("/health", (503, b""), "GET /health answered 503"),
-        ("/v1/models", (401, b"{}"), "GET /v1/models answered 401"),
+        ("/v1/models", (401, b"{}"), "GET /v1/models answered 401 (backends[].api_key_file or api_key_env)"),
         ("/v1/models", (200, b"<html>"), "GET /v1/models answered no JSON"),
     ],
 )
@@ -195,10 +195,14 @@ async def test_a_health_path_the_engine_does_not_know_is_replaced_by_its_models(
         assert of(registry).healthy
 
 
-async def test_a_page_without_end_is_refused(engine: EnginePage) -> None:
-    engine.pages["/metrics"] = (200, b"x" * (9 * 1024 * 1024))
+async def test_a_page_without_end_is_refused_and_takes_nobody_down_who_can_be_used_without(engine: EnginePage) -> None:
+    endless = (200, b"x" * (9 * 1024 * 1024))
+    engine.pages |= {"/metrics": endless, "/version": endless}
     async with registry_of(engine, settings=PollSettings(deadline_s=5)) as registry:
         await registry.detect_all(deadline_s=5)
+        assert (of(registry).healthy, of(registry).load) == (True, None)
+        engine.pages["/health"] = endless
+        await registry.poll(A)
         assert "more than" in str(of(registry).unhealthy_reason)
 
 

@@ -1,5 +1,6 @@
 """Roots: prompts that share an engine's cache share a root, and nothing else does."""
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -7,6 +8,7 @@ import pytest
 
 from backends import EndpointFacts, EndpointId, EndpointSnapshot, ServedModel
 from gateway.roots import base_of, root_of_event, root_of_request
+from gateway.served_models import sharing_models
 from gateway.types import InferenceRequest, KeyId, RequestId, Route, Tenant, TenantId, TokenSource
 from prefix_index.prompt import PromptView
 
@@ -92,3 +94,12 @@ def test_where_an_address_may_serve_many_models_names_are_no_aliases_and_events_
 
 def test_an_engine_that_names_no_model_has_no_root() -> None:
     assert root_of_event(EndpointFacts("vllm"), None, None, 16) is None
+
+
+def test_thousands_of_adapters_do_not_hold_up_the_gateway() -> None:
+    """Who shares models with an endpoint is asked on the event loop, each time that one is looked at anew."""
+    mine, others = (endpoint(*(ServedModel(f"{who}{n}") for n in range(20_000))) for who in "ab")
+    assert mine.facts is not None
+    began_s = time.process_time()
+    assert sharing_models([mine, others], mine.facts) == [mine]
+    assert time.process_time() - began_s < 1

@@ -18,6 +18,7 @@ from backends.dialects import (
     served_models,
 )
 from backends.dialects.llamacpp import LLAMACPP
+from backends.dialects.ollama import OLLAMA
 from backends.dialects.sglang import SGLANG
 from backends.dialects.tgi import TGI
 from backends.dialects.trtllm import TRTLLM
@@ -363,3 +364,14 @@ def _seconds_of_scan(metrics: str) -> float:
     start = time.thread_time()
     scan(metrics, names_read(VLLM))
     return time.thread_time() - start
+
+
+def test_what_is_no_name_is_no_model_and_no_version() -> None:
+    """An engine's words are shown on terminals, and a client can ask for no model without a name."""
+    names = ["", "a\x00b", "\x1b[31mred", "fine one", 5, None]
+    page = {"data": [{"id": name, "aliases": [name, "also"]} for name in names]}
+    assert [model.id for model in served_models(page)] == ["fine one", "also"]
+    assert facts(OLLAMA, {"data": [{"id": ":latest"}]}, {}, {}).models == (ServedModel(":latest"),)
+    for said in ("\x1b[31m0.32.0", "", 7):
+        assert facts(VLLM, page, {}, {"version": said}).version is None
+    assert facts(VLLM, page, {}, {"version": "9" * 5000}).version == "9" * 64
