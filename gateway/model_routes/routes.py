@@ -162,6 +162,10 @@ class ModelRoutes:
             stopped[arm] = why
         self._show_stopped()
 
+    def why_stopped(self, name: str, arm: str) -> str | None:
+        """Why an arm gets nothing; None where it gets its share."""
+        return self._stopped[name].get(arm)
+
     def arms(self) -> list[tuple[str, str]]:
         """All names of several arms, with each of these."""
         return [(route.name, arm.name) for route in self._routes.values() if len(route.arms) > 1 for arm in route.arms]

@@ -7,7 +7,8 @@
 What Redis says counts, but for what was decided here and it has not been told yet. So an arm that one process found to
 be worse, or an operator stopped anywhere, gets nothing anywhere some seconds later, also from processes that start
 afterwards; and one that is let go on goes on everywhere. Where Redis knows nothing, since it is away or has lost it,
-each keeps to what it knows: nothing that was stopped goes on by accident. What is said is kept for `KEPT_S`.
+each keeps to what it knows, and says once more what is stopped: nothing goes on by accident. What is said is kept for
+`KEPT_S`.
 """
 
 import asyncio
@@ -51,11 +52,22 @@ class SharedStops:
                 await self._tell()
                 for name, arm in self._routes.arms():
                     said = await self._redis.get(self._key(name, arm))
-                    if isinstance(said, bytes) and (name, arm) not in self._untold:
-                        why = None if said == _GOES_ON else said.decode(errors="replace")
-                        self._routes.take_over(name, arm, why)
+                    if isinstance(said, bytes):
+                        self._take_over(name, arm, said)
+                    else:
+                        await self._remind(name, arm)
         except (redis_errors.RedisError, OSError, TimeoutError):
             return
+
+    def _take_over(self, name: str, arm: str, said: bytes) -> None:
+        if (name, arm) not in self._untold:
+            self._routes.take_over(name, arm, None if said == _GOES_ON else said.decode(errors="replace"))
+
+    async def _remind(self, name: str, arm: str) -> None:
+        """Redis has lost it: who starts now is to know. Whatever somebody else has said meanwhile stays."""
+        why = self._routes.why_stopped(name, arm)
+        if why is not None:
+            await self._redis.set(self._key(name, arm), why.encode()[:_MOST_WHY_BYTES], nx=True, ex=KEPT_S)
 
     def _changed(self, name: str, arm: str, why: str | None) -> None:
         self._untold[name, arm] = why

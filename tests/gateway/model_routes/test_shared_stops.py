@@ -75,7 +75,9 @@ async def test_a_redis_that_lost_what_it_knew_lets_nothing_go_on(redis: RedisCli
     assert len(routes.problems()[0]) < 300
     await connect_flush(redis)
     await stops.look()
-    assert routes.problems() != []
+    later = names()
+    await SharedStops(later, redis, "p").look()
+    assert routes.problems() == later.problems() != [], "who starts after that knows it too"
 
 
 async def connect_flush(redis: RedisClient) -> None:
