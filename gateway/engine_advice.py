@@ -83,7 +83,8 @@ def _turned_off(facts: EndpointFacts) -> list[str]:
 
 def _unnamed_adapters(facts: EndpointFacts, config: Config) -> list[str]:
     """Adapters by number that it was started with, and for which the configuration has no name."""
-    named = {one.number for one in config.adapters.known}
+    served = {model.id for model in facts.models}
+    named = {one.number for one in config.adapters.known if one.model in served}
     return [f"{one.number} ({one.file})" for one in facts.adapters or () if one.number not in named]
 
 

@@ -44,8 +44,8 @@ def named(request: InferenceRequest, served: Served, numbered: Collection[str] =
         said = msgspec.json.decode(request.adapter, type=dict[str, object])
         _must_be_for_clients(said, numbered=_in_full(base, served) in numbered)
         path = said.get("lora_path")
-        if isinstance(path, list) or (isinstance(path, str) and (name is not None or _is_of(base, path, served))):
-            if len(said) > 1 or name not in (None, path) or isinstance(path, list):
+        if isinstance(path, list) or (isinstance(path, str) and (name or adapter_of(path, served)) is not None):
+            if len(said) > 1 or name not in (None, path) or isinstance(path, list) or not _is_of(base, path, served):
                 raise BadRequest("name one adapter, as the model, and no other beside it", param="lora_path")
             request = replace(request, adapter=None, steering=request.steering | {"lora_path"})  # said in our words
             name = path

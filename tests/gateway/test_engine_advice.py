@@ -108,7 +108,10 @@ async def test_what_is_on_is_not_listed_and_the_rest_is_once(server: str) -> Non
 
 async def test_adapters_that_only_have_a_number_need_a_name_here() -> None:
     pages = {"/lora-adapters": (200, b'[{"id":0,"path":"/a/sql.gguf","scale":1.0},{"id":1,"path":"x","scale":0.0}]')}
-    known = [{"name": "sql", "model": "smollm2", "number": 0}]
+    known = [
+        {"name": "sql", "model": "smollm2", "number": 0},
+        {"name": "of another engine", "model": "other", "number": 1},
+    ]
     said = "no request can ask for its adapters 0 (sql.gguf), 1 (x): name them in adapters.known"
     assert said in (await found("llamacpp", pages)).advice
     assert "adapters 1 (x): name" in (await found("llamacpp", pages, {"adapters": {"known": known}})).advice

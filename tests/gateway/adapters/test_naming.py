@@ -57,7 +57,6 @@ def test_an_adapter_is_the_model_of_its_name_however_it_is_said(request_: Infere
         asking("other:8b:sql"),
         asking("m:"),
         asking("m", lora_path="unknown"),
-        asking("other:8b", lora_path="sql"),
         asking("m", lora=[{"id": 0, "scale": 1}]),
         asking("m", adapter_id="sql"),
     ],
@@ -76,6 +75,7 @@ def test_what_names_no_adapter_of_the_model_is_left_as_it_is(request_: Inference
         asking("m", lora_path=["sql"]),
         asking("m", lora_path=[None, "sql"]),
         asking("sql", lora_path="unknown"),
+        asking("other:8b", lora_path="sql"),
         asking("sql", lora_path=""),
     ],
 )
