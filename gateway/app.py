@@ -361,7 +361,7 @@ class Gateway:
                 verifying.run,
                 partial(watch_prices, prices, config.poll_interval_s),
                 *fixing.works,
-                *works_of(config, routes, client_of(carrier)),
+                *await works_of(config, routes, client_of(carrier)),
                 templates.watch,
                 *(() if turns is None else (turns.gate.run,)),
             ),

@@ -26,11 +26,14 @@ def model_routes_of(
     return ModelRoutes(routes_from(config.model_routes), RouteParts(fleet, responses, telemetry.routes, monotonic))
 
 
-def works_of(config: Config, routes: ModelRoutes | None, redis: RedisClient | None) -> tuple[Work, ...]:
-    """What is to run until the server stops: where there is a Redis, stopped arms are the same for all who share it."""
+async def works_of(config: Config, routes: ModelRoutes | None, redis: RedisClient | None) -> tuple[Work, ...]:
+    """What is to run until the server stops: where there is a Redis, stopped arms are the same for all who share it,
+    from the first request on."""
     if routes is None or redis is None or all(len(one.all_arms) == 1 for one in config.model_routes):
         return ()
-    return (SharedStops(routes, redis, config.index.pool).run,)
+    stops = SharedStops(routes, redis, config.index.pool)
+    await stops.look()
+    return (stops.run,)
 
 
 def routes_from(configured: Sequence[Configured]) -> tuple[ModelRoute, ...]:

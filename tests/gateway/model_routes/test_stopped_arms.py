@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from gateway.model_routes import Arm, GuardRule, ModelRoute, ModelRoutes, RouteParts
 from gateway.route_metrics import RouteMetrics
+from prefix_index import EmbeddedServer, pool_tag
+from prefix_index.redis_clients import connect_one
 from tests.gateway.conftest import RunningGateway, StartGateway, start
 from tests.gateway.model_routes.test_routes import answers, ask
 from tests.gateway.scripted_engine import chat_stream, scripted_engine
@@ -123,3 +125,19 @@ def test_of_an_arm_that_had_no_requests_of_late_the_metrics_say_nothing() -> Non
                 registry.get_sample_value(name, {"route": "fast", "side": side}) for side in ("watched", "others")
             ]
     assert shown == [0.0, None, 0.2, None, *[None] * 4]
+
+
+async def test_a_gateway_that_starts_gives_a_stopped_arm_not_even_its_first_request(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async with (
+        EmbeddedServer() as redis,
+        scripted_engine(answers("m")) as one,
+        scripted_engine(answers("n"), model="n") as two,
+    ):
+        before = connect_one(redis.url)
+        await before.set(f"{pool_tag('default')}:arm:fast\0canary", "an operator stopped it")
+        await before.aclose()
+        gateway = await start(start_gateway, one.url, two.url, index__redis_url=redis.url, model_routes=[SPLIT])
+        found = [await ask(client, gateway, "fast") for _ in range(8)]
+    assert {answer.headers["x-prefixgate-route-rule"] for answer in found} == {"split:stable"}
