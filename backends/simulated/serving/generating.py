@@ -76,7 +76,7 @@ async def _follow(
             job = Job(number, names, len(prompt.ids), length, hold=leg.hold, transferred=leg.transferred)
             with runner.generating(job, rank, Note(wanted.request_id, wanted.adapter, leg.part, ends)) as one:
                 try:
-                    await _say(site, one, answer, _Kind(choice, ends, leg), queue)
+                    await _say(site, one, answer, _Course(choice, ends, leg), queue)
                 finally:
                     written = one.written
         finally:
@@ -84,16 +84,18 @@ async def _follow(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _Course:
+    """What is settled of a choice before its first token."""
+
     choice: int
     ends: str
     leg: Leg
 
 
 async def _say(
-    site: Site, one: Answering, answer: Continued, kind: _Kind, queue: asyncio.Queue[Said | Exception]
+    site: Site, one: Answering, answer: Continued, course: _Course, queue: asyncio.Queue[Said | Exception]
 ) -> None:
-    ends, leg = kind.ends, kind.leg
+    ends, leg = course.ends, course.leg
     length, sent = one.job.output_tokens, 0
     while sent < length:
         written = await one.more(sent)
@@ -106,7 +108,7 @@ async def _say(
             is_last = number + 1 == length
             more = await leg.end(one.job.number, one) if is_last else More()
             tally = _told(replace(one.tally, output_tokens=number + 1), leg)
-            queue.put_nowait(Said(kind.choice, text, ids, tally, ends if is_last else None, more))
+            queue.put_nowait(Said(course.choice, text, ids, tally, ends if is_last else None, more))
         sent = written
 
 

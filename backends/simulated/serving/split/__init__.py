@@ -1,5 +1,8 @@
 """Prompts computed on one engine, answers written on another: three engines' protocols, each strict.
 
+Here and in the modules below P is the engine that computes the prompt (prefill), D the one that writes the answer
+(decode).
+
     vLLM, NIXL          P answers with `kv_transfer_params`, D gets them unchanged and fetches     one after the other
     SGLang, bootstrap   both legs with one room, D finds P by host, port and room                  at the same time
     TensorRT-LLM        P answers with `disaggregated_params`, D gets them and the token ids       one after the other
