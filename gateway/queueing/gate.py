@@ -231,6 +231,8 @@ class Gate:
     def _give(self, pick: Pick, standing: Standing, now_s: float) -> None:
         waiter, name = self._waiters[pick.ticket], self._name(pick.ticket)
         self._leave(waiter)
+        if waiter.place.done():  # its client has left in this very moment, and its task has not heard of it yet
+            return
         tokens = pick.cost_tokens - max(pick.ticket.output_tokens, 1)
         standing.promised += 1
         standing.promised_tokens += tokens

@@ -128,6 +128,23 @@ async def test_a_client_that_leaves_in_the_moment_of_its_turn_hands_it_on() -> N
     assert world.value("prefixgate_queue_left_total", **{"class": "high"}) == 1
 
 
+async def test_a_place_that_becomes_free_as_many_clients_leave_at_once_is_somebodys_who_stays() -> None:
+    world = World("a")
+    world.begin("a")
+    async with asyncio.TaskGroup() as group:
+        leaving = [group.create_task(world.ask()) for _ in range(3)]
+        stays = group.create_task(world.ask())
+        await until_waiting(world, 4)
+        for task in leaving:
+            task.cancel()
+        world.end("a")  # by another one that left: none of those above has heard of its end yet
+        turn = await stays
+    assert turn is not None
+    assert world.gate.full == {"a"}, "by that one promise"
+    turn.end()
+    assert world.gate.full == frozenset()
+
+
 async def test_a_turn_that_comes_to_nothing_is_the_next_ones() -> None:
     world = World("a")
     world.begin("a")
