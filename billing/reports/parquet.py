@@ -24,7 +24,7 @@ def write_parquet(
         import pyarrow as arrow  # noqa: PLC0415 - an extra
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
-        raise ReportInvalid("parquet", "needs the extra: pip install 'prefixgate[parquet]'") from None
+        raise ReportInvalid("parquet", "needs the extra: pip install '.[parquet]' in a checkout") from None
     types: dict[type, Any] = {int: arrow.int64(), float: arrow.float64(), Decimal: arrow.decimal128(_DIGITS, _PLACES)}
     schema = arrow.schema([(name, types.get(kinds.get(name, str), arrow.string())) for name in columns])
     written = 0

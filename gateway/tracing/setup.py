@@ -28,7 +28,7 @@ def tracer_of(config: Config, environment: Mapping[str, str], telemetry: Telemet
         from gateway.tracing.otlp import Collector, CollectorClient  # noqa: PLC0415 - the extra `otel` brings what it needs
     except ImportError:
         raise ConfigInvalid(
-            "tracing.otlp_endpoint: spans need the extra `otel`: pip install 'prefixgate[otel]'"
+            "tracing.otlp_endpoint: spans need the extra `otel`: pip install '.[otel]' in a checkout"
         ) from None
     collector = Collector(
         url=_url_of(tracing.otlp_endpoint),
