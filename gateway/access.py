@@ -3,10 +3,12 @@
 from typing import Final
 
 from backends import EndpointSnapshot, NoEndpoint
-from gateway.errors import BadRequest, ContextTooLong, Forbidden, GatewayError, NotFound, UpstreamFailed
+from gateway.errors import BadRequest, ContextTooLong, EndpointBusy, Forbidden, GatewayError, NotFound, UpstreamFailed
 from gateway.types import InferenceRequest, Plan, Trouble
 
-RETRYABLE_STATUS: Final = frozenset({500, 502, 503, 504})
+BUSY_STATUS: Final = 429
+"""An engine that takes no more for now (TGI), or another's gateway: no fault, and another endpoint may have room."""
+RETRYABLE_STATUS: Final = frozenset({BUSY_STATUS, 500, 502, 503, 504})
 _TOO_LONG_STATUS: Final = frozenset({400, 413, 422})
 _TOO_LONG_WORDS: Final = (b"context length", b"context_length", b"exceed_context", b"max_model_len", b"input_tokens")
 """What engines say of such a prompt: vLLM and SGLang in words, llama.cpp by a type of its own."""
@@ -56,6 +58,9 @@ def must_fit(request: InferenceRequest, plan: Plan, endpoints: list[EndpointSnap
 
 def given_up(request: InferenceRequest, status: int, beginning: bytes) -> GatewayError | None:
     """What an answer comes to that is not passed on since another model stands in; None where it is passed on."""
+    if status == BUSY_STATUS:
+        is_full = request.falls_back_on(Trouble.FULL)
+        return EndpointBusy(f"the endpoint answered with the status {status}") if is_full else None
     if status in RETRYABLE_STATUS and request.falls_back_on(Trouble.FAILED):
         return UpstreamFailed(f"the endpoint answered with the status {status}")
     if status in _TOO_LONG_STATUS and request.falls_back_on(Trouble.TOO_LONG):

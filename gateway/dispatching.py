@@ -11,7 +11,7 @@ decision has two of them, and the first has done its part when the attempt begin
 from typing import Final
 
 from backends import FirstByteTimeout, NoEndpoint, UpstreamError
-from gateway.access import RETRYABLE_STATUS, given_up, spoken_by_nobody
+from gateway.access import BUSY_STATUS, RETRYABLE_STATUS, given_up, spoken_by_nobody
 from gateway.disaggregation import PrefillFailed, failed_together, may_be_anothers_fault, reinstated, ruled_out
 from gateway.engine_calls import EngineCalls
 from gateway.errors import Unavailable
@@ -80,7 +80,8 @@ class Dispatcher:
         """Whether the client gets this answer; else it is closed, and another endpoint is asked. Raises what the client
         is told in its place."""
         (response, first_chunk), parts = answer, self._parts
-        elsewhere = others_left or may_be_anothers_fault(exchange, decision)
+        is_busy = response.status == BUSY_STATUS
+        elsewhere = others_left or (not is_busy and may_be_anothers_fault(exchange, decision))
         again = elsewhere and response.status in RETRYABLE_STATUS
         given = None if again else given_up(exchange.request, response.status, first_chunk)
         if not again and given is None:
@@ -89,9 +90,9 @@ class Dispatcher:
                 parts.splitter.answered(exchange, decision)
             return True
         await response.aclose()
-        if decision.split is None:
-            exchange.doubted.append((decision.endpoint_id, exchange.dispatched_s))
-        elif response.status != _OVERLOADED:
+        if decision.split is None and not is_busy:
+            exchange.doubted += ((decision.endpoint_id, exchange.dispatched_s),)
+        elif not is_busy and response.status != _OVERLOADED:
             failed_together(exchange, decision)
         self._attempt_failed(exchange, decision, f"status_{response.status}")
         if given is not None:

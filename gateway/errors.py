@@ -27,7 +27,7 @@
     |  |- QueueFull                all endpoints are full, and as many wait as may
     |  |- QueueTimeout             ... and its turn did not come in time
     |  `- Overloaded               too much is under way; try again
-    |     `- ConnectionsBusy       at the endpoints, as many connections as are allowed to them
+    |     `- EndpointBusy          an endpoint takes no more, and no other can take over
     `- UpstreamTimeout       504   the endpoint stayed silent
 
 Bodies have the shape of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
@@ -234,8 +234,9 @@ class Overloaded(Unavailable):
     code = "overloaded"
 
 
-class ConnectionsBusy(Overloaded):
-    """All connections that `limits.connections_per_endpoint` allows were busy for `limits.connect_s`."""
+class EndpointBusy(Overloaded):
+    """An endpoint takes no more: it said so, and another model may stand in; or all connections that
+    `limits.connections_per_endpoint` allows were busy for `limits.connect_s`."""
 
 
 class TenantQueueFull(GatewayError):
@@ -296,7 +297,7 @@ def as_gateway_error(error: Exception) -> GatewayError:
         case NoEndpoint():
             return NobodyThere(f"{error}; try again in a moment")
         case DialFailed(reason=DialReason.POOL):
-            return ConnectionsBusy(
+            return EndpointBusy(
                 f"endpoint {error.endpoint_id} is busy: all connections that limits.connections_per_endpoint allows to "
                 "it are in use; try again in a moment"
             )

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from backends import NoEndpoint
 from gateway.errors import (
-    ConnectionsBusy,
     ContextTooLong,
+    EndpointBusy,
     GatewayError,
     ModelNotFound,
     NobodyThere,
@@ -65,7 +65,7 @@ def trouble_of(error: GatewayError | NoEndpoint) -> Trouble | None:
     match error:
         case NoEndpoint() | NobodyThere() | ModelNotFound():
             return Trouble.UNAVAILABLE
-        case QueueFull() | QueueTimeout() | ConnectionsBusy():
+        case QueueFull() | QueueTimeout() | EndpointBusy():
             return Trouble.FULL
         case UpstreamFailed():
             return Trouble.FAILED

@@ -6,7 +6,7 @@ from contextlib import suppress
 import httpx
 
 from tests.gateway.conftest import StartGateway, start
-from tests.gateway.scripted_engine import answer_chat, scripted_engine
+from tests.gateway.scripted_engine import answer_chat, answer_json, scripted_engine
 from tests.gateway.test_endpoint_health import QUICK, ask, asked_by, standing, until
 from tests.hostile import Peer, hang
 
@@ -46,3 +46,17 @@ async def test_who_finds_all_connections_to_an_endpoint_busy_is_told_so_and_nobo
         assert answers[0].headers["retry-after"]
         assert (await standing(client, gateway))["breaker_opened"] == 0
         first.cancel()
+
+
+async def test_what_a_full_engine_answers_with_429_goes_to_another_and_is_no_fault(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    full = answer_json({"error": "Model is overloaded", "error_type": "overloaded"}, 429)
+    async with scripted_engine(full) as busy, scripted_engine(answer_chat("Hi")) as idle:
+        gateway = await start(start_gateway, busy.url, idle.url, **QUICK)
+        assert {await asked_by(client, gateway) for _ in range(8)} == {"e1"}
+        assert busy.requests
+        assert gateway.metric("prefixgate_endpoint_faults", endpoint="e0") == 0
+        idle.scripts[:] = [full]
+        answer = await ask(client, gateway)
+        assert (answer.status_code, answer.json()["error"]) == (429, "Model is overloaded")
