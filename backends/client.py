@@ -320,6 +320,8 @@ class UpstreamClient:
         """Send one request and return once the head of its answer is there; any status is an answer.
 
         `begins` is called before the first byte of the request leaves: until then the endpoint knows nothing of it.
+        Such a request is sent once, so over a new connection: of one that was kept and turns out to be closed, nobody
+        knows whether the endpoint has read it.
 
         Raises `DialFailed`, `FirstByteTimeout` or `UpstreamProtocolError`, and `ValueError` for a request that is none.
         Cancelling it closes the connection.
@@ -332,6 +334,12 @@ class UpstreamClient:
         if connection is None:
             connection, connected_s = await pool.obtain(deadlines.connect_s)
         if begins is not None:
+            if connection.is_used:
+                kept = connection
+                try:
+                    connection, connected_s = await pool.instead_of(kept, deadlines.connect_s)
+                finally:
+                    kept.abort()
             begins()
         while True:
             response = UpstreamResponse(endpoint.id, connection, deadlines, connected_s)

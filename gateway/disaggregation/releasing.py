@@ -115,7 +115,8 @@ class Releaser:
         seat = parts.fleet.reserve(chosen.endpoint_id, 0, 1, chosen.rank)
         try:
             endpoint = parts.fleet.config_of(chosen.endpoint_id)
-            async with await parts.client.send(endpoint, upstream, parts.deadlines) as response:
+            sent = parts.client.send(endpoint, upstream, parts.deadlines, split.decode_leg_begins)
+            async with await sent as response:
                 await response.read(MOST_ANSWER_BYTES)
                 return "freed" if response.status < 400 else "failed"
         finally:

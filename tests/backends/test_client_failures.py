@@ -58,6 +58,28 @@ async def test_a_request_on_a_connection_closed_under_us_is_sent_again_on_a_fres
         assert server.peers[1].requests[0].endswith(b"\r\n\r\n" + request.body)
 
 
+async def test_what_may_be_sent_once_goes_over_a_new_connection_in_the_place_of_a_kept_one() -> None:
+    async def close_after_second_request(peer: Peer) -> None:
+        await answer(b"ok", requests=1)(peer)
+        await peer.read_request()
+        peer.reset()
+
+    begun: list[str] = []
+    async with (
+        UpstreamClient(max_connections=1) as client,
+        HostileServer([close_after_second_request, answer(b"once"), reset_before_first_byte]) as server,
+    ):
+        async with await client.send(endpoint(server.url), CHAT, PATIENT) as response:
+            await response.read(10)
+        async with await client.send(endpoint(server.url), CHAT, PATIENT, lambda: begun.append("second")) as response:
+            assert (await response.read(10), response.reused_connection) == (b"once", False)
+        with pytest.raises(DialFailed):
+            await client.send(endpoint(server.url), CHAT, PATIENT, lambda: begun.append("third"))
+        async with asyncio.timeout(5):
+            await server.peers[0].gone.wait()
+        assert ([len(peer.requests) for peer in server.peers], begun) == ([1, 1, 1], ["second", "third"])
+
+
 async def test_a_retry_after_a_stale_connection_is_the_only_one(client: UpstreamClient) -> None:
     async def close_after_second_request(peer: Peer) -> None:
         await answer(b"ok", requests=1)(peer)
