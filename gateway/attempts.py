@@ -25,14 +25,16 @@ A request costs 2 µs. What is due is seen by a look a second: O(endpoints), and
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from backends import EndpointId, EndpointState, FaultKind, Member, PerfModel, Registry
+from backends import EndpointId, EndpointState, FaultKind, FirstByteTimeout, Member, PerfModel, Registry
 from gateway.health_config import Health
 from gateway.health_metrics import HealthMetrics
 from gateway.scheduling import Decision
+
+T = TypeVar("T")
 
 LOOK_S: Final = 1.0
 """And where silence is not borne for that long, a quarter of that."""
@@ -110,25 +112,30 @@ class UnderWay:
             self.has_first_byte()
             self.place.token(self.answering.last_token_s)
 
-    # Much as `asyncio.timeout` does it, at a tenth of its price: of a thousand requests none may be given up.
+    async def unless_silent(self, call: Coroutine[Any, Any, T]) -> T:
+        """What a call comes to. Raises `FirstByteTimeout` where the attempt is given up meanwhile.
 
-    def listen(self) -> None:
-        """The task that calls this is cancelled, once, when the attempt is given up; until `deafen`."""
+        Much as `asyncio.timeout` does it, at a tenth of its price: of a thousand requests none may be given up.
+        """
         self._task = task = asyncio.current_task()
         self._cancelling = 0 if task is None else task.cancelling()
-
-    def deafen(self) -> None:
-        """Nothing is waited for any more."""
-        self._task = None
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if self._was_given_up():
+                raise FirstByteTimeout(self.place.endpoint_id, self.silent_s) from None
+            raise
+        finally:
+            self._task = None
 
     def give_up(self, silent_s: float) -> None:
-        """Take it elsewhere: whoever listens is cancelled."""
+        """Take it elsewhere: the task that waits for its call is cancelled, once."""
         self.silent_s = silent_s
         if self._task is not None:
             self.may_leave = False
             self._task.cancel()
 
-    def was_given_up(self) -> bool:
+    def _was_given_up(self) -> bool:
         """Whether it is for that, and that alone, that its task was cancelled just now; the task may go on then."""
         if self._task is None or not self.silent_s or self.may_leave:
             return False

@@ -66,15 +66,8 @@ class EngineCalls:
         """What the endpoint answers; given up where nobody there gets anything."""
         attempt, endpoint = exchange.under_way, self._parts.fleet.config_of(exchange.endpoint_id)
         assert attempt is not None, "it was begun when it was decided"
-        attempt.listen()
-        try:
-            return await self._first_bytes(exchange, endpoint, UpstreamRequest("POST", out.path, headers, out.body))
-        except asyncio.CancelledError:
-            if attempt.was_given_up():
-                raise FirstByteTimeout(endpoint.id, attempt.silent_s) from None
-            raise
-        finally:
-            attempt.deafen()
+        upstream = UpstreamRequest("POST", out.path, headers, out.body)
+        return await attempt.unless_silent(self._first_bytes(exchange, endpoint, upstream))
 
     async def _first_bytes(self, exchange: Exchange, endpoint: EndpointConfig, upstream: UpstreamRequest) -> FirstBytes:
         parts, marks, split = self._parts, exchange.request.marks, exchange.split

@@ -88,7 +88,7 @@ class Exchange:
     seat: Seat | None = None
     split: Split | None = None
     """Another endpoint computes the prompt; None where one does both."""
-    spared: set[str] = field(default_factory=set)
+    spared: frozenset[str] = frozenset()
     """Endpoints that failed where another's help may be the reason: they are asked once more if nobody else is left."""
     was_spared: bool = False
     """Whether they were: it is not to be split any more where that can be helped, and who fails now has failed."""
@@ -113,7 +113,7 @@ class Exchange:
     """How long the answer waited for its client to read."""
     under_way: UnderWay | None = None
     """The attempt under way, as its endpoint's silence is seen by it."""
-    doubted: list[tuple[str, float]] = field(default_factory=list)
+    doubted: tuple[tuple[str, float], ...] = ()
     """Endpoints that answered 5xx, and when they were asked: their fault, if another one does better."""
     prefill: Prefill | None = None
     """The prompt on its way at the endpoint, as the speed of that is learned from it."""

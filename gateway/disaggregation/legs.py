@@ -16,10 +16,10 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from backends import Deadlines, FirstByteTimeout, UpstreamClient, UpstreamError, UpstreamRequest
+from backends import Deadlines, UpstreamClient, UpstreamError, UpstreamRequest
 from backends.disaggregated import Edit, Handed
 from billing import Attempt, Usage
-from gateway.attempts import Attempts, UnderWay
+from gateway.attempts import Attempts
 from gateway.edge.splice import add_fields, cut_fields
 from gateway.edge.upstream import Outgoing
 from gateway.engine_bodies import LOOP_SAFE_SPLICED_BYTES, body_for
@@ -132,14 +132,16 @@ class PrefillLegs:
         split.seat.take(split.sent.holder, exchange.plan.chain)
         parts.receipts.dispatched(split.sent, split.asked.work_tokens, split.asked.queue_tokens)
         split.prefill = parts.perf.dispatched(split.asked, streams=True)
+        if parts.fleet.adapters is not None:
+            split.prefill.loading = parts.fleet.adapters.sent(exchange.request, split.sent.place)
         may_leave = len(split.asked.candidates) > 1 or split.part.reason is not SplitReason.NEEDED
         under_way = parts.attempts.begins(split.asked, exchange, 1, streams=True, may_leave=may_leave)
         outcome = LegOutcome.CUT
         try:
-            status, body = await self._in_time(under_way, exchange.request, split)
+            status, body = await under_way.unless_silent(self._answered(exchange.request, split))
             parts.attempts.answers(under_way, status)
             if status >= 500:
-                exchange.doubted.append((split.endpoint_id, began_s))
+                exchange.doubted += ((split.endpoint_id, began_s),)
             outcome = await self.read(split, status, body)
         except UpstreamError as error:
             outcome = LegOutcome.FAILED
@@ -170,18 +172,6 @@ class PrefillLegs:
     async def outgoing(self, request: InferenceRequest, endpoint_id: str) -> Outgoing:
         """The request as an endpoint would get it that served it alone."""
         return await body_for(request, self._parts.fleet, endpoint_id, inject_salt=self._parts.inject_salt)
-
-    async def _in_time(self, under_way: UnderWay, request: InferenceRequest, split: Split) -> Answer:
-        """What the call comes to; given up where nobody at its endpoint gets anything. Raises `UpstreamError`."""
-        under_way.listen()
-        try:
-            return await self._answered(request, split)
-        except asyncio.CancelledError:
-            if under_way.was_given_up():
-                raise FirstByteTimeout(split.endpoint_id, under_way.silent_s) from None
-            raise
-        finally:
-            under_way.deafen()
 
     async def _answered(self, request: InferenceRequest, split: Split) -> Answer:
         """What the call comes to. Where nothing of it can be pinned, it ends with its client."""

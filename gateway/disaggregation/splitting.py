@@ -240,7 +240,7 @@ def reinstated(exchange: Exchange, failed: set[str]) -> bool:
     if not exchange.spared:
         return False
     failed -= exchange.spared
-    exchange.spared, exchange.was_spared = set(), True
+    exchange.spared, exchange.was_spared = frozenset(), True
     return True
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from backends import EndpointState, LoadSample
+from backends import EndpointState, FirstByteTimeout, LoadSample
 from gateway.attempts import UnderWay
 from gateway.health_config import Health
 from tests.gateway.silent_world import EXPECTED_S, STILL, TOKENS, A, Answer, World, world_of
@@ -49,15 +49,10 @@ async def test_never_before_the_configured_least_and_never_after_the_configured_
 
 async def waits(attempt: UnderWay) -> str:
     """As whoever sends it does."""
-    attempt.listen()
     try:
-        await asyncio.Event().wait()
-    except asyncio.CancelledError:
-        if attempt.was_given_up():
-            return "given up"
-        raise
-    finally:
-        attempt.deafen()
+        await attempt.unless_silent(asyncio.Event().wait())
+    except FirstByteTimeout:
+        return "given up"
     return "answered"
 
 
