@@ -43,8 +43,12 @@ from gateway.telemetry import SpeedMetrics
 MOVED: Final = 0.01
 """A fit that moved by less is not told to the decisions."""
 DOUBTED_AFTER_S: Final = 120.0
+"""How long a fit without a new sample is believed, where others would be asked instead."""
 _LOOK_EVERY_S: Final = 10.0
 _USUAL_REQUESTS: Final = 256
+"""The usual prompt is the mean of about so many of the last."""
+_LEAST_S: Final = 1e-9
+"""Of what is divided by."""
 
 
 class PerfBook:
@@ -134,8 +138,8 @@ class PerfBook:
         line = self._lines[endpoint_id]
         tokens, prompt_tokens = (max(usual, TYPICAL_TOKENS) for usual in self._usual)
         prior, fit = line.prior, line.fit.model
-        prefill = fit.prefill_s(tokens, int(prompt_tokens)) / max(prior.prefill_s(tokens, int(prompt_tokens)), 1e-9)
-        return prefill, fit.itl_s / max(prior.itl_s, 1e-9), line.fit.samples
+        prefill = fit.prefill_s(tokens, int(prompt_tokens)) / max(prior.prefill_s(tokens, int(prompt_tokens)), _LEAST_S)
+        return prefill, fit.itl_s / max(prior.itl_s, _LEAST_S), line.fit.samples
 
     def dispatched(self, decision: Decision, *, streams: bool) -> Prefill:
         """A prompt is being sent to the endpoint chosen; `streams`: its first token will be seen."""
