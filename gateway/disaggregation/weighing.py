@@ -143,7 +143,10 @@ class Weighing:
         return replace(decision, chosen=decision.candidates[min(able, key=lambda at: costs[at])])
 
     def _prefilling(self, exchange: Exchange, without: frozenset[str]) -> list[Candidate]:
-        found = self._parts.fleet.prefill_candidates(exchange.request, exchange.plan, exchange.match, without)
+        fleet, request = self._parts.fleet, exchange.request
+        found = fleet.prefill_candidates(request, exchange.plan, exchange.match, without)
+        if fleet.adapters is not None:
+            found = fleet.adapters.weighed(request, found, fleet.snapshot())
         return [one for one in found if self._handover_at(one) is not None]
 
     def _answers_for_others(self, candidate: Candidate, exchange: Exchange) -> bool:
@@ -224,6 +227,8 @@ def _unsplittable(exchange: Exchange) -> SplitReason | None:
     if request.choices > 1 or exchange.owner is not None or exchange.plan.no_affinity in _NOT_ONE_PROMPT:
         return SplitReason.NOT_SPLITTABLE
     if request.route is Route.COMPLETIONS and b'"echo"' in request.body:  # with the prompt's own log probabilities
+        return SplitReason.NOT_SPLITTABLE
+    if b'"use_beam_search"' in request.body:  # its beams are requests of their own, which hand nothing over
         return SplitReason.NOT_SPLITTABLE
     return None if request.route in _ROUTES or request.translatable else SplitReason.NOT_SPLITTABLE
 

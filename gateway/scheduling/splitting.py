@@ -54,12 +54,13 @@ def cheapest_decode(
 
 
 def decode_terms_s(candidate: Candidate, demand: Demand, transfer: PerfModel) -> tuple[float, float, float]:
-    """Transfer, wait and answers at who answers."""
+    """Transfer, wait (an adapter that is loaded first is a part of it) and answers at who answers."""
     speed = candidate.speed
     full = min(candidate.kv_use or 0.0, FULLEST)
     pressure_s = PRESSURE * speed.itl_s * full / (1 - full) * demand.expected_output_tokens
     carried_s = transfer.prefill_s(carried_tokens(candidate, demand), demand.prompt_tokens)
-    return carried_s, speed.wait_s(candidate.queued_tokens) + pressure_s, answers_s(candidate, demand)
+    loading_s = candidate.adapter_load_s + candidate.adapter_evicts_s
+    return carried_s, speed.wait_s(candidate.queued_tokens) + pressure_s + loading_s, answers_s(candidate, demand)
 
 
 def answers_s(candidate: Candidate, demand: Demand) -> float:

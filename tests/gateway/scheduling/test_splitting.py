@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from backends import PerfModel
 from gateway.scheduling import (
@@ -58,6 +59,16 @@ def test_a_short_rest_is_computed_where_the_answer_is_made() -> None:
 
 def test_a_prefix_that_was_computed_before_makes_it_pay() -> None:
     assert pays(at("p", cached=7_936), at("d"))
+
+
+def test_an_adapter_that_both_would_load_first_is_no_reason_to_send_the_prompt_elsewhere() -> None:
+    def loading(one: Candidate) -> Candidate:
+        return replace(one, adapter_load_s=2.0, adapter_evicts_s=0.5)
+
+    assert not pays(loading(at("p")), loading(at("d")))
+    terms = split_terms((loading(at("p")), ASKED), (loading(at("d")), WIRE), (loading(at("d")), ASKED))
+    assert terms.decode_wait_s == pytest.approx(2.5)
+    assert terms.prefill_s == pytest.approx(terms.unsplit_s)
 
 
 def test_a_long_queue_before_the_prompt_does_not_pay() -> None:
