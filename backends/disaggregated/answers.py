@@ -24,10 +24,11 @@ class Answer(msgspec.Struct):
 
 
 def answer_of(body: bytes) -> Answer:
-    """The answer in a body; an empty one where it is none. O(body)."""
+    """The answer in a body; an empty one where it is none, or could not be handed on. O(body)."""
     try:
+        body.decode()  # members that are only passed over are not looked at for that
         return msgspec.json.decode(body, type=Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Answer()
 
 

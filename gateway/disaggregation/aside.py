@@ -1,6 +1,6 @@
 """Who is not asked to hand prompts over, or is handed none, for now.
 
-    P hands nothing over                                          P is set aside
+    P hands nothing over, and has not of late                     P is set aside
     P and D fail together, the request is answered without them   twice in a row: the pair is
         `── of an endpoint two pairs, and no other went well      the endpoint is
 
@@ -62,7 +62,10 @@ class SetAside:
         return Aside(frozenset(self._endpoints), frozenset({*self._pairs, *(pair for pair, _ in failed)}))
 
     def hands_nothing_over(self, endpoint_id: str) -> None:
-        """An endpoint computed a prompt, and kept it."""
+        """An endpoint computed a prompt, and kept it. That of one which has handed others over of late is the request's
+        doing, and no client is to set an endpoint aside."""
+        if self._does_well(endpoint_id):
+            return
         self._leave(endpoint_id)
         LOGGER.warning(
             "a prefill endpoint hands nothing over: is its engine set up for it? Requests are not split there for now; "
@@ -106,9 +109,12 @@ class SetAside:
     def _may_leave(self, endpoint_id: str) -> None:
         """Leave an endpoint that failed with several, and went well with nobody meanwhile."""
         partners = sum(endpoint_id in pair for pair in self._pairs)
-        well_s = self._went_well_s.get(endpoint_id)
-        if partners >= PARTNERS and (well_s is None or well_s < self._clock() - self._for_s):
+        if partners >= PARTNERS and not self._does_well(endpoint_id):
             self._leave(endpoint_id)
+
+    def _does_well(self, endpoint_id: str) -> bool:
+        well_s = self._went_well_s.get(endpoint_id)
+        return well_s is not None and well_s >= self._clock() - self._for_s
 
     def _leave(self, endpoint_id: str) -> None:
         self._endpoints[endpoint_id] = self._clock() + self._for_s

@@ -12,7 +12,7 @@ from tests.gateway.conftest import StartGateway, start
 from tests.gateway.disaggregation.engines import Hall, answering, backend, pair, sglang, vllm_decode
 from tests.gateway.disaggregation.ledger import ask, started
 from tests.gateway.scripted_engine import scripted_engine
-from tests.hostile import Behaviour
+from tests.hostile import Behaviour, Peer
 
 LETMEIN = {"authorization": "Bearer letmein"}
 
@@ -154,3 +154,42 @@ def test_what_is_set_aside_is_asked_again_and_one_more_failure_is_enough(way: st
     now[0] = 22.0
     book.failed(("p", "d"), 21.0)
     assert bool(book.now().pairs) == (way == "waits")
+
+
+def test_a_request_to_which_nothing_is_handed_over_sets_nobody_aside_who_does_that_for_others() -> None:
+    book, now = aside(10.0)
+    book.went_well(("p", "d"))
+    book.hands_nothing_over("p")
+    assert book.now() == NOBODY
+    now[0] = 11.0
+    book.hands_nothing_over("p")
+    assert book.now().endpoints == {"p"}
+
+
+async def test_a_beam_search_is_not_split(start_gateway: StartGateway, client: httpx.AsyncClient) -> None:
+    async with pair(Hall()) as (prefill, decode):
+        gateway = await started(start_gateway, prefill, decode)
+        assert (await ask(client, gateway, use_beam_search=True)).status_code == 200
+        assert gateway.metric("prefixgate_split_decisions_total", reason="not_splittable") == 1
+    assert (len(prefill.requests), len(decode.requests)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [b'{"a":' + b"[" * 3000 + b"]" * 3000 + b"}", b'{"a\xff":1}', b'{"a":"\xff"}'],
+    ids=["deep", "key not UTF-8", "value not UTF-8"],
+)
+async def test_what_no_engine_could_read_is_not_handed_on_and_is_no_fault_of_the_clients(
+    params: bytes, start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    said = b'{"choices":[{"finish_reason":"length"}],"kv_transfer_params":' + params + b"}"
+
+    async def keeps_alive(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
+        await peer.send(b"content-length: %d\r\n\r\n" % len(said) + said)
+
+    async with pair(Hall(), keeps_alive) as (prefill, decode):
+        gateway = await started(start_gateway, prefill, decode)
+        assert (await ask(client, gateway)).status_code == 200
+        assert gateway.metric("prefixgate_prefill_legs_total", endpoint="p", outcome="nothing_handed") == 1
