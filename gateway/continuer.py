@@ -227,11 +227,11 @@ class Continuer:
         return response, chunk
 
     def _serving(self, exchange: Exchange) -> list[EndpointSnapshot]:
-        """Who serves the model by now: a stream may outlast those who did when it began."""
+        """Who serves the model by now, up or down: a stream may outlast those who did when it began."""
         try:
             return self._parts.fleet.serving(exchange.request.model)
         except (NoEndpoint, ModelNotFound):
-            raise CannotContinue(NotContinued.NOBODY_LEFT) from None
+            return []
 
     def _died(self, exchange: Exchange, death: UpstreamError | None, wrote_tokens: int) -> None:
         """The attempt is over: what it says to the index."""
