@@ -160,7 +160,7 @@ class Discovering:
                     self._heard.clear()
                     await self._heard.wait()
         except TimeoutError:
-            LOGGER.warning("not all sources of endpoints have answered yet; the gateway starts with what is known")
+            LOGGER.warning("not all sources of endpoints have answered yet; what the others have is known")
         await self.follow()
         self._has_begun = True
 
