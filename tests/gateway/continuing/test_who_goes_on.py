@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from tests.gateway.conftest import StartGateway, settled
+from tests.gateway.continuing.asking import CHAT, CHAT_PATH, between, column
 from tests.gateway.continuing.talking import HEAD, TEXT, Dialect, Scene, chunked, heard
-from tests.gateway.continuing.test_continued_streams import CHAT, CHAT_PATH, between, column
 from tests.gateway.scripted_engine import event, scripted_engine
 from tests.hostile import Behaviour, Peer
 
