@@ -208,7 +208,9 @@ async def test_new_salts_that_a_change_of_the_keys_has_brought_are_told_and_what
 
 async def test_without_a_next_secret_nothing_waits() -> None:
     known = open_to_all(b"one")
-    await SaltRotation(known, SaltSecrets(b"one"), lambda: known, lambda: None, time.time).run()
+    async with asyncio.timeout(5):
+        await SaltRotation(known, SaltSecrets(b"one"), lambda: known, lambda: None, time.time).run()
+    assert known.salts == [group_salt("default", b"one")]
 
 
 @pytest.mark.parametrize("written", ["", "\n"])
