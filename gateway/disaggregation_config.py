@@ -17,5 +17,7 @@ class Disaggregation(Section):
         40_000.0, description="Prior for how fast a prompt's cache is carried from one endpoint to another, tokens/s."
     )
     set_aside_s: PositiveFloat = Field(
-        60.0, description="How long an endpoint that hands nothing over, or a pair that fails together, is left out of splits, seconds."
+        60.0,
+        description="How long an endpoint that hands nothing over, or a pair that fails together, is left out of splits, "
+        "seconds.",
     )
