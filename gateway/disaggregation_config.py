@@ -18,6 +18,6 @@ class Disaggregation(Section):
     )
     set_aside_s: PositiveFloat = Field(
         60.0,
-        description="How long an endpoint that hands nothing over, or a pair that fails together, is left out of splits, "
-        "seconds.",
+        description="How long an endpoint that hands nothing over, or a pair that fails together, is left out of "
+        "splits, seconds.",
     )
