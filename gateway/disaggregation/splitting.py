@@ -72,11 +72,15 @@ class Splitter:
     def answered(self, exchange: Exchange, decision: Decision) -> None:
         """A request has its answer, and no error: so it was by others that it failed before."""
         pair = _pair_of(decision)
-        if pair is not None:
+        if pair is not None and self._are_up(pair):
             self._aside.went_well(pair)
         for failed, sent_s in exchange.failed_pairs:
-            if failed != pair:
+            if failed != pair and self._are_up(failed):
                 self._aside.failed(failed, sent_s)
+
+    def _are_up(self, pair: PairIds) -> bool:
+        """Of who has left the fleet meanwhile nothing is kept; who is down is left anyway."""
+        return all(map(self._fleet.is_up, pair))
 
     async def prepared(self, exchange: Exchange, decision: Decision, failed: set[str]) -> Decision:
         """The decision for the next attempt: with a split where that pays, its prompt handed over by then unless both
