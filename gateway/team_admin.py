@@ -28,7 +28,7 @@ from gateway.team.catching_up import healthy_here
 from gateway.team.inner_calls import answered, call_of
 from gateway.team.member import Served, Team
 from gateway.team.messages import Call, Reply
-from gateway.team_pages import endpoints_page, index_page, parity_page
+from gateway.team_pages import disaggregation_page, endpoints_page, index_page, parity_page
 from gateway.wire import ASGIApp, Receive, Scope, Send
 
 _OK: Final = 200
@@ -54,6 +54,7 @@ SHARING: Final = {
     ("POST", DRAIN): Sharing.TOLD,
     ("POST", "/admin/endpoints"): Sharing.OWN,
     ("DELETE", "/admin/endpoints/{endpoint_id}"): Sharing.OWN,
+    ("GET", "/admin/disaggregation"): Sharing.MERGED,
     ("GET", "/admin/index"): Sharing.MERGED,
     ("GET", "/admin/index/top"): Sharing.OWN,
     ("GET", "/admin/index/check"): Sharing.OWN,
@@ -83,6 +84,7 @@ SHARING: Final = {
 _MERGES: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     "/admin/parity": parity_page,
     "/admin/endpoints": endpoints_page,
+    "/admin/disaggregation": disaggregation_page,
     "/admin/index": index_page,
     "/admin/fixes": fixes_page,
     ROUTES_PATH: routes_page,

@@ -48,6 +48,22 @@ def parity_page(pages: Sequence[Page]) -> Page:
     }
 
 
+def disaggregation_page(pages: Sequence[Page]) -> Page:
+    """Who is set aside by any worker; seconds of a transfer as the one says that has seen most of them."""
+    transfers: dict[str, Page] = {}
+    for page in pages:
+        for name, learned in page["transfers"].items():
+            if name not in transfers or learned["samples"] > transfers[name]["samples"]:
+                transfers[name] = learned
+    pairs = {(pair["prefill"], pair["decode"]) for page in pages for pair in page["pairs_set_aside"]}
+    return {
+        "roles": pages[0]["roles"],
+        "set_aside": sorted({one for page in pages for one in page["set_aside"]}),
+        "pairs_set_aside": [{"prefill": one, "decode": other} for one, other in sorted(pairs)],
+        "transfers": transfers,
+    }
+
+
 def index_page(pages: Sequence[Page]) -> Page:
     """The index is one; what each worker has queued and learned is added, and a feed is as who reads it says."""
     return {

@@ -46,6 +46,9 @@ RULES: Final = {
     "prefixgate_degraded": Rule.MAX,
     "prefixgate_token_parity_ratio": Rule.MIN,
     "prefixgate_split_prefill_suspected": Rule.MAX,
+    # Each worker learns of its own requests.
+    "prefixgate_prefill_set_aside": Rule.MAX,
+    "prefixgate_adapter_load_seconds": Rule.MEAN,
     "prefixgate_index_queued_writes": Rule.SUM,
     "prefixgate_index_dropped_writes": Rule.TOTAL,
     "prefixgate_index_stand_in_matches": Rule.TOTAL,

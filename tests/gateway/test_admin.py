@@ -118,6 +118,7 @@ async def test_what_is_only_watched_is_kept_beside_what_was_done_and_counted(
     assert {one["reason"] for one in explained} == {"policy"}
     assert explained[1]["observed"] == {
         "endpoint": "e0",
+        "rank": None,
         "reason": "prefix_hit",
         "expected_cached_tokens": 32,
         "uncached_tokens": explained[1]["uncached_tokens"] - 32,

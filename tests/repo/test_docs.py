@@ -21,8 +21,8 @@ from gateway.decision_log import DecisionLog
 from gateway.discovery_sections import DnsSource, KubernetesSource
 from gateway.endpoint_pages import endpoint_router
 from gateway.errors import GatewayError
-from gateway.price_pages import price_router
 from gateway.model_routes import route_router
+from gateway.price_pages import price_router
 from gateway.queue_config import QueueClass
 from gateway.report_pages import ReportPages, report_router
 from gateway.routes_config import Canary, ModelRoute, RouteArm

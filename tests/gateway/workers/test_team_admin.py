@@ -10,7 +10,7 @@ from gateway.team.inner_calls import MOST_BODY_BYTES
 from gateway.team.member import Team
 from gateway.team.messages import Call, Crew, Question, Reply, Terms
 from gateway.team_admin import SHARING, TeamAdmin
-from gateway.team_pages import MOST_DIFFERENCES, endpoints_page, index_page, parity_page
+from gateway.team_pages import MOST_DIFFERENCES, disaggregation_page, endpoints_page, index_page, parity_page
 from gateway.wire import Receive, Scope, Send
 from tests.repo.test_docs import admin_openapi
 
@@ -186,3 +186,20 @@ def test_the_index_has_what_all_have_learned_of_it() -> None:
         assert account["total"]["mean_absolute_error_percent"] == pytest.approx(10)
     (bucket,) = merged["reliability"]["survival"]
     assert (bucket["matches"], bucket["share"], bucket["predicted"]) == (6, 0.5, pytest.approx(0.4))
+
+
+def test_who_is_set_aside_by_any_worker_is_set_aside_and_the_most_experienced_says_how_long_a_transfer_takes() -> None:
+    def page(set_aside: list[str], decode: str, samples: int) -> dict[str, object]:
+        return {
+            "roles": {"p": "prefill", "d": "decode"},
+            "set_aside": set_aside,
+            "pairs_set_aside": [{"prefill": "p", "decode": decode}],
+            "transfers": {"d": {"base_s": samples / 10, "tokens_per_s": 9.0, "samples": samples}},
+        }
+
+    assert disaggregation_page([page([], "d", 2), page(["p"], "d", 5), page(["p"], "e", 1)]) == {
+        "roles": {"p": "prefill", "d": "decode"},
+        "set_aside": ["p"],
+        "pairs_set_aside": [{"prefill": "p", "decode": "d"}, {"prefill": "p", "decode": "e"}],
+        "transfers": {"d": {"base_s": 0.5, "tokens_per_s": 9.0, "samples": 5}},
+    }
