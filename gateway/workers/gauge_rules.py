@@ -48,6 +48,7 @@ RULES: Final = {
     "prefixgate_split_prefill_suspected": Rule.MAX,
     # Each worker learns of its own requests.
     "prefixgate_prefill_set_aside": Rule.MAX,
+    "prefixgate_decode_set_aside": Rule.MAX,
     "prefixgate_adapter_load_seconds": Rule.MEAN,
     "prefixgate_index_queued_writes": Rule.SUM,
     "prefixgate_index_dropped_writes": Rule.TOTAL,
