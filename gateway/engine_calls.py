@@ -58,7 +58,7 @@ class EngineCalls:
             parts.fleet,
             endpoint_id,
             inject_salt=self._options.inject_salt,
-            priority=None if parts.turns is None else parts.turns.priority_at(exchange),
+            priority=None if parts.turns is None else parts.turns.priority_at(endpoint_id, request),
             refused=self._refusals.fields(request, endpoint_id, exchange.holder),
         )
 

@@ -21,6 +21,7 @@ from gateway.queueing.engine_priority import engine_priority, takes_priority
 from gateway.queueing.fullness import Bound
 from gateway.queueing.gate import Gate
 from gateway.scheduling import Candidate, Filtered
+from gateway.types import InferenceRequest
 from prefix_index import SharedIndex
 
 MOST_OUTPUT_TOKENS: Final = 2048
@@ -102,14 +103,14 @@ class Turns:
         filtered.update(dict.fromkeys(others, Filtered.FULL))
         return roomy
 
-    def priority_at(self, exchange: Exchange) -> float | None:
-        """What the engine that was chosen is told of a request's priority; None: nothing."""
-        chosen, request, fleet = exchange.endpoint_id, exchange.request, self._parts.fleet
-        if chosen not in self._parts.told:
+    def priority_at(self, endpoint_id: str, request: InferenceRequest) -> float | None:
+        """What an endpoint's engine is told of a request's priority; None: nothing."""
+        fleet = self._parts.fleet
+        if endpoint_id not in self._parts.told:
             return None
-        if not takes_priority(request.route, natively=fleet.speaks(chosen, request)):
+        if not takes_priority(request.route, natively=fleet.speaks(endpoint_id, request)):
             return None
-        facts = fleet.seen(chosen).facts
+        facts = fleet.seen(endpoint_id).facts
         return None if facts is None else engine_priority(facts.priority, self._parts.classes.rank_of(request))
 
     async def _come(self, exchange: Exchange, failed: frozenset[str], *, again: bool) -> None:

@@ -32,6 +32,7 @@ from gateway.relay import PlainTee
 from gateway.scheduling import SplitReason
 from gateway.split_metrics import SplitMetrics
 from gateway.split_state import Split
+from gateway.turns import Turns
 from gateway.types import InferenceRequest
 
 MOST_ANSWER_BYTES: Final = 16 * 1024 * 1024
@@ -70,6 +71,7 @@ class LegParts:
     clocks: Clocks
     deadlines: Deadlines
     inject_salt: bool
+    turns: Turns | None
     worked: Callable[[str, int, float], None]
     attempts: Attempts
 
@@ -171,7 +173,14 @@ class PrefillLegs:
 
     async def outgoing(self, request: InferenceRequest, endpoint_id: str) -> Outgoing:
         """The request as an endpoint would get it that served it alone."""
-        return await body_for(request, self._parts.fleet, endpoint_id, inject_salt=self._parts.inject_salt)
+        parts = self._parts
+        return await body_for(
+            request,
+            parts.fleet,
+            endpoint_id,
+            inject_salt=parts.inject_salt,
+            priority=None if parts.turns is None else parts.turns.priority_at(endpoint_id, request),
+        )
 
     async def _answered(self, request: InferenceRequest, split: Split) -> Answer:
         """What the call comes to. Where nothing of it can be pinned, it ends with its client."""

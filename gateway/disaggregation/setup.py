@@ -75,6 +75,7 @@ class Disaggregating:
             parts.clocks,
             parts.deadlines,
             inject_salt=config.isolation == "salt",
+            turns=turns,
             worked=parts.worked,
             attempts=parts.attempts,
         )

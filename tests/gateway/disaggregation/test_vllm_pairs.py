@@ -323,3 +323,20 @@ async def test_roles_of_a_file_count_and_change_with_it(
             while "x-prefixgate-prefill-endpoint" in (answer := await ask(client, gateway)).headers:
                 await asyncio.sleep(0.05)  # a changed file is looked at twice
         assert (answer.status_code, answer.headers["x-prefixgate-endpoint"]) == (200, "d")
+
+
+async def test_who_computes_the_prompt_is_told_how_urgent_it_is_as_who_answers_is(
+    start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    async with pair(Hall()) as (prefill, decode):
+        gateway = await start(
+            start_gateway,
+            backends=[
+                backend(prefill, "p", "prefill", pass_priority=True, max_running=8),
+                backend(decode, "d", "decode", pass_priority=True, max_running=8),
+            ],
+            queue__classes=[{"name": "usual"}, {"name": "batch", "service_tiers": ["flex"]}],
+        )
+        answer = await ask(client, gateway, service_tier="flex")
+        assert answer.headers["x-prefixgate-prefill-endpoint"] == "p"
+    assert [json.loads(one.bodies[0])["priority"] for one in (prefill, decode)] == [1, 1]
