@@ -79,6 +79,11 @@ class Member:
         return self.reason is None
 
     @property
+    def down_since_s(self) -> float | None:
+        """Since when its polls get no answer, by the registry's clock; None where they do."""
+        return None if self.answers else self._since_s
+
+    @property
     def healthy(self) -> bool:
         """Whether it may be sent anything."""
         return self.reason is None and self.breaker.state is not BreakerState.OPEN

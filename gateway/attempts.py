@@ -9,7 +9,7 @@
 *Patience* is learned: `first_byte_factor` times the seconds that the fitted speed of the endpoint gives for the queue
 before the prompt and for all of the prompt, as if nothing of it were cached; within the configured bounds. An answer
 that is no stream has its tokens to give first: their seconds count too. Where the speed is not known yet, nobody is
-left before `limits.first_byte_s`.
+left before `limits.first_byte_s`, unless the endpoint is down as well: then `first_byte_least_s` are borne.
 
 *Signs of life* of an endpoint are the first bytes of any attempt, tokens of any answer, and counters of its metrics
 page that move. So an attempt that only waits in a long queue, or behind another's long prompt, is not given up: silence
@@ -292,7 +292,7 @@ class Attempts:
             return
         place.look_at_answers()
         least_s = self._health.first_byte_least_s / (1 if member.answers else _DOWN)
-        silent = self._silent(place, least_s, now_s)
+        silent = self._silent(place, least_s, now_s, is_down=not member.answers)
         if place.stalled_s is not None:
             self._may_recover(place, now_s)
         elif self._health.stall_s and member.answers:
@@ -304,20 +304,24 @@ class Attempts:
         if silent:
             still_s = 0.0 if pulse.still_since_s is None else now_s - max(pulse.still_since_s, place.alive_s)
             is_still = still_s > 0 and still_s >= self._patience_with_page_s(place)
+            down_s = 0.0 if member.down_since_s is None else now_s - member.down_since_s
+            is_still |= down_s >= self._health.first_byte_least_s
             for attempt, silent_s in silent:
                 self._may_give_up(attempt, silent_s, least_s, is_still=is_still)
 
-    def _silent(self, place: Place, least_s: float, now_s: float) -> list[tuple[UnderWay, float]]:
-        """Attempts that wait for longer than any may be expected to, and for how long. O(attempts), 0.1 µs each."""
+    def _silent(self, place: Place, least_s: float, now_s: float, *, is_down: bool) -> list[tuple[UnderWay, float]]:
+        """Attempts that wait for longer than any may be expected to, and for how long. O(attempts), 0.1 µs each.
+
+        Where nothing is expected, only those at an endpoint that is down."""
         alive_s, factor = place.alive_s, self._health.first_byte_factor
         least_s = min(self._health.stall_s or self._longest_s, least_s)
         return [
             (one, silent_s)
             for one in place.under_way
             if one.waits
-            and one.prefill_s is not None
+            and (is_down or one.prefill_s is not None)
             and (silent_s := now_s - (one.began_s if one.began_s > alive_s else alive_s)) >= least_s
-            and silent_s >= min(factor * one.prefill_s, self._longest_s)
+            and silent_s >= min(factor * (one.prefill_s or 0.0), self._longest_s)
         ]
 
     def _may_recover(self, place: Place, now_s: float) -> None:

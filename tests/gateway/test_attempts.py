@@ -349,3 +349,27 @@ async def test_an_endpoint_that_does_not_answer_polls_either_is_left_sooner_but_
     assert long.silent_s == 0
     world.pass_time(2)
     assert long.silent_s >= 10 * EXPECTED_S
+
+
+async def test_an_endpoint_that_is_down_is_left_though_its_speed_is_not_known(world: World) -> None:
+    """Frozen before a gateway that has just started has seen an answer."""
+    world.speed = None
+    attempt = world.send(10)
+    member = world.registry.member(A)
+    assert member is not None
+    member.goes_down("no answer within 5 s")
+    world.pass_time(29)
+    assert attempt.silent_s == 0
+    world.pass_time(2)
+    assert attempt.silent_s >= 30
+
+
+async def test_of_one_that_is_down_no_tokens_are_awaited_for_an_answer_that_is_no_stream(world: World) -> None:
+    attempt = world.send(10, streams=False, answer_tokens=None)
+    member = world.registry.member(A)
+    assert member is not None
+    member.goes_down("no answer within 5 s")
+    world.pass_time(29)
+    assert attempt.silent_s == 0
+    world.pass_time(2)
+    assert attempt.silent_s >= 30
