@@ -1,8 +1,8 @@
 """Real engines, one after the other, with a gateway in front; and the table of what was found."""
 
 import secrets
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.engines.figures import Figures
 from tests.engines.servers import MODEL, EngineServer, llamacpp, version_of, vllm
 from tests.gateway.conftest import LedgerRow, RunningGateway, ledger_rows, running_gateway
 
-_STARTERS = {"vllm": vllm, "llamacpp": llamacpp}
+_STARTERS: dict[str, Callable[[str, Path], AbstractContextManager[EngineServer]]] = {"vllm": vllm, "llamacpp": llamacpp}
 _FIGURES = pytest.StashKey[Figures]()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from backends import InFlight
 from gateway.app import Gateway
+from gateway.pipeline import Pipeline
 from gateway.pipeline_parts import Parts
 from tests.gateway.conftest import RunningGateway, StartGateway, start
 from tests.gateway.scripted_engine import (
@@ -55,7 +56,9 @@ def parts_of(gateway: RunningGateway) -> Parts:
     app = gateway.server.config.app
     assert isinstance(app, Gateway)
     assert app._edge is not None
-    return app._edge._parts.pipeline._parts
+    pipeline = app._edge._parts.pipeline
+    assert isinstance(pipeline, Pipeline)
+    return pipeline._parts
 
 
 def left(gateway: RunningGateway) -> dict[str, object]:
