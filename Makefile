@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
+.PHONY: help demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients helm-test conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -44,6 +44,10 @@ test-engines: $(VENV)/installed ## vLLM and llama.cpp behind the gateway, on the
 test-clients: $(VENV)/installed ## curl, Node, Chromium and Python clients see each token before the next is sent, and how soon: bench/results/clients.json
 	for program in curl node chromium; do command -v $$program >/dev/null || { echo "make test-clients needs $$program: apt-get install curl nodejs chromium" >&2; exit 1; }; done
 	$(BIN)/python -m pytest -q -n 0 -m clients -p no:randomly tests/clients $(PYTEST_ARGS)
+
+helm-test: $(VENV)/installed ## the Helm chart: lint, renders, schemas of Kubernetes; installs helm (a minute, 150 MB). HELM_UPDATE=1 writes the golden renders anew
+	PYTHON=$(BIN)/python bash tests/helm/install.sh $(VENV)/helm
+	HELM_DIR=$(CURDIR)/$(VENV)/helm $(BIN)/python -m pytest -q -n 0 -p no:randomly -W default tests/helm/rendering.py tests/helm/test_chart.py $(PYTEST_ARGS)
 
 conformance: $(VENV)/installed ## the upstream client against uvicorn and nginx, which must be on this machine, 1 minute
 	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo "make conformance needs nginx: apt-get install nginx-light, or brew install nginx" >&2; exit 1; }
