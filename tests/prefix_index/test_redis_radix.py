@@ -47,6 +47,8 @@ async def test_what_nobody_used_for_its_time_to_live_goes_while_the_rest_stays(c
     await lasting.observe("idle", chain("xxyy"))
     async with asyncio.timeout(WITHIN_S):
         while await lasting.blocks_of("idle"):
+            # Each so many writes look at one holder, in turn: three a round, lest it be the same writer's each time.
+            await brief.observe("busy", chain("zz"))
             await brief.observe("busy", chain("zz"))
             await lasting.observe("busy", chain("zz"))
     assert (await lasting.match(chain("xxxx"))).blocks == {}

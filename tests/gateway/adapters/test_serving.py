@@ -87,7 +87,7 @@ async def test_four_gateways_spread_a_burst_of_many_adapters(
             held.open()
     counts = [len(engine.requests) for engine in engines]
     assert sum(counts) == burst
-    assert max(counts) <= 1.3 * burst / 4, counts
+    assert max(counts) <= 24, counts  # 1.3 times an equal part, to whole adapters: four requests each stay together
 
 
 async def test_what_loading_takes_is_learned_from_first_uses(
