@@ -61,7 +61,7 @@ async def test_a_prefill_leg_that_dies_ends_the_decode_leg_and_another_takes_ove
 async def test_after_a_prefill_leg_that_died_a_request_waits_for_a_place_as_after_any_failure(
     start_gateway: StartGateway, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.gateway.disaggregation.engines.PATIENCE_S", 30.0)
+    monkeypatch.setattr("tests.gateway.disaggregation.engines.PATIENCE_S", 10.0)
     hall, another_waits, go_on = Hall(), asyncio.Event(), asyncio.Event()
 
     async def dies(peer: Peer) -> None:
