@@ -152,6 +152,9 @@ def test_what_is_named_is_there(name: str) -> None:
         assert sum(service["spec"]["selector"].items() <= each.items() for each in labels) == 1
     for document in (*of_kind(name, "PodDisruptionBudget"), *of_kind(name, "PodMonitor")):
         assert sum(document["spec"]["selector"]["matchLabels"].items() <= each.items() for each in labels) == 1
+    services = [service["metadata"]["labels"] for service in of_kind(name, "Service")]
+    for monitor in of_kind(name, "ServiceMonitor"):
+        assert sum(monitor["spec"]["selector"]["matchLabels"].items() <= each.items() for each in services) == 1
     for document in (*of_kind(name, "Deployment"), *of_kind(name, "StatefulSet")):
         spec = document["spec"]["template"]["spec"]
         claims = [claim["metadata"] for claim in document["spec"].get("volumeClaimTemplates", ())]
