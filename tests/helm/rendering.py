@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -32,6 +33,13 @@ each_set = pytest.mark.parametrize("name", VALUES_SETS)
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([TOOLS / "bin" / "helm", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def tool(module: str) -> ModuleType:
+    """A package that was installed beside helm; what the environment has itself goes before."""
+    if str(TOOLS / "lib") not in sys.path:
+        sys.path.append(str(TOOLS / "lib"))
+    return importlib.import_module(module)
 
 
 def template(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -103,8 +111,7 @@ def test_it_is_rendered_as_before(name: str) -> None:
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @each_set
 def test_kubernetes_has_every_field(name: str, version: str) -> None:
-    sys.path.append(str(TOOLS / "lib"))
-    validating = importlib.import_module("kubernetes_validate")
+    validating = tool("kubernetes_validate")
     for document in rendered(name):
         if document["kind"] not in CUSTOM:
             validating.validate(document, version, strict=True)
@@ -183,6 +190,11 @@ def test_alerts_of_a_rule_look_at_the_namespace_of_the_release() -> None:
     source = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
     assert {each["alert"] for each in source} - {each["alert"] for each in alerts} == {"PrefixgateModelArmStopped"}
     assert all('namespace="llm"' in each["expr"] for each in alerts)
+    parser = tool("promql_parser")
+    for each in alerts:
+        parser.parse(each["expr"])
+    with pytest.raises(ValueError, match="brackets"):
+        parser.parse("sum(rate(x[5m)) > 0")
 
 
 STORES = ("--set", "secrets.postgresUrl=postgresql://g@db/l", "--set", "secrets.redisUrl=redis://r")
