@@ -27,6 +27,7 @@ TOOLS = Path(os.environ["HELM_DIR"])
 OLDEST, NEWEST = "1.27", "1.37"
 CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "HTTPRoute"}
 """Kinds that Kubernetes has no schema of: they come with the operator of Prometheus, and with the Gateway API."""
+GiB = 1024**3
 Document = dict[str, Any]
 each_set = pytest.mark.parametrize("name", VALUES_SETS)
 
@@ -133,6 +134,26 @@ def test_the_gateway_takes_its_configuration(name: str, tmp_path: Path) -> None:
     assert gateway_pod(name)["containers"][0]["ports"][0]["containerPort"] == config.listen.port
 
 
+def memory_bytes(pod: Document) -> int:
+    amount = str(pod["containers"][0]["resources"]["limits"]["memory"])
+    return int(amount.removesuffix("Gi")) * GiB
+
+
+@each_set
+def test_what_may_be_in_memory_fits_into_it(name: str, tmp_path: Path) -> None:
+    (config_map,) = of_kind(name, "ConfigMap")
+    file = tmp_path / "prefixgate.yaml"
+    file.write_text(config_map["data"]["prefixgate.yaml"])
+    config = load_config(file, environment(name) if name == "external-stores" else {}, {})
+    private = 0 if config.index.redis_url else config.index.max_bytes
+    assert private + config.workers * (config.limits.buffered_bytes + GiB // 2) <= memory_bytes(gateway_pod(name))
+    for valkey in of_kind(name, "StatefulSet"):
+        pod = valkey["spec"]["template"]["spec"]
+        arguments = pod["containers"][0]["args"]
+        most = int(arguments[arguments.index("--maxmemory") + 1].removesuffix("gb")) * GiB
+        assert config.index.max_bytes < most < memory_bytes(pod)
+
+
 @each_set
 def test_every_pod_is_allowed_by_the_pod_security_standard_restricted(name: str) -> None:
     for pod in pods(name):
@@ -140,6 +161,7 @@ def test_every_pod_is_allowed_by_the_pod_security_standard_restricted(name: str)
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["runAsUser"] > 0
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+        assert spec["enableServiceLinks"] is False
         allowed = {"configMap", "emptyDir", "secret", "persistentVolumeClaim"}
         assert all(set(volume) - {"name"} <= allowed for volume in spec.get("volumes", ()))
         for container in spec["containers"]:

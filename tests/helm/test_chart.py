@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.config import load_config
+from gateway.config import ConfigInvalid, load_config
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "prefixgate"
@@ -142,3 +142,8 @@ def test_the_defaults_of_draining_are_those_of_the_chart_where_values_name_none(
         "close_idle_s": limits.close_idle_s,
         "drain_s": limits.drain_s,
     }
+
+
+def test_a_variable_that_kubernetes_makes_of_a_service_is_refused_so_that_the_chart_turns_them_off() -> None:
+    with pytest.raises(ConfigInvalid, match="PREFIXGATE_PORT"):
+        load_config(None, {"PREFIXGATE_PORT": "tcp://10.96.0.7:8080"}, {})

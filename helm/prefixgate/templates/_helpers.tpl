@@ -81,6 +81,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $index := dict -}}
 {{- if .Values.valkey.enabled -}}
 {{- $_ := set $index "redis_url" (printf "redis://%s-valkey:6379/0" (include "prefixgate.fullname" .)) -}}
+{{- $_ := set $index "max_bytes" (mul 3 1024 1024 1024) -}}
+{{- else if not (include "prefixgate.sharesIndex" .) -}}
+{{- $_ := set $index "max_bytes" (mul 512 1024 1024) -}}
 {{- end -}}
 {{- if hasKey $data "redis-password" -}}{{- $_ := set $index "redis_password_env" "REDIS_PASSWORD" -}}{{- end -}}
 {{- $ledger := dict "path" "/var/lib/prefixgate/prefixgate.db" "spool" "/var/lib/prefixgate/spool" -}}
