@@ -42,7 +42,8 @@ async def test_a_probe_tells_nothing_of_what_another_tenant_has_cached(
 
 
 async def test_without_isolation_the_same_probes_tell_everything(start_gateway: StartGateway, tmp_path: Path) -> None:
-    assert await attacked(start_gateway, tmp_path, FEW, isolation="none") == EVERYTHING
+    # Choices say least: all of the probes against about half of the controls, which is 8 standard deviations of PAIRS.
+    assert await attacked(start_gateway, tmp_path, isolation="none") == EVERYTHING
 
 
 async def test_tokens_remembered_for_all_would_show_in_the_time(
