@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     for goal in goals:
         console.print(goal.text(), markup=False, highlight=False)
-    if not (options.only or options.ledger or options.fault or options.continues or options.as_user):
+    partial = options.quick or options.only or options.ledger or options.fault
+    if not (partial or options.continues or options.as_user):
         written = write_result("chaos", [one.row() for one in ran], goals, PACKAGES)
         console.print(f"written to {written}", soft_wrap=True)
     return 0 if all(goal.met for goal in goals) else 1
