@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.gateway.conftest import StartGateway, settled
+from tests.gateway.conftest import RunningGateway, StartGateway, settled
 from tests.hostile import HostileServer, Peer
 
 BLOCK = 16
@@ -55,6 +55,12 @@ def prompt(conversation: int, turns: int) -> list[int]:
     return [conversation] * 64 + [turn for turn in range(turns) for _ in range(32)]
 
 
+async def written(gateway: RunningGateway) -> None:
+    """The index has what the last answer said: the next prompt is matched against that."""
+    while await asyncio.to_thread(gateway.metric, "prefixgate_index_queued_writes"):
+        await asyncio.sleep(0.005)
+
+
 async def test_two_conversations_that_take_turns_in_one_slot_are_expected_to_lose_each_other(
     start_gateway: StartGateway,
 ) -> None:
@@ -64,9 +70,11 @@ async def test_two_conversations_that_take_turns_in_one_slot_are_expected_to_los
             for conversation in (1001, 1002):
                 body = {"model": "m", "prompt": prompt(conversation, turns), "max_tokens": 1}
                 assert (await client.post(f"{gateway.url}/v1/completions", json=body)).status_code == 200
+                await written(gateway)
         alone = [prompt(1001, 6), prompt(1001, 7), prompt(1001, 8)]
         for ids in alone:
             await client.post(f"{gateway.url}/v1/completions", json={"model": "m", "prompt": ids, "max_tokens": 1})
+            await written(gateway)
         rows = await settled(gateway, 15)
     wrong = [row for row in rows if not 0 <= (row.cached_tokens or 0) - (row.expected_cached_tokens or 0) < BLOCK]
     assert len(wrong) == 1, "the first contradiction teaches it"
