@@ -24,7 +24,7 @@ from gateway.commands.index import index
 from gateway.commands.invoice import invoice
 from gateway.commands.keys import keys
 from gateway.commands.ledger import ledger
-from gateway.commands.lint import lint
+from gateway.commands.linting import lint
 from gateway.commands.prices import prices
 from gateway.commands.report import report
 from gateway.commands.simulate import simulate

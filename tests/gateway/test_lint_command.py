@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from backends.reference.model_files import ensure_model
 from gateway.cli import cli
-from gateway.commands.lint_costs import Costs, total_a_day, total_lost
+from gateway.commands.linting.costs import Costs, total_a_day, total_lost
 from prefix_index.lint import Every, Finding, Place
 from prefix_index.lint.rules import DATE, TIME, USER
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from backends.reference.embedded import RunningEngine
 from gateway.admin_client import Asked
 from gateway.cli import cli
-from gateway.commands.lint_live import ledger_page, lines, live_page, show_page
-from gateway.commands.lint_print import LintFormat, Shown
+from gateway.commands.linting.forms import LintFormat, Shown
+from gateway.commands.linting.live import ledger_page, lines, live_page, show_page
 from prefix_index.lint import Level
 from tests.gateway.conftest import MODEL, StartGateway, settled
 from tests.gateway.divergence.test_pages import ask, begin, dated

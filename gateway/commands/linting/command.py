@@ -19,11 +19,11 @@ from billing.reports.zones import asked_period
 from billing.when import zone_named
 from gateway.admin_client import Gateway, TokenFile
 from gateway.admin_client import asked as asked_gateway
-from gateway.commands.lint_costs import Costs, measured_repeat
-from gateway.commands.lint_files import Walk, read_all
-from gateway.commands.lint_live import ledger_page, live_page, show_page
-from gateway.commands.lint_model import Clocked, dates_of
-from gateway.commands.lint_print import LintFormat, Report, Shown, show
+from gateway.commands.linting.costs import Costs, measured_repeat
+from gateway.commands.linting.files import Walk, read_all
+from gateway.commands.linting.forms import LintFormat, Report, Shown, show
+from gateway.commands.linting.live import ledger_page, live_page, show_page
+from gateway.commands.linting.model import Clocked, dates_of
 from gateway.config import ledger_place
 from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
 from prefix_index.lint import (

@@ -17,7 +17,7 @@ from typing import Final
 import typer
 
 from billing.counting import counted
-from gateway.commands.lint_costs import Costs, total_a_day, total_lost
+from gateway.commands.linting.costs import Costs, total_a_day, total_lost
 from prefix_index.lint import Finding, Level, Skipped, as_data, as_sarif, said
 
 _WIDEST: Final = 100

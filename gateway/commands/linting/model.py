@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.commands.lint_requests import view_of
+from gateway.commands.linting.requests import view_of
 from gateway.terminal import refused
 from prefix_index import TemplateFailed, TokenizerUnavailable, UnsupportedContent
 from prefix_index.lint import Asked, Finding, Place, Request, template_dates

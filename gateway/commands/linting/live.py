@@ -16,7 +16,7 @@ from billing.reading import reading
 from billing.verification.losses import by_reason, losses
 from billing.when import to_us
 from gateway.admin_client import Asked, ask
-from gateway.commands.lint_print import Forms, Shown, amount, print_as, sarif_log
+from gateway.commands.linting.forms import Forms, Shown, amount, print_as, sarif_log
 from gateway.divergence.from_ledger import findings_in
 from gateway.divergence.pages import LINT_PATH, finding_rows
 from gateway.terminal import refused
