@@ -35,9 +35,9 @@ def test_every_route_is_documented() -> None:
 
 def test_every_field_and_header_that_is_taken_out_is_documented() -> None:
     denied = {*ENGINE_CONTROL_FIELDS, *(name.decode() for name in ENGINE_CONTROL_HEADERS)}
-    assert denied - documented("operations.md") == set()
+    assert denied - documented("api.md") == set()
 
 
 def test_every_field_that_takes_affinity_away_is_documented() -> None:
-    text = (DOCS / "operations.md").read_text()
+    text = (DOCS / "api.md").read_text()
     assert [name for name in ALTERING_FIELDS if f"`{name}`" not in text] == []

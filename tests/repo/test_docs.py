@@ -79,7 +79,7 @@ def test_every_error_code_is_documented_with_its_status() -> None:
 
 
 def test_every_reason_is_documented() -> None:
-    assert {reason.value for reason in Reason} - documented("operations.md") == set()
+    assert {reason.value for reason in Reason} - documented("api.md") == set()
 
 
 def commands_of(group: object, before: str = "prefixgate") -> Iterator[str]:
@@ -105,12 +105,12 @@ def test_every_path_of_the_admin_api_is_documented() -> None:
         for method in methods
     }
     assert "GET /admin/index" in paths
-    text = (DOCS / "operations.md").read_text()
+    text = (DOCS / "api.md").read_text()
     assert {path for path in paths if not re.search(rf"`{re.escape(path)}[`?]", text)} == set()
 
 
 def test_every_state_of_a_feed_is_documented() -> None:
-    assert {state.value for state in FeedState} - documented("operations.md") == set()
+    assert {state.value for state in FeedState} - documented("kv-events.md") == set()
 
 
 @pytest.mark.parametrize("room", ["gateway", "prefix_index", "backends", "billing"])
@@ -124,7 +124,7 @@ def test_every_module_of_a_room_is_in_the_drawing_of_the_rooms(room: str) -> Non
 
 
 def test_the_files_of_the_fleet_on_a_laptop_are_read_as_they_stand(tmp_path: Path) -> None:
-    page = (DOCS / "operations.md").read_text()
+    page = (DOCS / "quickstart.md").read_text()
     files = dict(re.findall(r"^cat > (\S+) <<END\n(.*?)^END$", page, flags=re.MULTILINE | re.DOTALL))
     for name, text in files.items():
         (tmp_path / name).write_text(text)
