@@ -38,7 +38,7 @@ _PRICE: Final = {
 _INDEX_DEADLINE_MS, _QUOTA_DEADLINE_MS = 50.0, 500.0
 """Longer than the defaults: Valkey shares its core with all that makes the load, and may have to wait for it."""
 _TOKENS: Final = "prefixgate_tokens_total"
-_STAND_IN: Final = "prefixgate_index_stand_in_matches"
+_STAND_IN: Final = "prefixgate_index_stand_in_matches_total"
 _LEAST_SHARE_EXPECTED: Final = 0.9
 """Of the tokens that the engine reports as cached: what the index must have expected."""
 

@@ -30,23 +30,20 @@ class HealthMetrics:
             ["endpoint", "state"],
             registry=registry,
         )
-        self._opened = Gauge(
-            "prefixgate_breaker_opened",
-            "How often an endpoint's breaker has opened since the start.",
-            ["endpoint"],
-            registry=registry,
+        self._opened = counters(
+            registry, "prefixgate_breaker_opened", "How often an endpoint's breaker has opened.", ["endpoint"]
         )
-        self._faults = Gauge(
+        self._faults = counters(
+            registry,
             "prefixgate_endpoint_faults",
-            "Requests that an endpoint failed by its own fault since the start, by kind.",
+            "Requests that an endpoint failed by its own fault, by kind.",
             ["endpoint", "kind"],
-            registry=registry,
         )
 
     def show(self, endpoint_id: str, condition: Condition, faults: Mapping[str, int]) -> None:
         """How an endpoint stands now."""
         for state in EndpointState:
             self._state.labels(endpoint_id, state.value).set(condition.state is state)
-        self._opened.labels(endpoint_id).set(condition.opened)
+        self._opened(endpoint_id).stands_at(condition.opened)
         for kind, count in faults.items():
-            self._faults.labels(endpoint_id, kind).set(count)
+            self._faults(endpoint_id, kind).stands_at(count)

@@ -9,6 +9,7 @@ from billing import Ledger, LedgerOptions, open_ledger
 from billing.ledger_client import ledger_of_owner
 from billing.prices.book import Prices
 from gateway.config import Config, ledger_place
+from gateway.metrics import counter_read
 from gateway.team.member import Team
 
 
@@ -67,10 +68,13 @@ def measure(ledger: Ledger, registry: CollectorRegistry) -> None:
         ("spool_records", "Records that wait on the local disk for the ledger.", lambda: _spool(ledger)[0]),
         ("spool_bytes", "Bytes of the local disk that they take.", lambda: _spool(ledger)[1]),
         ("spool_refused", "Records that had waited and that the ledger refused.", lambda: _spool(ledger)[2]),
-        ("settled_twice", "Settlements since the start of requests that had one.", lambda: ledger.settled_twice),
-        ("interrupted", "Requests that a gateway left open and this one closed.", lambda: ledger.interrupted),
     ):
         Gauge(f"prefixgate_ledger_{name}", what, registry=registry).set_function(read)
+    for name, what, count in (
+        ("settled_twice", "Settlements of requests that had one.", lambda: ledger.settled_twice),
+        ("interrupted", "Requests that a gateway left open and this one closed.", lambda: ledger.interrupted),
+    ):
+        counter_read(registry, f"prefixgate_ledger_{name}", what, count)
 
 
 def _spool(ledger: Ledger) -> tuple[int, int, int]:

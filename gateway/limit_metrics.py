@@ -30,19 +30,21 @@ class LimitMetrics:
             "Requests under a budget that were let in without a price, so that nothing was held for them.",
             (),
         )()
-        self.stand_in = Gauge(
+        self.stand_in = counters(
+            registry,
             "prefixgate_limit_stand_in_answers",
-            "Requests since the start that were decided without Redis, although there is one.",
-            registry=registry,
-        )
+            "Requests that were decided without Redis, although there is one.",
+            (),
+        )()
         self.owed = Gauge(
             "prefixgate_limit_owed_settlements", "Settlements that Redis has not taken yet.", registry=registry
         )
-        self.dropped = Gauge(
+        self.dropped = counters(
+            registry,
             "prefixgate_limit_dropped_settlements",
-            "Settlements since the start that Redis never got; the ledger has them.",
-            registry=registry,
-        )
+            "Settlements that Redis never got; the ledger has them.",
+            (),
+        )()
         self.keys_reloads = counters(
             registry,
             "prefixgate_keys_reloads",

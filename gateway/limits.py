@@ -158,9 +158,9 @@ class Limits:
 
     def show(self) -> None:
         """Bring the metrics up to date."""
-        self._metrics.stand_in.set(self.quotas.stand_in_answers)
+        self._metrics.stand_in.stands_at(self.quotas.stand_in_answers)
         self._metrics.owed.set(self.quotas.owed)
-        self._metrics.dropped.set(self.quotas.dropped)
+        self._metrics.dropped.stands_at(self.quotas.dropped)
 
     def _ask(self, request: InferenceRequest, quota: Quota, plan: Plan, match: Match[str]) -> Ask:
         prompt, cached = expected_prompt(request, plan, match)

@@ -52,6 +52,10 @@ class Counter:
         """Add an amount, which is not negative."""
         self.value += amount
 
+    def stands_at(self, value: float) -> None:
+        """What is counted elsewhere is this now; where it is less than before, it began anew."""
+        self.value = value
+
     def tell(self, family: Metric, labels: Labels, *, created: bool) -> None:
         """Add the samples as they are now."""
         family.samples.append(Sample(f"{family.name}_total", labels, self.value))

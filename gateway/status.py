@@ -18,6 +18,7 @@ from gateway.admission import Admission
 from gateway.discovery.members import Discovering
 from gateway.errors import ModelNotFound, Unavailable
 from gateway.event_feeds import EventFeeds, FeedReport
+from gateway.feed_metrics import FeedMetrics
 from gateway.fleet import Fleet
 from gateway.health_report import standing_of, troubles_of
 from gateway.health_watch import HealthWatch
@@ -27,6 +28,7 @@ from gateway.limits import Limits
 from gateway.model_routes import ModelRoutes
 from gateway.parity import ParityBook
 from gateway.planning import Planner
+from gateway.product_version import product_version
 from gateway.queueing.gate import Gate
 from gateway.served_models import serves
 from gateway.team.member import Team
@@ -214,7 +216,8 @@ class StatusPages:
         }
         status = "degraded" if degraded else "ok"
         queue = {} if self._gate is None else {"queue": self._gate.report()}
-        return _json(200, {"status": status, "degraded": degraded, **self._workers(), **queue, "endpoints": endpoints})
+        said = {"status": status, "version": product_version(), "degraded": degraded}
+        return _json(200, {**said, **self._workers(), **queue, "endpoints": endpoints})
 
     def _workers(self) -> dict[str, object]:
         """How many workers there are, where there are several."""
@@ -263,9 +266,9 @@ class StatusPages:
             telemetry.degraded.labels(part).set(part in degraded)
         for endpoint in self._fleet.snapshot():
             telemetry.endpoint_healthy.labels(endpoint.id).set(endpoint.healthy)
-        telemetry.index_dropped_writes.set(self._index.dropped_writes)
+        telemetry.index_dropped_writes.stands_at(self._index.dropped_writes)
         telemetry.index_queued_writes.set(self._index.queued_writes)
-        telemetry.index_stand_in_matches.set(self._index.stand_in_matches)
+        telemetry.index_stand_in_matches.stands_at(self._index.stand_in_matches)
         self._limits.show()
         self._discovering.show()
         self._watch.show()
@@ -277,20 +280,14 @@ class StatusPages:
         if self._gate is not None:
             self._gate.show()
         for report in self._feeds.reports():
-            _show_feed(telemetry, report)
+            _show_feed(telemetry.feeds, report)
         return await asyncio.to_thread(telemetry.exposition)
 
 
-def _show_feed(telemetry: Telemetry, report: FeedReport) -> None:
-    where = (report.endpoint_id, str(report.rank))
-    for state in FeedState:
-        telemetry.kv_feed_state.labels(*where, state.value).set(report.state is state)
-    for kind, count in report.counts.items():
-        telemetry.kv_feed_events.labels(*where, kind).set(count)
-    if report.blocks is not None:
-        telemetry.kv_feed_blocks.labels(*where).set(report.blocks)
-    if report.lag_s is not None:
-        telemetry.kv_feed_lag_s.labels(*where).set(report.lag_s)
+def _show_feed(metrics: FeedMetrics, report: FeedReport) -> None:
+    metrics.show_state(report.endpoint_id, report.rank, report.state.value, [state.value for state in FeedState])
+    metrics.show_counts(report.endpoint_id, report.rank, report.counts)
+    metrics.show_mirror(report.endpoint_id, report.rank, report.blocks, report.lag_s)
 
 
 def _openai_model(model: ServedModel) -> dict[str, object]:

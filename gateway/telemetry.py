@@ -10,12 +10,14 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from gateway.adapter_metrics import AdapterMetrics
 from gateway.continuation_metrics import ContinuationMetrics
 from gateway.discovery_metrics import DiscoveryMetrics
+from gateway.feed_metrics import FeedMetrics
 from gateway.fix_metrics import FixMetrics
 from gateway.health_metrics import HealthMetrics
 from gateway.limit_metrics import LimitMetrics
 from gateway.log_lines import dropped_lines
 from gateway.metrics import SeriesRegistry, counter_read, counters, gauges, histograms
 from gateway.pressure_metrics import PressureMetrics
+from gateway.product_version import with_version
 from gateway.queue_metrics import QueueMetrics
 from gateway.route_metrics import RouteMetrics
 from gateway.split_metrics import SplitMetrics
@@ -33,7 +35,7 @@ class Telemetry:
     """All metrics of one gateway process, in a registry of their own."""
 
     def __init__(self) -> None:
-        registry = self.registry = SeriesRegistry()
+        registry = self.registry = with_version(SeriesRegistry())
         self.requests = counters(
             registry, "prefixgate_requests", "Client requests by route and how they ended.", ["route", "state"]
         )
@@ -166,45 +168,29 @@ class Telemetry:
         self.templates, self.splits = TemplateMetrics(registry), SplitMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.discovery, self.continuation = DiscoveryMetrics(registry), ContinuationMetrics(registry)
-        self.health, self.adapters = HealthMetrics(registry), AdapterMetrics(registry)
+        self.health, self.adapters, self.feeds = (
+            HealthMetrics(registry),
+            AdapterMetrics(registry),
+            FeedMetrics(registry),
+        )
         self.endpoint_healthy = Gauge(
             "prefixgate_endpoint_healthy", "1 while the endpoint takes requests.", ["endpoint"], registry=registry
         )
         self.degraded = Gauge(
             "prefixgate_degraded", "1 while the named part works in a reduced way.", ["part"], registry=registry
         )
-        self.index_dropped_writes = Gauge(
-            "prefixgate_index_dropped_writes", "Index writes dropped since the start.", registry=registry
-        )
+        self.index_dropped_writes = counters(
+            registry, "prefixgate_index_dropped_writes", "Index writes that were dropped.", ()
+        )()
         self.index_queued_writes = Gauge(
             "prefixgate_index_queued_writes", "Index writes on their way to Redis.", registry=registry
         )
-        self.index_stand_in_matches = Gauge(
+        self.index_stand_in_matches = counters(
+            registry,
             "prefixgate_index_stand_in_matches",
-            "Matches since the start that this replica answered alone, although there is a Redis.",
-            registry=registry,
-        )
-        self.kv_feed_state = Gauge(
-            "prefixgate_kv_feed_state",
-            "1 for the state in which the feed of an endpoint's KV events is.",
-            ["endpoint", "rank", "state"],
-            registry=registry,
-        )
-        self.kv_feed_events = Gauge(
-            "prefixgate_kv_feed_events",
-            "What the feed of an endpoint's KV events has counted since it was started, by kind.",
-            ["endpoint", "rank", "kind"],
-            registry=registry,
-        )
-        self.kv_feed_blocks = Gauge(
-            "prefixgate_kv_feed_blocks", "Blocks followed by KV events.", ["endpoint", "rank"], registry=registry
-        )
-        self.kv_feed_lag_s = Gauge(
-            "prefixgate_kv_feed_lag_seconds",
-            "Age of the last KV events when they were applied, by the clocks of engine and gateway.",
-            ["endpoint", "rank"],
-            registry=registry,
-        )
+            "Matches that this replica answered alone, although there is a Redis.",
+            (),
+        )()
 
     def names(self) -> frozenset[str]:
         """The names of all metrics, as they stand in the exposition."""

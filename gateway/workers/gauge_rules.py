@@ -24,6 +24,7 @@ CREATED_SUFFIX: Final = "_created"
 RULES: Final = {
     # A counter, of what engines have counted themselves: each worker that looks begins with all of it.
     "prefixgate_engine_prefix_tokens_total": Rule.MAX,
+    "prefixgate_build_info": Rule.MAX,
     "prefixgate_in_flight_requests": Rule.SUM,
     "prefixgate_client_connections": Rule.SUM,
     "prefixgate_queued_requests": Rule.SUM,
@@ -41,8 +42,6 @@ RULES: Final = {
     "prefixgate_endpoint_healthy": Rule.MIN,
     # Each worker judges by its own requests: an endpoint is in each state in which one of them has it.
     "prefixgate_endpoint_state": Rule.MAX,
-    "prefixgate_breaker_opened": Rule.TOTAL,
-    "prefixgate_endpoint_faults": Rule.TOTAL,
     "prefixgate_degraded": Rule.MAX,
     "prefixgate_token_parity_ratio": Rule.MIN,
     "prefixgate_split_prefill_suspected": Rule.MAX,
@@ -51,18 +50,13 @@ RULES: Final = {
     "prefixgate_decode_set_aside": Rule.MAX,
     "prefixgate_adapter_load_seconds": Rule.MEAN,
     "prefixgate_index_queued_writes": Rule.SUM,
-    "prefixgate_index_dropped_writes": Rule.TOTAL,
-    "prefixgate_index_stand_in_matches": Rule.TOTAL,
     "prefixgate_limit_owed_settlements": Rule.SUM,
-    "prefixgate_limit_dropped_settlements": Rule.TOTAL,
-    "prefixgate_limit_stand_in_answers": Rule.TOTAL,
     "prefixgate_perf_base_seconds": Rule.MEAN,
     "prefixgate_perf_prefill_tokens_per_second": Rule.MEAN,
     "prefixgate_perf_quadratic_seconds": Rule.MEAN,
     "prefixgate_perf_itl_seconds": Rule.MEAN,
     # A feed is read by one of the workers; the others say `not_consumer`, and nothing of its blocks.
     "prefixgate_kv_feed_state": Rule.MAX,
-    "prefixgate_kv_feed_events": Rule.SUM,
     "prefixgate_kv_feed_blocks": Rule.MAX,
     "prefixgate_kv_feed_lag_seconds": Rule.MAX,
     # Every worker looks for itself, at the same fleet.
@@ -74,8 +68,8 @@ RULES: Final = {
     "prefixgate_ledger_spool_records": Rule.MAX,
     "prefixgate_ledger_spool_bytes": Rule.MAX,
     "prefixgate_ledger_spool_refused": Rule.MAX,
-    "prefixgate_ledger_settled_twice": Rule.MAX,
-    "prefixgate_ledger_interrupted": Rule.MAX,
+    "prefixgate_ledger_settled_twice_total": Rule.MAX,
+    "prefixgate_ledger_interrupted_total": Rule.MAX,
 }
 
 

@@ -93,7 +93,7 @@ async def test_a_frozen_endpoint_is_left_before_its_first_byte_though_its_deadli
             answers = [await asked_by(client, gateway, stream=True) for _ in range(4)]
         assert set(answers) == {"e1"}
         assert gateway.metric("prefixgate_first_byte_given_up_total", endpoint="e0") >= 1
-        assert gateway.metric("prefixgate_endpoint_faults", endpoint="e0", kind="no_first_byte") >= 1
+        assert gateway.metric("prefixgate_endpoint_faults_total", endpoint="e0", kind="no_first_byte") >= 1
 
 
 async def test_a_merely_long_prefill_is_waited_for_while_the_engines_page_moves(
@@ -192,7 +192,7 @@ async def test_clients_that_leave_a_working_engine_are_never_held_against_it(
         over.set()
         assert (await talking).status_code == 200
         found = await standing(client, gateway)
-        assert (found["breaker_opened"], gateway.metric("prefixgate_endpoint_faults", kind="left_unanswered")) == (0, 0)
+        assert (found["breaker_opened"], gateway.metric("prefixgate_endpoint_faults_total", kind="left_unanswered")) == (0, 0)
 
 
 async def test_an_engine_in_which_requests_wait_and_nothing_moves_is_stalled_whatever_its_health_says(
@@ -243,7 +243,7 @@ async def test_an_endpoint_that_fails_with_5xx_where_others_do_not_opens_its_bre
         assert len(fails.requests) == 3
         assert gateway.metric("prefixgate_endpoint_state", endpoint="e0", state="open") == 1
         assert gateway.metric("prefixgate_endpoint_state", endpoint="e0", state="up") == 0
-        assert gateway.metric("prefixgate_breaker_opened", endpoint="e0") == 1
+        assert gateway.metric("prefixgate_breaker_opened_total", endpoint="e0") == 1
 
 
 async def test_a_request_that_makes_every_endpoint_fail_is_nobodys_fault(

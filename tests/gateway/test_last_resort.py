@@ -56,7 +56,7 @@ async def test_what_a_full_engine_answers_with_429_goes_to_another_and_is_no_fau
         gateway = await start(start_gateway, busy.url, idle.url, **QUICK)
         assert {await asked_by(client, gateway) for _ in range(8)} == {"e1"}
         assert busy.requests
-        assert gateway.metric("prefixgate_endpoint_faults", endpoint="e0") == 0
+        assert gateway.metric("prefixgate_endpoint_faults_total", endpoint="e0") == 0
         idle.scripts[:] = [full]
         answer = await ask(client, gateway)
         assert (answer.status_code, answer.json()["error"]) == (429, "Model is overloaded")

@@ -189,4 +189,4 @@ async def test_a_slow_or_frozen_redis_is_no_endpoints_fault(
         assert {answer.status_code for answer in found} == {200}
         standing = (await client.get(f"{gateway.url}/health")).json()["endpoints"]["e0"]["standing"]
         assert (standing["state"], standing["breaker_opened"]) == ("up", 0)
-        assert gateway.metric("prefixgate_endpoint_faults") == 0
+        assert gateway.metric("prefixgate_endpoint_faults_total") == 0
