@@ -64,6 +64,7 @@ format: $(VENV)/installed ## put the code in its form
 	$(BIN)/ruff check --fix $(SOURCES)
 
 wheel: $(VENV)/installed ## build the wheel
+	rm -f dist/prefixgate-*.whl # of an earlier version: who installs dist/prefixgate-*.whl must find one
 	$(BIN)/python -m build --wheel
 
 demo-templates: $(VENV)/installed ## real templates and 65 tools on a real engine, before and after fixed text goes first, 5 minutes: bench/results/templates.json

@@ -16,6 +16,7 @@ from gateway.decision_log import MOST_KEPT, DecisionLog
 from gateway.fleet import Fleet
 from gateway.index_pages import IndexPages, IndexParts, index_router
 from gateway.parity import ParityBook
+from gateway.product_version import product_version
 from gateway.wire import ASGIApp, Receive, Scope, Send
 from prefix_index import IndexUnavailable
 
@@ -47,6 +48,7 @@ def admin_app(token: str, parts: AdminParts) -> FastAPI:
 
     app = FastAPI(
         title="prefixgate admin",
+        version=product_version(),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,

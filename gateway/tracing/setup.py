@@ -8,10 +8,10 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from urllib.parse import unquote, urlsplit
 
 from gateway.config import Config, ConfigInvalid, tracing_headers
+from gateway.product_version import product_version
 from gateway.telemetry import Telemetry
 from gateway.tracing.context import Sampler
 from gateway.tracing.tracer import Tracer
@@ -34,7 +34,7 @@ def tracer_of(config: Config, environment: Mapping[str, str], telemetry: Telemet
         url=_url_of(tracing.otlp_endpoint),
         resource={
             "service.name": tracing.service_name,
-            "service.version": version("prefixgate"),
+            "service.version": product_version(),
             "service.instance.id": f"{socket.gethostname()}-{os.getpid()}",
         },
         headers=dict(_headers_of(tracing_headers(tracing, environment))),
