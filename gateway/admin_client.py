@@ -4,7 +4,6 @@ Exit codes: 1 where the gateway does not do it (it is away, or has no such thing
 or another one than its own).
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,6 @@ Gateway = Annotated[
 TokenFile = Annotated[
     Path | None, typer.Option(help="File with the admin token; default: admin_token_file of the configuration.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the gateway's answer as it is.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +44,12 @@ def asked(gateway: str | None, token_file: Path | None, path: Path | None) -> As
     try:
         token = admin_token(config)
     except ConfigInvalid as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     if token is None:
-        raise refused("no admin token: give --token-file FILE, or admin_token_file in the configuration")
+        raise refused(
+            "no admin token: give --token-file FILE, or admin_token_file in the configuration",
+            code="admin_token_missing",
+        )
     return Asked(gateway or here(config.listen), token)
 
 
@@ -68,9 +69,11 @@ def ask(method: str, path: str, query: Mapping[str, str], of: Asked) -> dict[str
         headers = {"authorization": f"Bearer {of.token}"}
         answer = httpx.request(method, url, params=dict(query), headers=headers, timeout=_ANSWER_S)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise refused(f"no answer from {gateway}: {str(error) or type(error).__name__}", 1) from None
+        raise refused(
+            f"no answer from {gateway}: {str(error) or type(error).__name__}", 1, code="gateway_away"
+        ) from None
     if answer.status_code == 401:
-        raise refused(f"{gateway} has another admin token")
+        raise refused(f"{gateway} has another admin token", code="admin_token_wrong")
     try:
         said = answer.json()
     except ValueError:
@@ -80,8 +83,3 @@ def ask(method: str, path: str, query: Mapping[str, str], of: Asked) -> dict[str
         why = content.get("detail") or "there is no admin API: it needs admin_token_file, and a gateway of this version"
         raise refused(f"{gateway} answers {answer.status_code}: {why}", 1)
     return content
-
-
-def print_json(report: object) -> None:
-    """An answer of the gateway, as it is."""
-    typer.echo(json.dumps(report, indent=2))

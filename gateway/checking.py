@@ -17,7 +17,7 @@ from billing.economics import CostBook
 from billing.invoicing import read_seller
 from billing.prices.plans_file import load_plans
 from gateway.adapters import unserved_adapters
-from gateway.config import Backend, Config, ConfigInvalid, admin_token, ledger_place, redis_access
+from gateway.config import Backend, Config, ConfigInvalid, admin_token, ledger_place, redis_access, ui_token
 from gateway.currency_advice import Money, currency_advice
 from gateway.disaggregation.advice import unpaired
 from gateway.discovery_setup import looked_once
@@ -27,7 +27,7 @@ from gateway.keys_file import read_keys_file
 from gateway.model_routes import routes_from, unserved
 from gateway.model_texts import load_model_texts
 from gateway.options import authenticator_of
-from gateway.proof import Proof, prove
+from gateway.proof import Effort, Proof, prove
 from gateway.telemetry import Telemetry
 from gateway.templates.setup import templates_of
 from gateway.tracing import tracer_of
@@ -43,17 +43,17 @@ READ_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one backend said. `sources` list it; `advice` is what would help, empty where nothing is missing;
-    `features` are those that are not known to be on."""
+    """What one backend said, None where it did not. `sources` list it; `advice` is what would help, empty where nothing
+    is missing; `features` are those that are not known to be on."""
 
     endpoint_id: str
     sources: str
     healthy: bool
-    engine: str
-    models: str
-    block_size: str
-    capacity_tokens: str
     advice: str
+    engine: str | None = None
+    models: tuple[str, ...] | None = None
+    block_size: int | None = None
+    capacity_tokens: int | None = None
     features: tuple[FeatureFinding, ...] = ()
 
 
@@ -79,6 +79,7 @@ def check_files(config: Config, environment: Mapping[str, str]) -> dict[str, Mod
     """
     authenticator_of(config)
     admin_token(config)
+    ui_token(config)
     if config.prices_file is not None:
         PriceBook.load(config.prices_file)
     if config.templates_dir is not None:
@@ -122,12 +123,15 @@ def _check_ledger(config: Config, environment: Mapping[str, str]) -> None:
 
 
 async def ask_backends(
-    config: Config, environment: Mapping[str, str], texts: Mapping[str, ModelText] | None
+    config: Config,
+    environment: Mapping[str, str],
+    texts: Mapping[str, ModelText] | None,
+    effort: Effort = Effort(),  # noqa: B008 - it is frozen
 ) -> tuple[list[Finding], list[Proof], list[str]]:
     """Ask the sources of endpoints, then every backend, all at once; none of either may take longer than `ASK_S`.
 
-    Then those that are up prove our tokens, with `texts` the local tokenizers; None leaves the proof out. Last come
-    words on what could not be found or used. Raises `ConfigInvalid`.
+    Then those that are up prove our tokens: `texts` are the local tokenizers, `effort` the bounds; None leaves it out.
+    Last come words on what could not be found or used. Raises `ConfigInvalid`.
     """
     roles: dict[str, Role] = {}
 
@@ -139,7 +143,7 @@ async def ask_backends(
         await registry.detect_all(deadline_s=ASK_S + 1)
         endpoints = registry.snapshot()
         configs = [registry.config_of(endpoint.id) for endpoint in endpoints]
-    proofs = [] if texts is None else await prove(list(zip(configs, endpoints, strict=True)), texts)
+    proofs = [] if texts is None else await prove(list(zip(configs, endpoints, strict=True)), texts, effort)
     findings = []
     for endpoint in endpoints:
         report = discovering.report_of(endpoint.id)
@@ -183,15 +187,15 @@ async def check_index(config: Config, environment: Mapping[str, str]) -> IndexFi
 def _finding(endpoint: EndpointSnapshot, config: Config, sources: Sequence[str]) -> Finding:
     facts, listed_by = endpoint.facts, ", ".join(sources)
     if facts is None:
-        return Finding(endpoint.id, listed_by, False, "?", "?", "?", "?", endpoint.unhealthy_reason or "did not answer")
+        return Finding(endpoint.id, listed_by, False, endpoint.unhealthy_reason or "did not answer")
     return Finding(
         endpoint_id=endpoint.id,
         sources=listed_by,
         healthy=endpoint.healthy,
         engine=f"{facts.engine} {facts.version or ''}".strip(),
-        models=", ".join(model.id for model in facts.models) or "none",
-        block_size=str(facts.block_size or "unknown"),
-        capacity_tokens=str(facts.capacity_tokens or "unknown"),
+        models=tuple(model.id for model in facts.models),
+        block_size=facts.block_size,
+        capacity_tokens=facts.capacity_tokens,
         advice="; ".join(advice(endpoint, config)),
         features=feature_findings(endpoint, config),
     )

@@ -7,12 +7,15 @@
 
 A probe (probes.py) goes the way of a client's request: the same parser and translation, the same tokenizer, the
 endpoint's own key. So what is proven is what serves. Probes are short but for one, and sent one after the other to each
-endpoint: a fleet in use hardly notices, and its cache holds a few blocks more afterwards. What an endpoint refuses is
-shown as such and proves nothing either way. Cost: 15 to 19 requests for each endpoint and model.
+model: a fleet in use hardly notices, and its cache holds a few blocks more afterwards. What an endpoint refuses is
+shown as such and proves nothing either way. Cost: 15 to 19 requests for each endpoint and model. An endpoint may list
+thousands of models: a few are probed at once, adapters are not where their base is, which has their tokenizer, and what
+is left out or comes too late is named (`Effort`).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -30,6 +33,7 @@ from backends import (
     UpstreamRequest,
 )
 from billing import UsageMerger
+from billing.counting import counted
 from gateway.edge.reading import Arrival, read_request
 from gateway.engine_tokens import RemoteTokenizer
 from gateway.probes import Probe, probes
@@ -56,6 +60,21 @@ class Verdict(StrEnum):
     NO_USAGE = "no usage reported"
     NOT_TOKENIZED = "not tokenized"
     """Neither here nor by the engine: such prompts are matched by bytes or not at all, and the gateway says so."""
+    NOT_PROBED = "not probed"
+    """One of too many models, or the time was up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is probed: so many models of each endpoint, so many at once, and no probe begins after `limit_s`.
+
+    `told` hears how many models are done, and of how many.
+    """
+
+    most_models: int = 16
+    at_once: int = 4
+    limit_s: float = 300.0
+    told: Callable[[int, int | None], None] = lambda _done, _total: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,28 +113,68 @@ def summary(proofs: Sequence[Proof]) -> str:
     """One line: the share of the comparisons that agree, and how many probes could not be compared."""
     equal = sum(proof.verdict is Verdict.EQUAL for proof in proofs)
     compared = equal + sum(proof.verdict is Verdict.DIFFERENT for proof in proofs)
+    unprobed = sum(proof.verdict is Verdict.NOT_PROBED for proof in proofs)
+    left = f"; {counted(unprobed, 'model')} not probed" if unprobed else ""
     if not compared:
-        return "token parity: nothing could be compared"
-    rest = len(proofs) - compared
-    also = f"; {rest} could not be compared" if rest else ""
+        return f"token parity: nothing could be compared{left}"
+    rest = len(proofs) - compared - unprobed
+    also = (f"; {rest} could not be compared" if rest else "") + left
     return f"token parity: {equal} of {compared} agree ({equal / compared:.1%}){also}"
 
 
 async def prove(
-    endpoints: Sequence[tuple[EndpointConfig, EndpointSnapshot]], texts: Mapping[str, ModelText]
+    endpoints: Sequence[tuple[EndpointConfig, EndpointSnapshot]],
+    texts: Mapping[str, ModelText],
+    effort: Effort = Effort(),
 ) -> list[Proof]:
-    """Probe every healthy endpoint for each model whose tokens can be had; all endpoints at once, probes in turn.
+    """Probe every healthy endpoint for each model whose tokens can be had; a few models at once, probes in turn.
 
-    `texts` are the local tokenizers by served model. Never raises for what an endpoint does.
+    `texts` are the local tokenizers by served model. Never raises for what an endpoint does. What `effort` leaves out
+    is in the answer as `NOT_PROBED`, one for a model.
     """
     healthy = [(config, endpoint) for config, endpoint in endpoints if endpoint.healthy and endpoint.facts is not None]
-    async with UpstreamClient() as client, asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_Prover(client, config, endpoint, texts).all()) for config, endpoint in healthy]
-    return [proof for task in tasks for proof in task.result()]
+    ends_s = time.monotonic() + effort.limit_s
+    async with UpstreamClient() as client:
+        provers = [_Prover(client, config, endpoint, texts, ends_s) for config, endpoint in healthy]
+        work = [_Work(prover, effort) for prover in provers]
+        total, done = sum(len(one.chosen) for one in work), 0
+
+        async def proven(one: _Work, model: ServedModel) -> list[Proof]:
+            nonlocal done
+            async with one.turn:
+                found = await one.prover.model(model)
+            done += 1
+            effort.told(done, total)
+            return found
+
+        effort.told(0, total)
+        async with asyncio.TaskGroup() as group:
+            tasks = [[group.create_task(proven(one, model)) for model in one.chosen] for one in work]
+    return [
+        proof
+        for one, models in zip(work, tasks, strict=True)
+        for proof in [*(found for task in models for found in task.result()), *one.left_out()]
+    ]
+
+
+class _Work:
+    """Which models of one endpoint are probed, and whose turn it is."""
+
+    def __init__(self, prover: "_Prover", effort: Effort) -> None:
+        self.prover = prover
+        self.turn = asyncio.Semaphore(effort.at_once)
+        provable = prover.provable()
+        bases = {model.id for model in provable}
+        wanted = [model for model in provable if model.parent not in bases]
+        self.chosen, self._left = wanted[: effort.most_models], wanted[effort.most_models :]
+
+    def left_out(self) -> list[Proof]:
+        """A word on each model that is one too many."""
+        return [self.prover.unprobed(model) for model in self._left]
 
 
 class _Prover:
-    """Probes one endpoint."""
+    """Probes one endpoint, until `ends_s`."""
 
     def __init__(
         self,
@@ -123,6 +182,7 @@ class _Prover:
         config: EndpointConfig,
         endpoint: EndpointSnapshot,
         texts: Mapping[str, ModelText],
+        ends_s: float,
     ) -> None:
         assert endpoint.facts is not None
         self._client = client
@@ -130,15 +190,26 @@ class _Prover:
         self._endpoint = endpoint
         self._facts = endpoint.facts
         self._texts = texts
+        self._ends_s = ends_s
         self._remote = RemoteTokenizer(client, lambda _: config)
 
-    async def all(self) -> list[Proof]:
-        return [
-            await self._prove(model.id, text, probe)
-            for model in self._facts.models
-            if (text := self._text_of(model)) is not None or self._facts.has_tokenize
-            for probe in probes(model, self._facts.routes)
-        ]
+    def provable(self) -> list[ServedModel]:
+        """The models whose tokens can be had."""
+        return [one for one in self._facts.models if self._text_of(one) is not None or self._facts.has_tokenize]
+
+    async def model(self, model: ServedModel) -> list[Proof]:
+        """Every probe of one model; the first that would come too late ends it."""
+        text, found = self._text_of(model), list[Proof]()
+        for probe in probes(model, self._facts.routes):
+            if time.monotonic() > self._ends_s:
+                return [*found, self.unprobed(model)]
+            found.append(await self._prove(model.id, text, probe))
+        return found
+
+    def unprobed(self, model: ServedModel) -> Proof:
+        """What is to say of a model that had no turn."""
+        source = TokenSource.ENGINE if self._text_of(model) is None else TokenSource.LOCAL
+        return Proof(self._endpoint.id, model.id, "", source, Verdict.NOT_PROBED)
 
     def _text_of(self, model: ServedModel) -> ModelText | None:
         """Tokenizer and template here of the model, or of the model that it adapts, in the way of this engine."""

@@ -6,7 +6,22 @@ from typing import Annotated
 
 import typer
 
+from gateway.command_line.refusals import refused
 from gateway.config import Config, ConfigInvalid, load_config, process_environment
+
+__all__ = [
+    "AsJson",
+    "ConfigFile",
+    "From",
+    "LedgerPlace",
+    "Month",
+    "Quiet",
+    "TimeZone",
+    "To",
+    "need_backends",
+    "read_config",
+    "refused",
+]
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", envvar="PREFIXGATE_CONFIG", help="YAML file; see docs/config.md.")
@@ -21,6 +36,8 @@ From = Annotated[
 To = Annotated[str | None, typer.Option(help="First instant after the period.")]
 Month = Annotated[str | None, typer.Option(help="Instead of both: a month, as 2026-11.")]
 TimeZone = Annotated[str, typer.Option(help="IANA name, as Asia/Kolkata, of the period's days.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; docs/cli.md has its shape.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")]
 
 
 def read_config(path: Path | None, flags: Mapping[str, object]) -> Config:
@@ -28,10 +45,12 @@ def read_config(path: Path | None, flags: Mapping[str, object]) -> Config:
     try:
         return load_config(path, process_environment(), flags)
     except ConfigInvalid as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
 
 
-def refused(why: str, exit_code: int = 2) -> typer.Exit:
-    """Says why a command does not do what it was asked, and is raised to end it."""
-    typer.echo(f"prefixgate: {why}", err=True)
-    return typer.Exit(exit_code)
+def need_backends(settings: Config) -> None:
+    """Raises what `refused` makes where the configuration names no backend, and no place to find one."""
+    if not settings.backends and not settings.discovery.finds:
+        raise refused(
+            "no backend: give --backend URL, or backends or discovery in the config file", code="backends_missing"
+        )

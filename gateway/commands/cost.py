@@ -1,6 +1,6 @@
 """`prefixgate cost`, `prefixgate jobs`: what tokens cost the operator, and what is left. Not for tenants."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from billing import BillingError
 from billing.economics import (
     ComparedPrice,
     CostBook,
-    CostReport,
     cost_json,
     cost_report,
     cost_sheets,
@@ -32,7 +30,7 @@ from billing.money import pico_per_token
 from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
 from gateway.config import ledger_place
-from gateway.cost_terms import assumptions
+from gateway.cost_terms import assumptions, total_line
 from gateway.terminal import ConfigFile, From, Month, TimeZone, To, read_config, refused
 from gateway.terminal_tables import show_tables
 
@@ -115,11 +113,11 @@ def cost(
             assumed = replace(assumed, api_prices=given or assumed.api_prices)
             found = cost_report(opened, book, start_us, end_us, assumed)
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     sheets = _chosen(cost_sheets(found), sheet)
     match format_:
         case CostFormat.TABLE:
-            _print(sheets, book.currency, lambda console: say_total(console, found))
+            _print(sheets, book.currency, total_line(found))
         case CostFormat.CSV:
             typer.echo(csv_of(_only(sheets, sheet)), nl=False)
         case CostFormat.JSON:
@@ -151,12 +149,12 @@ def jobs(
         with ledgers(places) as opened:
             found = job_report(opened, book, start_us, end_us)
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     wanted = {key: one for key, one in found.jobs.items() if tenant in (None, key[0]) and job in (None, key[1])}
     shown = jobs_sheet(wanted, with_cost=book is not None, most=most)
     match format_:
         case CostFormat.TABLE:
-            _print([shown], found.currency, lambda _: None)
+            _print([shown], found.currency)
         case CostFormat.CSV:
             typer.echo(csv_of(shown), nl=False)
         case CostFormat.JSON:
@@ -194,18 +192,7 @@ def _only(sheets: Sequence[Sheet], names: Sequence[str] | None) -> Sheet:
     return sheets[0]
 
 
-def _print(sheets: Iterable[Sheet], currency: str, then: Callable[[Console], None]) -> None:
-    shown = tables(sheets, currency)
-    then(show_tables(*shown, spare=_SPARE, whole="--format json"))
-
-
-def say_total(console: Console, found: CostReport) -> None:
-    """Print the sum: busy and idle cost are what the endpoints cost."""
-    said = cost_json(found, ())
-    console.print(
-        f"{said['from']} to {said['to']} (exclusive): {said['amount_busy']} busy + {said['amount_idle']} idle = "
-        f"{said['amount_cost']} {said['currency']}, which is what the endpoints cost. Internal: not for tenants.",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+def _print(sheets: Iterable[Sheet], currency: str, last_line: str | None = None) -> None:
+    console = show_tables(*tables(sheets, currency), spare=_SPARE, whole="--format json")
+    if last_line is not None:
+        console.print(last_line, markup=False, highlight=False, soft_wrap=True)

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.admin_client import AsJson, Gateway, TokenFile, ask, asked, print_json
+from gateway.admin_client import Gateway, TokenFile, ask, asked
+from gateway.command_line.answers import print_json
 from gateway.scheduling import place_name
-from gateway.terminal import ConfigFile, refused
+from gateway.terminal import AsJson, ConfigFile, refused
 from gateway.terminal_tables import wide_console
 
 _CHOSEN = "->"

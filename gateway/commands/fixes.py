@@ -55,7 +55,7 @@ def fixes(
         period = asked_period(from_, to, month, zone_named(time_zone))
         rows = ledger_rows(ledger or ledger_place(read_config(config, {})), Query(*period, about=About(tenant=tenant)))
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     if format_ == "json":
         typer.echo(json.dumps(rows, indent=2))
     else:

@@ -12,8 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from billing.counting import counted
-from gateway.admin_client import AsJson, Gateway, TokenFile, ask, asked, print_json
-from gateway.terminal import ConfigFile, refused
+from gateway.admin_client import Gateway, TokenFile, ask, asked
+from gateway.command_line.answers import print_json
+from gateway.terminal import AsJson, ConfigFile, refused
 from gateway.terminal_tables import wide_console
 
 _MOST_NAMES = 4

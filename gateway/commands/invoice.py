@@ -220,7 +220,7 @@ def _office(ledger: str | None, invoicing: Path | None, config: Path | None) -> 
         plans = None if settings.plans_file is None else load_plans(settings.plans_file)
         yield _Office(seller, InvoiceBook(ledger or ledger_place(settings), clock=_now), prices, plans)
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
 
 
 def _period(text: str, office: _Office) -> Period:

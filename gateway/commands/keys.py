@@ -77,7 +77,7 @@ def create(
     try:
         made = create_key(path, KeyWish(tenant, key_id, _given(fields)), now)
     except KeysFileInvalid as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     _show(made, path)
 
 
@@ -92,7 +92,7 @@ def list_(
     try:
         parsed = read_keys_file(path)
     except KeysFileInvalid as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     now = datetime.now(UTC)
     rows = [_row(tenant, key, now) for tenant in parsed.tenants for key in tenant.keys]
     if as_json:
@@ -117,7 +117,7 @@ def revoke(
     try:
         revoke_key(path, key_id)
     except KeysFileInvalid as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     typer.echo(f"revoked: {key_id}, in {path}")
 
 
@@ -133,7 +133,7 @@ def rotate(
     try:
         made = rotate_key(path, key_id, _span(grace), datetime.now(UTC))
     except KeysFileInvalid as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     _show(made, path)
 
 

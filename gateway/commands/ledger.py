@@ -29,7 +29,7 @@ def show(place: LedgerPlace = None, config: ConfigFile = None) -> None:
     try:
         found = contents(where)
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     typer.echo(f"ledger    {place_of(where)}")
     for table, rows in found.rows.items():
         typer.echo(f"{table:<16}{rows:>14,}")
@@ -48,7 +48,7 @@ def verify(place: LedgerPlace = None, config: ConfigFile = None) -> None:
     try:
         found = check(where)
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     for one in found[:_SHOWN]:
         quarter_us, *keys = one.key
         named = " ".join(f"{name}={value}" for name, value in zip(KEYS, keys, strict=True) if value)
@@ -65,7 +65,7 @@ def rebuild(place: LedgerPlace = None, config: ConfigFile = None) -> None:
     try:
         made = rebuild_sums(place or ledger_place(read_config(config, {})))
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     typer.echo(f"{made:,} sums were made from the rows")
 
 
@@ -101,7 +101,7 @@ def archive(
                 f"{one}: {counted(done.requests, 'request')} in {done.file}, {done.deleted:,} removed from the ledger"
             )
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     if not months:
         typer.echo("there is no month to move")
 
@@ -120,5 +120,5 @@ def restore(
     try:
         brought = restore_month(place or ledger_place(read_config(config, {})), month, from_)
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     typer.echo(f"{month}: in the ledger again: {counted(brought, 'request')}")

@@ -18,15 +18,14 @@ from billing.prices.plans_file import load_plans
 from billing.prices.pricing import CachedRule, Price, Quote
 from billing.prices.public_apis import ApiPrice, api_prices
 from billing.prices.view import per_mtok, quote_view
-from gateway.admin_client import print_json
+from gateway.command_line.answers import print_json
 from gateway.currency_advice import Money, currency_advice
 from gateway.keys_file import KeysFileInvalid, read_keys_file
-from gateway.terminal import ConfigFile, read_config, refused
+from gateway.terminal import AsJson, ConfigFile, read_config, refused
 from gateway.terminal_tables import show_tables
 
 prices = typer.Typer(help="The price book.", no_args_is_help=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PriceFile = Annotated[Path | None, typer.Option("--prices", help="Price book, YAML; default: prices_file.")]
 
 _SPARE = ("by volume", "source", "cached counts", "as of", "price id", "prompt", "write", "to")
@@ -48,7 +47,7 @@ def check(
         found = None if plans_file is None else load_plans(plans_file)
         tenants = None if keys_file is None else read_keys_file(keys_file)
     except (BillingError, KeysFileInvalid) as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     table = _table(f"per million tokens, {book.currency}")
     for price in book.prices:
         _add(table, price, price.tenant or "list")
@@ -82,7 +81,7 @@ def show(
     try:
         when = datetime.now(UTC) if at is None else parse_when(at)
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     models = sorted({price.model for price in book.prices}) if model is None else [model]
     quotes = {name: book.quote(name, tenant, when) for name in models}
     if as_json:
@@ -100,7 +99,7 @@ def _book(path: Path | None) -> PriceBook:
     try:
         return PriceBook.load(path)
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
 
 
 def _table(title: str) -> Table:

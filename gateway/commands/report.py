@@ -124,7 +124,7 @@ def report(
     except BrokenPipeError:
         raise  # who read it has seen enough, as `head` does: typer ends in silence
     except (BillingError, OSError) as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
 
 
 def _document(where: Path | str, number: str) -> Document | None:

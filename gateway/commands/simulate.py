@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.admin_client import print_json
+from gateway.command_line.answers import print_json
 from gateway.config import ledger_place
 from gateway.log_lines import LOGGER
 from gateway.terminal import ConfigFile, read_config, refused
@@ -121,9 +121,9 @@ def simulate(
     try:
         summary = command.simulated(asked, progress)
     except command.CANNOT_BE_ASKED as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     except command.CANNOT_BE_DONE as error:
-        raise refused(str(error), 1) from None
+        raise refused(error, 1) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:

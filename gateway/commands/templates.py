@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 from prometheus_client import CollectorRegistry
 
-from gateway.admin_client import print_json
+from gateway.command_line.answers import print_json
 from gateway.template_metrics import TemplateMetrics
 from gateway.templates.file import TemplateFileInvalid, read_kept_file
 from gateway.templates.store import TemplateStore
 from gateway.templates.types import KeptTemplate, reference_of
 from gateway.templates.view import made_up_samples, sample_shares, shown
-from gateway.terminal import ConfigFile, read_config, refused
+from gateway.terminal import AsJson, ConfigFile, read_config, refused
 from prefix_index import TemplateFailed, TokenizerUnavailable
 from prefix_index.layout import (
     Count,
@@ -34,7 +34,6 @@ from prefix_index.prompt import load_model_text
 
 templates = typer.Typer(help="Templates: their order, and what it is worth.", no_args_is_help=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Tokenizer = Annotated[Path | None, typer.Option(help="tokenizer.json or its folder; default: a token is four bytes.")]
 Block = Annotated[int, typer.Option(min=1, help="Tokens a block of the engine's cache.")]
 Folder = Annotated[Path | None, typer.Option("--templates", help="Folder of templates; default: templates_dir.")]
@@ -119,7 +118,7 @@ def _read(path: Path) -> KeptTemplate:
     try:
         return read_kept_file(path)
     except TemplateFileInvalid as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
 
 
 def _of_text(path: Path, syntax: Syntax) -> KeptTemplate:
@@ -140,7 +139,7 @@ def _store(folder: Path | None, config: Path | None) -> TemplateStore:
     try:
         return TemplateStore(where, TemplateMetrics(CollectorRegistry()))
     except TemplateFileInvalid as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
 
 
 def _count(tokenizer: Path | None) -> Count:
@@ -149,7 +148,7 @@ def _count(tokenizer: Path | None) -> Count:
     try:
         return load_model_text(tokenizer, None, None).count_tokens
     except (TokenizerUnavailable, TemplateFailed) as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
 
 
 def _worth(kept: KeptTemplate, count: Count, block_tokens: int, tokenizer: Path | None) -> str:

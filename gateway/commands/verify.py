@@ -43,7 +43,7 @@ def verify(
         start, end = asked_period(from_, to, month, zone_named(time_zone))
         found = verified(ledger or ledger_place(read_config(config, {})), start, end)
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     if format_ is VerificationFormat.JSON:
         typer.echo(render_verification_json(found))
     else:

@@ -40,9 +40,8 @@ from billing.invoicing.pdf_page import render_pdf
 from billing.money import amount_text
 from billing.prices.plans_file import load_plans
 from billing.when import from_us, to_us
-from gateway.commands.cost import say_total
 from gateway.config import load_config
-from gateway.cost_terms import assumptions
+from gateway.cost_terms import assumptions, total_line
 from gateway.demo.types import DemoFailed, DemoOutcome, Policy, RunResult
 
 BILLED_TENANT: Final = "acme"
@@ -106,7 +105,7 @@ def show_accounts(accounts: Accounts, program: str, console: Console) -> None:
         table.collapse_padding = True
         console.print(table)
         console.print()
-    say_total(console, accounts.costs)
+    console.print(total_line(accounts.costs), markup=False, highlight=False, soft_wrap=True)
     kept = (
         f"\nkept until you delete it: {config.parent}; go on with",
         f"  {program} invoice list --config {config}",

@@ -77,7 +77,7 @@ def test_check_prints_no_password_of_an_address(tmp_path: Path) -> None:
     for url in ("redis://me:hunter2@127.0.0.1:1", "rediss+cluster://:hunter2@127.0.0.1:1,b"):
         config = tmp_path / "c.yaml"
         config.write_text(f"backends: [{{url: 'http://127.0.0.1:1'}}]\nindex: {{redis_url: '{url}'}}\n")
-        printed = CliRunner().invoke(cli, ["check", "-c", str(config), "--no-proof"]).output
+        printed = CliRunner().invoke(cli, ["check", "-c", str(config), "--no-proof", "-v"]).output
         assert f"{url.partition(':')[0]}://***@127.0.0.1:1" in printed
         assert "hunter2" not in printed
 
@@ -112,8 +112,9 @@ def last_line(result: Result) -> str:
 
 
 def test_check_proves_that_our_tokens_are_the_engines(engine: RunningEngine, tmp_path: Path) -> None:
-    result = check(tmp_path, engine.url)
+    result = check(tmp_path, engine.url, "--verbose")
     assert result.exit_code == 0, result.output
+    assert result.output.startswith("usable: 1 of 1 backend up, 0 of 15 probes differ\n")
     assert last_line(result).startswith("token parity: 15 of 15 agree (100.0%)")
     row = next(line for line in result.output.splitlines() if "multi-turn" in line)
     _, _, model, _, tokenizer, ours, engine_tokens, ids, verdict, _ = (cell.strip() for cell in row.split("│"))

@@ -129,7 +129,7 @@ async def test_a_reader_who_goes_away_ends_a_report_in_silence(ledger: Path, for
     with os.fdopen(writer, "wb") as gone:
         command = (sys.executable, "-m", "gateway", "report", *asked)
         ended = await asyncio.to_thread(subprocess.run, command, stdout=gone, stderr=subprocess.PIPE, check=False)
-    assert (ended.returncode, ended.stderr) == (1, b"")
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_a_ledger_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def lint(
         settings = _settings(settings_file, ignore or (), exclude or ())
         known = None if baseline is None else read_baseline(_text(baseline), str(baseline))
     except LintSettingsInvalid as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     clocked = None if model is None else Clocked(model, chat_template)
     count = None if clocked is None else clocked.count_tokens
     asked = Asked(block_size, minimum_tokens, count, os.urandom(16), show_text)
@@ -154,7 +154,7 @@ def _period(from_: str | None, to: str | None, month: str | None, time_zone: str
     try:
         return asked_period(from_, to, month, zone_named(time_zone))
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
 
 
 def _existing(paths: Sequence[Path]) -> Sequence[Path]:
@@ -203,7 +203,7 @@ def _pricing(calls: int | None, per_mtok: str | None, prices: Path | None, model
     try:
         book = PriceBook.load(prices)
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     price = book.price_at(model, datetime.now(UTC))
     if price is None:
         raise refused(f"{prices} has no price of {model} today")

@@ -39,7 +39,7 @@ def ledger_page(place: str | Path, prices: Path | None, start: datetime, end: da
         with reading(place) as connection:
             found = losses(connection, to_us(start), to_us(end))
     except BillingError as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     reasons = by_reason(found)
     return {
         "from": start.isoformat(),

@@ -1,0 +1,76 @@
+"""Why a command does not do what it was asked: a line on standard error, or an object there where JSON was asked for.
+
+    prefixgate: there is no ledger /srv/prefixgate.db
+    {"error": {"code": "ledger_unavailable", "message": "there is no ledger /srv/prefixgate.db", "help": null}}
+
+Exit codes are those of docs/cli.md: 1 what was asked for is not so, or could not be done; 2 it cannot be asked so.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from contextvars import ContextVar
+from itertools import pairwise
+from typing import Final
+
+import typer
+
+NOT_DONE: Final = 1
+CANNOT_BE_USED: Final = 2
+NOT_STARTED: Final = 3
+INTERRUPTED: Final = 130
+"""As shells have it: 128 and the number of the signal."""
+OUTPUT_CLOSED: Final = 141
+CODES: Final = {NOT_DONE: "not_done", CANNOT_BE_USED: "cannot_be_used", NOT_STARTED: "not_started"}
+HELP: Final = {
+    "admin_token_missing": "the gateway's own: --token-file FILE, or admin_token_file in the configuration",
+    "admin_token_wrong": "the token is in the file that admin_token_file of the gateway's configuration names",
+    "backends_missing": "prefixgate init --backend URL writes a configuration",
+    "gateway_away": "start it with `prefixgate serve`, or name another one with --gateway URL",
+    "invoicing_file_missing": "docs/invoices.md shows the file",
+    "keys_file_missing": "any new name will do for `keys create`; docs/limits.md shows the file",
+    "ledger_unavailable": "--ledger FILE or URL names another one; ledger.path and ledger.url in the configuration do",
+    "prices_file_missing": "docs/prices.md shows the file",
+}
+"""What would help, by code, where the message itself does not say it."""
+
+_AS_JSON: ContextVar[bool] = ContextVar("errors are JSON", default=False)
+_WORD_STARTS: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON, and so for errors in that form too."""
+    given = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in given or "--format=json" in given or ("--format", "json") in pairwise(given)
+
+
+def errors_are_json(*, wanted: bool) -> None:
+    """Say for the command that runs in which form it refuses."""
+    _AS_JSON.set(wanted)
+
+
+def refused(why: str | Exception, exit_code: int = CANNOT_BE_USED, *, code: str | None = None) -> typer.Exit:
+    """Says why a command does not do what it was asked, and is raised to end it.
+
+    `code` names the kind for programs: the error's class where it is one, else by the exit code.
+    """
+    say(str(why), code or (_code_of(why) if isinstance(why, Exception) else CODES.get(exit_code, "not_done")))
+    return typer.Exit(exit_code)
+
+
+def say(message: str, code: str, hint: str | None = None) -> None:
+    """Put an error on standard error, with what would help."""
+    hint = hint or HELP.get(code)
+    if _AS_JSON.get():
+        typer.echo(json.dumps({"error": {"code": code, "message": message, "help": hint}}), err=True)
+        return
+    typer.echo(f"prefixgate: {message}", err=True)
+    if hint is not None:
+        typer.echo(f"  {hint}", err=True)
+
+
+def _code_of(error: Exception) -> str:
+    """`LedgerUnavailable` is `ledger_unavailable`; all that an operating system says is `file_unusable`."""
+    if isinstance(error, OSError):
+        return "file_unusable"
+    return _WORD_STARTS.sub("_", type(error).__name__).lower()
