@@ -10,7 +10,7 @@ decision has two of them, and the first has done its part when the attempt begin
 
 from typing import Final
 
-from backends import FirstByteTimeout, NoEndpoint, UpstreamError
+from backends import FirstByteTimeout, NoEndpoint, ServedElsewhere, UpstreamError
 from gateway.access import BUSY_STATUS, RETRYABLE_STATUS, given_up, spoken_by_nobody
 from gateway.disaggregation import PrefillFailed, failed_together, may_be_anothers_fault, reinstated, ruled_out
 from gateway.engine_calls import EngineCalls
@@ -35,6 +35,7 @@ class Dispatcher:
     def __init__(self, parts: Parts, options: PipelineOptions) -> None:
         self._parts = parts
         self._choose = options.choose
+        self._one_call = options.one_call
         self._calls = EngineCalls(parts, options)
 
     async def dispatch(self, exchange: Exchange, without: frozenset[str] = frozenset()) -> FirstBytes:
@@ -67,7 +68,7 @@ class Dispatcher:
             if isinstance(error, FirstByteTimeout):
                 failed_together(exchange, decision)
             self._attempt_failed(exchange, decision, type(error).__name__)
-            if not others_left and not exchange.spared:
+            if not others_left and not exchange.spared and not isinstance(error, ServedElsewhere):
                 raise
             failed.add(decision.endpoint_id)
             return None
@@ -83,7 +84,7 @@ class Dispatcher:
         is_busy = response.status == BUSY_STATUS
         elsewhere = others_left or (not is_busy and may_be_anothers_fault(exchange, decision))
         again = elsewhere and response.status in RETRYABLE_STATUS
-        given = None if again else given_up(exchange.request, response.status, first_chunk)
+        given = None if again or self._one_call else given_up(exchange.request, response.status, first_chunk)
         if not again and given is None:
             parts.attempts.answers(exchange.under_way, response.status, exchange.doubted)
             if parts.splitter is not None and response.status < 400:
@@ -112,6 +113,7 @@ class Dispatcher:
     async def _weighed(self, exchange: Exchange, failed: set[str]) -> tuple[Decision, bool]:
         splitter, decision = self._parts.splitter, self._decide(exchange, frozenset(failed))
         others_left = _has_others(decision) or Filtered.FULL in decision.filtered.values()
+        others_left = others_left and not self._one_call
         if splitter is not None and splitter.is_needed:
             decision = await splitter.prepared(exchange, decision, failed)
         return decision, others_left
@@ -165,7 +167,7 @@ class Dispatcher:
             decision, exchange, request.max_output_tokens, streams=request.stream, may_leave=may_leave
         )
         elsewhere_s = exchange.queued_s + exchange.legs_s + request.marks.before_s
-        parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s - elsewhere_s)
+        parts.telemetry.overhead_s.observe(exchange.dispatched_s - request.started_s - elsewhere_s, exchange.trace_id)
 
     def _expect(self, exchange: Exchange, seat: Seat, decision: Decision) -> None:
         """The endpoint is about to compute the prompt: what is expected of it, for its receipt to be held against."""

@@ -133,6 +133,11 @@ class Exchange:
     _ended: bool = False
 
     @property
+    def trace_id(self) -> bytes | None:
+        """The trace that it is part of, as hex digits; None where it is not traced."""
+        return None if self.trace is None else self.trace.trace_id
+
+    @property
     def endpoint_id(self) -> str:
         """The endpoint that the request was last sent to."""
         assert self.decision is not None, "nothing was sent yet"

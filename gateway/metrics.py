@@ -11,7 +11,9 @@ belongs to one thread, the event loop's or another; a counter takes no negative 
 fall. A scrape may run in any thread. It sees each number whole, but what is updated together may be seen in part: a
 histogram's sum can lack its latest value. The number of values and the buckets come from one list, and always agree.
 
-Costs: 0.10 µs for `inc`, 0.15 for `observe`, the look-up included.
+An exemplar is the latest trace of a bucket; only OpenMetrics tells it.
+
+Costs: 0.10 µs for `inc`, 0.15 for `observe`, the look-up included; 0.2 more where a request is traced.
 """
 
 import time
@@ -23,7 +25,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import Metric, Sample
+from prometheus_client.core import Exemplar, Metric, Sample
 from prometheus_client.registry import Collector
 
 Labels = dict[str, str]
@@ -102,25 +104,33 @@ class Gauge:
 class Histogram:
     """How many values fell into each bucket. `bounds` are upper ones, rising and not negative; the last is infinite."""
 
-    __slots__ = ("_bounds", "_counts", "_created_at_s", "_sum")
+    __slots__ = ("_bounds", "_counts", "_created_at_s", "_exemplars", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
         self._created_at_s = time.time()
+        self._exemplars: dict[int, tuple[bytes, float, float]] = {}
 
-    def observe(self, value: float) -> None:
-        """Count a value. O(log buckets)."""
-        self._counts[bisect_left(self._bounds, value)] += 1
+    def observe(self, value: float, trace_id: bytes | None = None) -> None:
+        """Count a value; where it was traced, its bucket names the trace until it has a later one. O(log buckets)."""
+        bucket = bisect_left(self._bounds, value)
+        self._counts[bucket] += 1
         self._sum += value
+        if trace_id is not None:
+            self._exemplars[bucket] = (trace_id, value, time.time())
 
     def tell(self, family: Metric, labels: Labels, *, created: bool) -> None:
         """Add the samples as they are now."""
         risen = [float(count) for count in accumulate(self._counts.copy())]
+        exemplars = {
+            bucket: Exemplar({"trace_id": trace_id.decode()}, value, at_s)
+            for bucket, (trace_id, value, at_s) in self._exemplars.copy().items()
+        }
         told = [
-            Sample(f"{family.name}_bucket", {**labels, "le": bound}, count)
-            for bound, count in zip(_as_labels(self._bounds), risen, strict=True)
+            Sample(f"{family.name}_bucket", {**labels, "le": bound}, count, None, exemplars.get(bucket))
+            for bucket, (bound, count) in enumerate(zip(_as_labels(self._bounds), risen, strict=True))
         ]
         told.append(Sample(f"{family.name}_count", labels, risen[-1]))
         told.append(Sample(f"{family.name}_sum", labels, self._sum))
@@ -154,6 +164,13 @@ class SeriesRegistry(CollectorRegistry):
         if isinstance(collector, _Family | prometheus_client.Gauge):
             self._labelled.append(collector)
 
+    def sums(self, name: str, label: str) -> dict[str, float]:
+        """The values of a counter of ours, added up by one of its labels. O(its series)."""
+        for one in self._labelled:
+            if isinstance(one, _Family) and one.name == name:
+                return one.sums(label)
+        return {}
+
     def forget(self, label: str, value: str) -> None:
         """Drop every series with this value of a label. O(series)."""
         for one in self._labelled:
@@ -173,6 +190,19 @@ class _Family(Collector, Generic[SeriesT]):
         self._series: dict[tuple[str, ...], SeriesT] = {}
         self.cached = cache(self.series)
         """`series`, remembered."""
+
+    @property
+    def name(self) -> str:
+        """Of all series."""
+        return self._described.name
+
+    def sums(self, label: str) -> dict[str, float]:
+        """Of counters and gauges, by one of the labels."""
+        at, found = self._labels.index(label), dict[str, float]()
+        for values, one in list(self._series.items()):
+            if isinstance(one, Counter | Gauge):
+                found[values[at]] = found.get(values[at], 0.0) + one.value
+        return found
 
     def series(self, *values: object) -> SeriesT:
         """The series of these labels, made where there is none."""

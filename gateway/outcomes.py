@@ -29,7 +29,7 @@ class Outcomes:
         outcome = Outcome(settlement.state.value, evidence, found, missed)
         self._decisions.settle(exchange.request.id, decision, outcome)
         if found is not None:
-            self._telemetry.decision_regret_s.observe(found.regret_s)
+            self._telemetry.decision_regret_s.observe(found.regret_s, exchange.trace_id)
             if evidence.ttft_s is not None:
                 error_s = found.predicted_ttft_s - evidence.ttft_s
                 self._telemetry.ttft_prediction_error_s("too_short" if error_s < 0 else "too_long").observe(

@@ -223,7 +223,8 @@ class Pipeline:
         if exchange.first_byte_s is not None:  # another endpoint goes on
             return
         exchange.first_byte_s = exchange.request.marks.opened_s = parts.clocks.monotonic()
-        parts.telemetry.ttft_s(exchange.endpoint_id).observe(exchange.first_byte_s - exchange.request.started_s)
+        ttft_s = exchange.first_byte_s - exchange.request.started_s
+        parts.telemetry.ttft_s(exchange.endpoint_id).observe(ttft_s, exchange.trace_id)
 
     def _look_for_token(self, exchange: Exchange, now_s: float) -> None:
         """Once the answer shows a token, and not before, its prompt is known to be computed: an answer may be an error

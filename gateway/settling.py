@@ -35,10 +35,10 @@ from gateway.perf_book import PerfBook
 from gateway.planning import Planner
 from gateway.receipts import Receipt, Receipts
 from gateway.relay import StreamTee
+from gateway.request_counts import count_request, reason_of
 from gateway.telemetry import Telemetry
 from gateway.traced import traced
 from gateway.tracing import Trace, Tracer
-from gateway.types import Reason
 from gateway.waiting import LEDGER_DEADLINE_S
 
 MOST_AT_ONCE: Final = 16
@@ -280,25 +280,10 @@ class Settler:
 
     def _count(self, exchange: Exchange, settlement: Settlement) -> None:
         outcome = self._outcomes.settled(exchange, settlement)
-        telemetry = self._telemetry
         usage = None if UsageFlag.ESTIMATED in settlement.flags else settlement.usage
-        telemetry.requests(exchange.request.route_path, settlement.state.value).inc()
-        plan = exchange.plan
-        telemetry.reasons(_reason(exchange).value).inc()
-        telemetry.prompts(plan.source.value if plan.source is not None else "none").inc()
-        endpoint_id, prompt_id = settlement.endpoint_id, prompt_at(exchange, settlement)
-        if endpoint_id is not None and usage is not None:
-            for kind, tokens in (
-                ("prompt", usage.prompt_tokens),
-                ("cached", usage.cached_tokens),
-                ("cached_expected", settlement.expected_cached_tokens),
-                ("output", usage.output_tokens),
-            ):
-                if tokens is not None:
-                    telemetry.tokens(endpoint_id if kind == "output" else prompt_id, kind).inc(tokens)
-            if usage.cached_tokens is None:
-                telemetry.unreported(prompt_id).inc()
-            self._compare(exchange, endpoint_id, usage)
+        count_request(self._telemetry, exchange, settlement)
+        if settlement.endpoint_id is not None and usage is not None:
+            self._compare(exchange, settlement.endpoint_id, usage)
         fields = _log_fields(exchange, settlement, None if outcome is None else outcome.regret_s)
         if exchange.trace is not None:
             fields["trace_id"] = exchange.trace.trace_id.decode()
@@ -368,10 +353,6 @@ def _say(what: str, exchange: Exchange, error: Exception) -> None:
     LOGGER.error(what, extra={"fields": fields})
 
 
-def _reason(exchange: Exchange) -> Reason:
-    return Reason.NO_DECISION if exchange.decision is None else exchange.decision.reason
-
-
 def _log_fields(exchange: Exchange, settlement: Settlement, regret_s: float | None) -> dict[str, object]:
     usage = settlement.usage
     return {
@@ -384,7 +365,7 @@ def _log_fields(exchange: Exchange, settlement: Settlement, regret_s: float | No
         "state": settlement.state.value,
         "status": settlement.http_status,
         "endpoint": settlement.endpoint_id,
-        "reason": _reason(exchange).value,
+        "reason": reason_of(exchange).value,
         "prompt_tokens": usage.prompt_tokens if usage else None,
         "cached_tokens": usage.cached_tokens if usage else None,
         "expected_cached_tokens": settlement.expected_cached_tokens,

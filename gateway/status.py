@@ -18,6 +18,7 @@ from gateway.admission import Admission
 from gateway.discovery.members import Discovering
 from gateway.errors import ModelNotFound, Unavailable
 from gateway.event_feeds import EventFeeds, FeedReport
+from gateway.exposition import Form, form_for
 from gateway.feed_metrics import FeedMetrics
 from gateway.fleet import Fleet
 from gateway.health_report import standing_of, troubles_of
@@ -39,10 +40,11 @@ from gateway.types import Headers
 from prefix_index import SharedIndex
 from prefix_index.kv_events.feed_types import FeedState
 
+_METRICS: Final = "/metrics"
 _MODELS: Final = "/v1/models"
 _PARTS: Final = (
     *("index", "ledger", "tokenizer", "parity", "isolation"),
-    *("kv_events", "limits", "keys", "prices", "templates", "endpoints", "discovery", "workers", "canary"),
+    *("kv_events", "limits", "keys", "prices", "templates", "endpoints", "discovery", "workers", "canary", "epp"),
 )
 """All that can be degraded."""
 _DEAF: Final = frozenset({FeedState.AWAY, FeedState.SILENT})
@@ -93,6 +95,8 @@ class StatusParts:
     """What requests wait at while all endpoints are full; None where no endpoint has a bound."""
     templates: TemplateStore | None = None
     routes: ModelRoutes | None = None
+    plane_trouble: Callable[[], str | None] = lambda: None
+    """What does not work of who carries the calls."""
 
 
 class StatusPages:
@@ -117,10 +121,10 @@ class StatusPages:
         self._gate = parts.gate
         self._templates = parts.templates
         self._routes = parts.routes
+        self._plane_trouble = parts.plane_trouble
         self._pages = {
             "/health": Page(self._health),
             "/ready": Page(self._ready),
-            "/metrics": Page(self._metrics),
         }
 
     def find(self, path: str, headers: Headers) -> Page | None:
@@ -129,6 +133,8 @@ class StatusPages:
             name = path.removeprefix(_MODELS).removeprefix("/")
             anthropic = any(header == b"anthropic-version" for header, _ in headers)
             return Page(partial(self._models, name, anthropic=anthropic), needs_key=True)
+        if path == _METRICS:
+            return Page(partial(self._metrics, form_for(headers)))
         return self._pages.get(path)
 
     def degraded(self) -> dict[str, str]:
@@ -195,6 +201,8 @@ class StatusPages:
             found["discovery"] = "; ".join(lost)
         if self._routes is not None and (stopped := self._routes.problems()):
             found["canary"] = "; ".join(stopped)
+        if unseen := self._plane_trouble():
+            found["epp"] = unseen
         return found
 
     async def _health(self) -> Answer:
@@ -247,18 +255,18 @@ class StatusPages:
         ends = {"has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
         return _json(200, {"data": data, **(ends if anthropic else {"object": "list"})})
 
-    async def _metrics(self) -> Answer:
+    async def _metrics(self, form: Form) -> Answer:
         """The metrics of this process; of a gateway of several workers, of all of them."""
         if self._team is None:
-            body = await self.exposition()
+            body = await self.exposition(form)
         else:
-            replies = await self._team.ask(Metrics())
+            replies = await self._team.ask(Metrics(form is Form.OPEN_METRICS))
             if not replies:  # ours alone would look as if the counters of the others had begun anew
                 raise Unavailable("the metrics of the other workers could not be read; try again")
             body = replies[0].body
-        return Answer(200, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),), body)
+        return Answer(200, ((b"content-type", form.value),), body)
 
-    async def exposition(self) -> bytes:
+    async def exposition(self, form: Form = Form.OPEN_METRICS) -> bytes:
         """The text of this process's metrics, brought up to date."""
         telemetry = self._telemetry
         degraded = self.degraded()
@@ -281,7 +289,7 @@ class StatusPages:
             self._gate.show()
         for report in self._feeds.reports():
             _show_feed(telemetry.feeds, report)
-        return await asyncio.to_thread(telemetry.exposition)
+        return await asyncio.to_thread(telemetry.exposition, form)
 
 
 def _show_feed(metrics: FeedMetrics, report: FeedReport) -> None:

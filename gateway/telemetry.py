@@ -5,11 +5,13 @@ configuration, models from the engines, never from a client. What is counted whi
 cheaper; what a scrape fills in is the library's.
 """
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge
 
 from gateway.adapter_metrics import AdapterMetrics
 from gateway.continuation_metrics import ContinuationMetrics
 from gateway.discovery_metrics import DiscoveryMetrics
+from gateway.epp_metrics import EppMetrics
+from gateway.exposition import Form, told
 from gateway.feed_metrics import FeedMetrics
 from gateway.fix_metrics import FixMetrics
 from gateway.health_metrics import HealthMetrics
@@ -23,8 +25,10 @@ from gateway.route_metrics import RouteMetrics
 from gateway.split_metrics import SplitMetrics
 from gateway.template_metrics import TemplateMetrics
 from gateway.timing import StepTimes
+from gateway.ui_metrics import UiMetrics
 from gateway.verification_metrics import VerificationMetrics
 
+_DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _REGRET_BUCKETS_S = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _PREDICTION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -108,7 +112,7 @@ class Telemetry:
         self.tokens = counters(
             registry,
             "prefixgate_tokens",
-            "Tokens by endpoint and kind: prompt, cached (as reported), cached_expected, output.",
+            "Tokens by kind: prompt, prompt_reported (cached ones are known), cached (as reported), cached_expected, output.",
             ["endpoint", "kind"],
         )
         self.unreported = counters(
@@ -129,6 +133,13 @@ class Telemetry:
             "From the request's arrival to the first bytes of the answer.",
             ["endpoint"],
             _TTFT_BUCKETS_S,
+        )
+        self.duration_s = histograms(
+            registry,
+            "prefixgate_request_duration_seconds",
+            "From the request's arrival to the end of its answer.",
+            ["route"],
+            _DURATION_BUCKETS_S,
         )
         self.overhead_s = histograms(
             registry,
@@ -165,6 +176,7 @@ class Telemetry:
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)
         self.pressure, self.fixes = PressureMetrics(registry), FixMetrics(registry)
         self.queue, self.routes = QueueMetrics(registry), RouteMetrics(registry)
+        self.epp = EppMetrics(registry)
         self.templates, self.splits = TemplateMetrics(registry), SplitMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.discovery, self.continuation = DiscoveryMetrics(registry), ContinuationMetrics(registry)
@@ -200,9 +212,9 @@ class Telemetry:
         """Drop the series of an endpoint that is none of the fleet any more."""
         self.registry.forget("endpoint", endpoint_id)
 
-    def exposition(self) -> bytes:
+    def exposition(self, form: Form = Form.TEXT) -> bytes:
         """The text that Prometheus scrapes. Blocking: milliseconds; call it in a thread."""
-        return generate_latest(self.registry)
+        return told(self.registry, form)
 
 
 class CopyMetrics:

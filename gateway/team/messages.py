@@ -44,7 +44,7 @@ class Replaced(msgspec.Struct, frozen=True, tag=True):
 
 
 class Farewell(msgspec.Struct, frozen=True, tag=True):
-    """The worker's metrics as they were when it had done everything."""
+    """The worker's metrics as they were when it had done everything, as OpenMetrics."""
 
     exposition: bytes
 
@@ -60,7 +60,9 @@ class Call(msgspec.Struct, frozen=True, tag=True):
 
 
 class Metrics(msgspec.Struct, frozen=True, tag=True):
-    """The text of all metrics."""
+    """The text of all metrics: a worker's own is always OpenMetrics, that of all of them is what is asked for."""
+
+    open_metrics: bool = True
 
 
 class Healthy(msgspec.Struct, frozen=True, tag=True):

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from gateway.exposition import Form, told
 from gateway.team.messages import Call, Crew, Metrics, Question, Reply
 from gateway.workers.child import Child
 from gateway.workers.expositions import Expositions
@@ -52,8 +53,9 @@ class Asking:
             return [reply for replies in answers.values() for reply in replies]
         answers = await self._ask(list(self._children), Metrics())
         texts = {number: replies[0].body for number, replies in answers.items() if replies}
-        texts[_SUPERVISOR] = generate_latest(self._metrics.registry)
-        return [Reply(200, b"text/plain", await self.expositions.of_all(texts))]
+        texts[_SUPERVISOR] = told(self._metrics.registry, Form.OPEN_METRICS)
+        form = Form.OPEN_METRICS if question.open_metrics else Form.TEXT
+        return [Reply(200, form.value, await self.expositions.of_all(texts, form))]
 
     async def _ask(self, children: Sequence[Child], question: Question) -> dict[int, list[Reply]]:
         ready = [child for child in children if child.is_ready.is_set() and not child.gone.is_set()]

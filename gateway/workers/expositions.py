@@ -4,12 +4,14 @@
     farewell  a worker that ends in order says its last text
     gone      its text is added to what is left behind: the last one that anybody saw, where it was killed
 
-So a worker that is killed takes with it only what no scrape had shown. Texts are read and joined in a thread.
+So a worker that is killed takes with it only what no scrape had shown. Texts are read and joined in a thread. What
+workers say is OpenMetrics; what a scrape gets has the form that it can read.
 """
 
 import asyncio
 from collections.abc import Mapping
 
+from gateway.exposition import Form
 from gateway.workers.merging import Families, joined, lasting, read, written
 
 
@@ -22,11 +24,11 @@ class Expositions:
         self._left_behind: Families = {}
         self._turn = asyncio.Lock()  # spans the threads: what is left behind and who is there must fit together
 
-    async def of_all(self, texts: Mapping[int, bytes]) -> bytes:
+    async def of_all(self, texts: Mapping[int, bytes], form: Form) -> bytes:
         """One text, by what workers have just said, and by what others said last. O(lines)."""
         async with self._turn:
             self._texts.update((number, text) for number, text in texts.items() if number not in self._said_farewell)
-            return await asyncio.to_thread(_one_text, self._left_behind, list(self._texts.values()))
+            return await asyncio.to_thread(_one_text, self._left_behind, list(self._texts.values()), form)
 
     def farewell(self, number: int, text: bytes) -> None:
         """A worker's last text."""
@@ -42,8 +44,8 @@ class Expositions:
             self._texts.pop(number, None)
 
 
-def _one_text(left_behind: Families, texts: list[bytes]) -> bytes:
-    return written(joined([left_behind, *map(read, texts)]))
+def _one_text(left_behind: Families, texts: list[bytes], form: Form) -> bytes:
+    return written(joined([left_behind, *map(read, texts)]), form)
 
 
 def _with(left_behind: Families, text: bytes) -> Families:

@@ -18,12 +18,9 @@ class Rule(StrEnum):
     MEAN = "mean"
 
 
-CREATED_SUFFIX: Final = "_created"
-"""Of the series that say when a counter or histogram began: the first time is true of the sum."""
-
 RULES: Final = {
     # A counter, of what engines have counted themselves: each worker that looks begins with all of it.
-    "prefixgate_engine_prefix_tokens_total": Rule.MAX,
+    "prefixgate_engine_prefix_tokens": Rule.MAX,
     "prefixgate_build_info": Rule.MAX,
     "prefixgate_in_flight_requests": Rule.SUM,
     "prefixgate_client_connections": Rule.SUM,
@@ -68,13 +65,11 @@ RULES: Final = {
     "prefixgate_ledger_spool_records": Rule.MAX,
     "prefixgate_ledger_spool_bytes": Rule.MAX,
     "prefixgate_ledger_spool_refused": Rule.MAX,
-    "prefixgate_ledger_settled_twice_total": Rule.MAX,
-    "prefixgate_ledger_interrupted_total": Rule.MAX,
+    "prefixgate_ledger_settled_twice": Rule.MAX,
+    "prefixgate_ledger_interrupted": Rule.MAX,
 }
 
 
 def rule_of(family: str, kind: str) -> Rule:
-    """The rule of a family of the exposition."""
-    if family.endswith(CREATED_SUFFIX):
-        return Rule.MIN
+    """The rule of a family of OpenMetrics, in which counters are named without `_total`."""
     return RULES.get(family, Rule.SUM if kind == "gauge" else Rule.TOTAL)

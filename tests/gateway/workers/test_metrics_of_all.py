@@ -8,17 +8,26 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.core import Exemplar, Metric, Timestamp
+from prometheus_client.openmetrics import parser as open_metrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.exposition import Form
 from gateway.ledger_setup import measure
 from gateway.team.messages import Crew
 from gateway.telemetry import Telemetry
 from gateway.workers.asking import SupervisorMetrics
 from gateway.workers.expositions import Expositions
-from gateway.workers.gauge_rules import CREATED_SUFFIX, RULES, Rule
+from gateway.workers.gauge_rules import RULES, Rule
 from gateway.workers.merging import joined, lasting, read, written
 
 DOCS = Path(__file__).parents[3] / "docs"
+TRACE = b"4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def parsed(text: bytes) -> list[Metric]:
+    """An OpenMetrics text, which must be one to the letter."""
+    return list(open_metrics_parser.text_string_to_metric_families(text.decode()))  # type: ignore[no-untyped-call]
 
 
 def value(text: bytes, name: str, **labels: str) -> float:
@@ -36,11 +45,11 @@ def value(text: bytes, name: str, **labels: str) -> float:
 def worker(change: Callable[[Telemetry], object]) -> bytes:
     telemetry = Telemetry()
     change(telemetry)
-    return telemetry.exposition()
+    return telemetry.exposition(Form.OPEN_METRICS)
 
 
-def one(*texts: bytes) -> bytes:
-    return written(joined(map(read, texts)))
+def one(*texts: bytes, form: Form = Form.TEXT) -> bytes:
+    return written(joined(map(read, texts)), form)
 
 
 def test_every_gauge_has_a_rule() -> None:
@@ -50,13 +59,13 @@ def test_every_gauge_has_a_rule() -> None:
     supervisor = SupervisorMetrics(lambda: Crew(0, 0)).registry
     families = [family for registry in (telemetry.registry, supervisor) for family in registry.collect()]
     gauges = {family.name for family in families if family.type == "gauge"}
-    assert {name for name in gauges if not name.endswith(CREATED_SUFFIX)} - set(RULES) == set()
+    assert gauges - set(RULES) == set()
 
 
 def test_the_supervisors_metrics_are_documented() -> None:
     text = (DOCS / "metrics.md").read_text()
     names = [family.name for family in SupervisorMetrics(lambda: Crew(0, 0)).registry.collect()]
-    assert [name for name in names if not name.endswith(CREATED_SUFFIX) and f"`{name}`" not in text] == []
+    assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def test_counters_and_histograms_are_summed_series_by_series() -> None:
@@ -88,10 +97,27 @@ def test_a_gauge_is_joined_by_its_rule(name: str, change: Callable[[Telemetry, f
 
 
 def test_one_workers_metrics_stay_as_they_are() -> None:
-    text = worker(lambda telemetry: telemetry.requests("/v1/chat/completions", "complete").inc(3))
-    assert list(text_string_to_metric_families(one(text).decode())) == list(
-        text_string_to_metric_families(text.decode())
-    )
+    telemetry = Telemetry()
+    telemetry.requests("/v1/chat/completions", "complete").inc(3)
+    telemetry.ttft_s("a # {").observe(0.3, TRACE)
+    telemetry.ttft_s("a # {").observe(3)
+    open_metrics = telemetry.exposition(Form.OPEN_METRICS)
+    assert parsed(one(open_metrics, form=Form.OPEN_METRICS)) == parsed(open_metrics)
+    text, expected = one(open_metrics).decode(), telemetry.exposition().decode()
+    assert list(text_string_to_metric_families(text)) == list(text_string_to_metric_families(expected))
+
+
+def test_of_two_exemplars_of_a_bucket_the_later_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen(at_s: float, trace_id: bytes, value_s: float) -> bytes:
+        monkeypatch.setattr("gateway.metrics.time.time", lambda: at_s)
+        return worker(lambda telemetry: telemetry.ttft_s("a").observe(value_s, trace_id))
+
+    texts = seen(20.5, b"1" * 32, 0.2), seen(100.5, b"2" * 32, 0.15), seen(3.5, b"3" * 32, 0.11), worker(lambda _: None)
+    samples = [sample for family in parsed(one(*texts, form=Form.OPEN_METRICS)) for sample in family.samples]
+    (found,) = [sample for sample in samples if sample.exemplar is not None]
+    assert (found.labels["le"], found.value) == ("0.25", 3.0)
+    assert found.exemplar == Exemplar({"trace_id": "2" * 32}, 0.15, Timestamp(100, 500_000_000))
+    assert b"trace_id" not in one(*texts)
 
 
 def test_a_worker_that_is_gone_leaves_what_it_counted_and_no_gauge() -> None:
@@ -99,7 +125,7 @@ def test_a_worker_that_is_gone_leaves_what_it_counted_and_no_gauge() -> None:
         telemetry.requests("/v1/chat/completions", "complete").inc(3)
         telemetry.in_flight.set(7)
 
-    left = written(lasting(read(worker(busy))))
+    left = written(lasting(read(worker(busy))), Form.TEXT)
     assert value(left, "prefixgate_requests_total") == 3
     assert b"prefixgate_in_flight_requests" not in left
 
@@ -109,7 +135,8 @@ def counted(number: int) -> bytes:
 
 
 async def total(expositions: Expositions, **texts: bytes) -> float:
-    text = await expositions.of_all({int(name.removeprefix("w")): text for name, text in texts.items()})
+    said = {int(name.removeprefix("w")): text for name, text in texts.items()}
+    text = await expositions.of_all(said, Form.TEXT)
     return value(text, "prefixgate_requests_total")
 
 
@@ -129,11 +156,11 @@ async def test_no_counter_falls_when_workers_come_and_go() -> None:
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 1 << 40)), min_size=1, max_size=4))
 def test_sums_are_those_of_the_workers(workers: list[dict[str, int]]) -> None:
     def text_of(counts: dict[str, int]) -> bytes:
-        lines = [b"# HELP x_total X.", b"# TYPE x_total counter"]
+        lines = [b"# HELP x X.", b"# TYPE x counter"]
         lines += [b'x_total{label="%b \\" \\n"} %d' % (name.encode(), number) for name, number in counts.items()]
-        return b"\n".join(lines) + b"\n"
+        return b"\n".join([*lines, b"# EOF"]) + b"\n"
 
-    found = read(one(*map(text_of, workers)))[b"x_total"]
+    found = read(one(*map(text_of, workers), form=Form.OPEN_METRICS))[b"x"]
     names = {name for counts in workers for name in counts}
     assert sorted(found.series.values()) == sorted(float(sum(c.get(n, 0) for c in workers)) for n in names)
 
