@@ -4,10 +4,12 @@ FastAPI, since nobody waits for it: its OpenAPI document is at `/admin/openapi.j
 """
 
 import hmac
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi.params import Depends as DependsOn
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
@@ -40,19 +42,24 @@ class AdminParts:
 
 def admin_app(token: str, parts: AdminParts) -> FastAPI:
     """The ASGI application for all paths under `/admin`."""
-    decisions, parity = parts.decisions, parts.parity
 
     def authorised(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
         if given is None or not hmac.compare_digest(given.credentials.encode(), token.encode()):
             raise HTTPException(401, _NOT_LET_IN, {"www-authenticate": "Bearer"})
 
+    return open_app(parts, [Depends(authorised)])
+
+
+def open_app(parts: AdminParts, dependencies: Sequence[DependsOn] = ()) -> FastAPI:
+    """The same for whoever reaches it: for parts of this process that have asked for a token themselves."""
+    decisions, parity = parts.decisions, parts.parity
     app = FastAPI(
         title="prefixgate admin",
         version=product_version(),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        dependencies=[Depends(authorised)],
+        dependencies=dependencies,
     )
     app.include_router(index_router(IndexPages(parts.index)))
     for router in parts.routers:

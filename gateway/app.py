@@ -15,23 +15,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from backends import (
-    BackendError,
-    EndpointId,
-    PollSettings,
-    Registry,
-    UpstreamClient,
-)
+from backends import BackendError, EndpointId, PollSettings, Registry, UpstreamClient
 from billing import BillingError, Quotas
 from billing.prices.live import LivePrices
 from gateway.admin import AdminParts
-from gateway.config import (
-    Config,
-    ConfigInvalid,
-    Limits,
-    admin_token,
-    salt_secret,
-)
+from gateway.config import Config, ConfigInvalid, Limits, admin_token, salt_secret
 from gateway.cost_pages import cost_router
 from gateway.data_plane import Edge, EdgeParts
 from gateway.decision_log import DecisionLog
@@ -64,6 +52,7 @@ from gateway.passthrough import Passthrough
 from gateway.perf_book import PerfBook
 from gateway.pipeline import Pipeline
 from gateway.pipeline_parts import Parts
+from gateway.planes import DataPlane, OwnPlane
 from gateway.planning import Planner
 from gateway.prewarm import Prewarmer, PrewarmParts
 from gateway.price_pages import price_router, watch_prices
@@ -72,14 +61,7 @@ from gateway.receipts import Receipts
 from gateway.report_pages import report_router
 from gateway.response_owners import ResponseOwners
 from gateway.settling import Settler, SettlerParts
-from gateway.starting import (
-    cost_parts,
-    observe_turn,
-    say_what_runs,
-    tenant_pages_of,
-    trust_again,
-    unsalted,
-)
+from gateway.starting import cost_parts, observe_turn, say_what_runs, tenant_pages_of, trust_again, unsalted
 from gateway.status import StatusPages, StatusParts
 from gateway.team.catching_up import caught_up
 from gateway.team.member import Team, leads
@@ -87,12 +69,10 @@ from gateway.team_admin import admin_of
 from gateway.telemetry import Telemetry
 from gateway.templates.setup import templates_of
 from gateway.tracing import running_tracer
+from gateway.ui import UiParts, ui_of
 from gateway.verifying import Verifying
 from gateway.wire import Receive, Scope, Send
-from prefix_index import (
-    PrefixIndexError,
-    SharedIndex,
-)
+from prefix_index import PrefixIndexError, SharedIndex
 
 _MS = 1000
 _DRAIN_S = 2.0
@@ -107,8 +87,15 @@ Work = Callable[[], Coroutine[object, object, None]]
 class Gateway:
     """The ASGI application: HTTP goes to the edge, the lifespan starts and stops the rest."""
 
-    def __init__(self, config: Config, environment: Mapping[str, str], team: Team | None = None) -> None:
-        """`team` is of a gateway of several workers, of which this is one."""
+    def __init__(
+        self,
+        config: Config,
+        environment: Mapping[str, str],
+        team: Team | None = None,
+        plane: DataPlane | None = None,
+    ) -> None:
+        """`team` is of a gateway of several workers, of which this is one; `plane` carries its calls, None: itself."""
+        self._plane = plane or OwnPlane()
         self._config = config
         self._environment = environment
         self._team = team
@@ -199,7 +186,7 @@ class Gateway:
             {},
         )
         fleet.follow_events(feeds.is_followed)
-        fleet.ranks_found, options = perf.ranks_found, pipeline_options(config, clocks.wall)
+        fleet.ranks_found, options = perf.ranks_found, self._plane.options(pipeline_options(config, clocks.wall))
         misses = MissReasons(fleet, telemetry, prompts)
         prewarmer = Prewarmer(
             PrewarmParts(
@@ -266,7 +253,7 @@ class Gateway:
                 fleet=fleet,
                 perf=perf,
                 receipts=receipts,
-                client=client,
+                client=self._plane.engines(client, fleet),
                 ledger=ledger,
                 limits=limits,
                 settler=settler,
@@ -284,6 +271,7 @@ class Gateway:
             ),
             options,
         )
+        served = self._plane.serving(pipeline)
         verifying = Verifying(config, ledger, registry, telemetry, leads=leads(team))
         discovering = discovering_of(
             *(config, self._environment, clocks.monotonic),
@@ -304,10 +292,12 @@ class Gateway:
                 gate=None if turns is None else turns.gate,
                 templates=templates.store,
                 routes=routes,
+                plane_trouble=self._plane.trouble,
             )
         )
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
         reports, tenant_pages = tenant_pages_of(config, stack)
+        endpoint_parts = EndpointParts(fleet, registry, discovering, prewarmer, admin_file_of(config))
         admin_parts = AdminParts(
             decisions,
             parity,
@@ -315,7 +305,7 @@ class Gateway:
             registry,
             index_parts,
             (
-                endpoint_router(EndpointParts(fleet, registry, discovering, prewarmer, admin_file_of(config))),
+                endpoint_router(endpoint_parts),
                 price_router(prices),
                 cost_router(cost_parts(config, clocks.wall, options.costs, fleet, discovering)),
                 verifying.router,
@@ -327,9 +317,18 @@ class Gateway:
                 splitting.router,
             ),
         )
+        ui = ui_of(
+            config,
+            UiParts(
+                *(admin_parts, endpoint_parts, perf, pages, reports, telemetry, clocks),
+                gate=None if turns is None else turns.gate,
+                draining=lambda: self.draining or self.stopping,
+                team=team,
+            ),
+        )
         self._edge = Edge(
             EdgeParts(
-                pipeline=pipeline if routes is None else Fallbacks(pipeline, routes),
+                pipeline=served if routes is None else Fallbacks(served, routes),
                 passthrough=Passthrough(
                     *(fleet, planner, client, responses, options.deadlines),
                     served_name=None if routes is None else routes.served_name,
@@ -346,7 +345,8 @@ class Gateway:
                 fixer=fixing.fixer,
                 routes=routes,
                 templates=templates.calls,
-                admin=admin_of(admin_token(config), admin_parts, pages, team),
+                admin=admin_of(admin_token(config), admin_parts, pages, team, ui.also),
+                ui=ui.mounted,
             )
         )
         return _Background(
@@ -363,6 +363,7 @@ class Gateway:
                 *fixing.works,
                 *await works_of(config, routes, client_of(carrier)),
                 templates.watch,
+                *ui.works,
                 *(() if turns is None else (turns.gate.run,)),
             ),
         )

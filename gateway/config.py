@@ -39,11 +39,13 @@ from gateway.config_sections import (
 from gateway.continuation_config import Continuation
 from gateway.disaggregation_config import Disaggregation
 from gateway.discovery_sections import Discovery
+from gateway.epp_config import Epp
 from gateway.health_config import Health, Outliers
 from gateway.queue_config import Queue
 from gateway.routes_config import ModelRoute, refuse_unclear
 from gateway.salt_secrets import ClientSalt, SaltSecrets
 from gateway.strict_yaml import complaint_of, load_yaml
+from gateway.ui_config import LEAST_TOKEN_CHARACTERS, Ui
 from prefix_index import RedisAccess
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "Continuation",
     "Disaggregation",
     "Discovery",
+    "Epp",
     "FixRule",
     "Index",
     "KvEvents",
@@ -69,6 +72,7 @@ __all__ = [
     "Scheduling",
     "Timing",
     "Tracing",
+    "Ui",
     "admin_token",
     "backend_key",
     "is_name",
@@ -79,6 +83,7 @@ __all__ = [
     "salt_secret",
     "salt_secrets",
     "tracing_headers",
+    "ui_token",
 ]
 
 ENV_PREFIX = "PREFIXGATE_"
@@ -140,12 +145,14 @@ class Config(Section):
     queue: Queue = Field(Queue(), description="How requests wait while all endpoints are full.")
     quota: Quota = Field(Quota(), description="How limits and budgets are counted.")
     limits: Limits = Field(Limits(), description="Sizes and patience.")
+    epp: Epp = Field(Epp(), description="The endpoint picker, `prefixgate epp`, for gateways built on Envoy.")
     poll_interval_s: PositiveFloat = Field(
         2.0, description="How often each endpoint's health and load are read, seconds."
     )
     fixes: tuple[FixRule, ...] = Field((), description="Requests that are changed on their way; the first that fits.")
     templates_dir: Path | None = Field(None, description="Folder of templates that requests call; without it none.")
     templates_poll_s: PositiveFloat = Field(1.0, description="How often that folder is looked at for changes, seconds.")
+    ui: Ui = Field(Ui(), description="The dashboard.")
     timing: Timing = Field(Timing(), description="Where the time of requests goes.")
     tracing: Tracing = Field(Tracing(), description="Spans of requests, for an OpenTelemetry collector.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line shown.")
@@ -303,6 +310,19 @@ def admin_token(config: Config) -> str | None:
     token = _secret_file(config.admin_token_file).decode(errors="replace").strip()
     if not token:
         raise ConfigInvalid(f"the admin token at {config.admin_token_file} is empty")
+    return token
+
+
+def ui_token(config: Config) -> str | None:
+    """The token of the dashboard, None where there is none. Raises `ConfigInvalid`, also where it is the admin's."""
+    path = config.ui.token_file
+    if path is None:
+        return None
+    token = _secret_file(path).decode(errors="replace").strip()
+    if len(token) < LEAST_TOKEN_CHARACTERS:
+        raise ConfigInvalid(f"the token at {path} can be guessed: give it {LEAST_TOKEN_CHARACTERS} characters or more")
+    if token == admin_token(config):
+        raise ConfigInvalid(f"the token at {path} is the admin token: who looks must not be able to change anything")
     return token
 
 

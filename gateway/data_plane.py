@@ -43,7 +43,7 @@ from gateway.status import Answer, StatusPages, TenantPage
 from gateway.telemetry import Telemetry
 from gateway.templates.calls import TemplateCalls, tagged
 from gateway.types import Headers, InferenceRequest, RequestId, Route, Tenant
-from gateway.wire import ASGIApp, ClientStream, Receive, Scope, Send, served_request
+from gateway.wire import ASGIApp, ClientStream, Mounted, Receive, Scope, Send, served_request
 
 _ROUTES: Final = {route.value: route for route in Route if route is not Route.OTHER}
 
@@ -73,6 +73,8 @@ class EdgeParts:
     """What becomes of a salt that a client sends."""
     admin: ASGIApp | None = None
     """Serves `/admin`; None where no token is configured."""
+    ui: Mounted | None = None
+    """Serves the dashboard, at its path."""
 
 
 class Edge:
@@ -103,6 +105,9 @@ class Edge:
             return
         if path.startswith("/admin/") and self._parts.admin is not None:
             await self._parts.admin(scope, client.receive, client.send)
+            return
+        if (ui := self._parts.ui) is not None and ui.has(path):
+            await ui.app(scope, client.receive, client.send)
             return
         own = self._own_page(path)
         if own is not None:

@@ -7,6 +7,7 @@ No prompt text. At the log level debug each decision is also a line in the log.
 """
 
 import logging
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -74,6 +75,11 @@ class KeptDecision(msgspec.Struct, frozen=True):
     model_asked: str | None = None
     route_rule: str | None = None
 
+    @property
+    def made(self) -> Decision:
+        """The decision, as far as it is kept."""
+        return self.decision.decision if isinstance(self.decision, Shortened) else self.decision
+
     def as_json(self) -> dict[str, object]:
         """Plain data, terms in seconds."""
         decision = self.decision
@@ -124,6 +130,10 @@ class DecisionLog:
         if kept is not None and kept.outcome is None:
             short = decision if is_short(decision) else shortened(decision)
             self._kept[request_id] = replace(kept, decision=short, outcome=outcome)
+
+    def latest(self) -> Iterator[KeptDecision]:
+        """All that are kept, the last one made first."""
+        return reversed(self._kept.values())
 
     def find(self, request_id: str) -> KeptDecision | None:
         """The decision of a request, while it is kept."""

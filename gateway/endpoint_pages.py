@@ -42,7 +42,7 @@ def endpoint_router(parts: EndpointParts) -> APIRouter:
     @router.get("")
     async def endpoints() -> list[dict[str, object]]:
         """The endpoints as last seen, and who lists them."""
-        return [_row(parts, endpoint) for endpoint in parts.fleet.snapshot()]
+        return [endpoint_row(parts, endpoint) for endpoint in parts.fleet.snapshot()]
 
     @router.post("", status_code=201, responses={409: {"description": "Nothing can be added, or the id is taken."}})
     async def add(
@@ -115,7 +115,8 @@ async def _removed(parts: EndpointParts, endpoint_id: str) -> dict[str, object]:
     return {"id": endpoint_id, "still_listed_by": others}
 
 
-def _row(parts: EndpointParts, endpoint: EndpointSnapshot) -> dict[str, object]:
+def endpoint_row(parts: EndpointParts, endpoint: EndpointSnapshot) -> dict[str, object]:
+    """An endpoint as this process sees it."""
     report, load, in_flight = (
         parts.discovering.report_of(endpoint.id),
         endpoint.load,

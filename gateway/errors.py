@@ -3,6 +3,10 @@
     GatewayError
     |- BadRequest            400   the body cannot be used; nothing was changed
     |- Unauthorized          401   no key, an unknown, expired or revoked one
+    |- NotLoggedIn           401   the dashboard's session is over, or never was
+    |- WrongToken            401   another token than the dashboard's
+    |- TooManyLogins         429   too many wrong tokens
+    |- TooManyViewers        429   as many dashboards are open as may
     |- Forbidden             403   the key is not for that
     |- ModelNotPriced        403   a budget is to be counted, and the model has no price
     |- NotFound              404   no such path
@@ -78,6 +82,41 @@ class Unauthorized(GatewayError):
     status = 401
     code = "invalid_api_key"
     kind = "invalid_request_error"
+
+
+class NotLoggedIn(GatewayError):
+    """The dashboard is asked without a session, or with one that is over."""
+
+    status = 401
+    code = "not_logged_in"
+    kind = "invalid_request_error"
+
+
+class WrongToken(GatewayError):
+    """A login to the dashboard with another token than its own."""
+
+    status = 401
+    code = "wrong_token"
+    kind = "invalid_request_error"
+
+
+class TooManyLogins(GatewayError):
+    """Too many wrong tokens were tried."""
+
+    status = 429
+    code = "too_many_logins"
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class TooManyViewers(GatewayError):
+    """As many dashboards are open as may."""
+
+    status = 429
+    code = "too_many_viewers"
+    retry_after_s = 10
 
 
 class Forbidden(GatewayError):

@@ -164,6 +164,14 @@ class SeriesRegistry(CollectorRegistry):
         if isinstance(collector, _Family | prometheus_client.Gauge):
             self._labelled.append(collector)
 
+    def label_names(self) -> dict[str, tuple[str, ...]]:
+        """The labels of every metric, by its name."""
+        named = {family.name: () for family in self.collect() if not family.name.endswith("_created")}
+        return named | {
+            next(iter(one.describe())).name: one._labels if isinstance(one, _Family) else one._labelnames
+            for one in self._labelled
+        }
+
     def sums(self, name: str, label: str) -> dict[str, float]:
         """The values of a counter of ours, added up by one of its labels. O(its series)."""
         for one in self._labelled:

@@ -28,7 +28,7 @@ request says whether that is true.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Final
 
@@ -49,6 +49,15 @@ _USUAL_REQUESTS: Final = 256
 """The usual prompt is the mean of about so many of the last."""
 _LEAST_S: Final = 1e-9
 """Of what is divided by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A speed as fitted, to so many prefills, and how long ago one of them was the last."""
+
+    speed: PerfModel
+    samples: int
+    age_s: float
 
 
 class PerfBook:
@@ -130,6 +139,13 @@ class PerfBook:
         either. O(1)."""
         line = self._lines.get(place)
         return line.taken_for if line is not None and (is_known(line.fit) or line.is_kind_known) else None
+
+    def fitted(self, place: str) -> "Fitted | None":
+        """What was measured at an endpoint or rank; None where nothing was. O(1)."""
+        line = self._lines.get(place)
+        if line is None or not line.fit.samples:
+            return None
+        return Fitted(line.fit.model, line.fit.samples, self._clock() - line.learned_s)
 
     def against_prior(self, endpoint_id: str) -> tuple[float, float, int]:
         """By how many times longer than it is configured with an endpoint takes for the usual prompt (of at least

@@ -9,8 +9,9 @@ Each worker asks for the token itself: calls are passed on with their headers.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Final
@@ -33,6 +34,7 @@ from gateway.wire import ASGIApp, Receive, Scope, Send
 
 _OK: Final = 200
 _NOT_FOUND: Final = 404
+_NOTHING: Final = Reply(_NOT_FOUND, b"application/json", b'{"detail":"Not Found"}')
 DRAIN: Final = "/admin/endpoints/{endpoint_id}/drain"
 PRICES_RELOAD: Final = "/admin/prices/reload"
 
@@ -81,7 +83,7 @@ SHARING: Final = {
 }
 """Of each page, by method and path. A test sees to it that all are here."""
 
-_MERGES: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
+MERGES: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     "/admin/parity": parity_page,
     "/admin/endpoints": endpoints_page,
     "/admin/disaggregation": disaggregation_page,
@@ -90,6 +92,7 @@ _MERGES: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     ROUTES_PATH: routes_page,
     LINT_PATH: lint_page,
 }
+"""How the pages of several workers become one, by path."""
 
 
 class TeamAdmin:
@@ -138,7 +141,7 @@ class TeamAdmin:
             self._told(call, own, len(others))
             return own
         pages = [msgspec.json.decode(reply.body) for reply in (own, *others)]
-        return Reply(_OK, own.content_type, msgspec.json.encode(_MERGES[call.path](pages)))
+        return Reply(_OK, own.content_type, msgspec.json.encode(MERGES[call.path](pages)))
 
     def _told(self, call: Call, own: Reply, others: int) -> None:
         """What was drained is drained for the workers to come, too; that somebody did not hear it is said."""
@@ -151,8 +154,34 @@ class TeamAdmin:
             LOGGER.warning("not all workers heard of a change", extra={"fields": fields})
 
 
-def admin_of(token: str | None, parts: AdminParts, pages: StatusPages, team: Team | None) -> ASGIApp | None:
-    """The admin API, None where there is no token; a worker answers the others from now on."""
+Serve = Callable[[Call], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Also:
+    """Who else answers calls of other workers: those whose path has this beginning."""
+
+    beginning: str
+    serve: Serve
+
+    def before(self, serve: Serve | None) -> Serve:
+        """Both as one; without `serve` there is nothing at other paths."""
+
+        async def either(call: Call) -> Reply:
+            if call.path.startswith(self.beginning):
+                return await self.serve(call)
+            return _NOTHING if serve is None else await serve(call)
+
+        return either
+
+
+def admin_of(
+    token: str | None, parts: AdminParts, pages: StatusPages, team: Team | None, also: "Also | None" = None
+) -> ASGIApp | None:
+    """The admin API, None where there is no token; a worker answers the others from now on.
+
+    `also` answers them whose calls begin as it says, which no request over HTTP does.
+    """
     app = None if token is None else admin_app(token, parts)
     shared = None if app is None or team is None else TeamAdmin(app, team)
     open_to_all = shared or app
@@ -161,7 +190,8 @@ def admin_of(token: str | None, parts: AdminParts, pages: StatusPages, team: Tea
         return guarded
     drain = partial(_drain, parts.registry)
     healthy = partial(healthy_here, parts.registry)
-    team.serve(Served(None if shared is None else shared.serve, pages.exposition, healthy, drain))
+    serve = None if shared is None else shared.serve
+    team.serve(Served(serve if also is None else also.before(serve), pages.exposition, healthy, drain))
     return guarded
 
 

@@ -180,6 +180,7 @@ class Telemetry:
         self.templates, self.splits = TemplateMetrics(registry), SplitMetrics(registry)
         self.limits, self.copies, self.prewarm = LimitMetrics(registry), CopyMetrics(registry), PrewarmMetrics(registry)
         self.discovery, self.continuation = DiscoveryMetrics(registry), ContinuationMetrics(registry)
+        self.ui = UiMetrics(registry)
         self.health, self.adapters, self.feeds = (
             HealthMetrics(registry),
             AdapterMetrics(registry),

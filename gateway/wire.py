@@ -1,6 +1,7 @@
 """The client's side of one answer: start, write, end, over ASGI."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from gateway.types import Headers
@@ -13,6 +14,18 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 EXTENSION: Final = "prefixgate"
 """Where our own server says in a scope's `extensions` what it knows beyond ASGI: a `ServedRequest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """An application, and the path that it has with all below."""
+
+    path: str
+    app: ASGIApp
+
+    def has(self, path: str) -> bool:
+        """Whether it serves a path."""
+        return path.startswith(self.path) and path[len(self.path) : len(self.path) + 1] in ("", "/")
 
 
 class ServedRequest(Protocol):
