@@ -208,10 +208,11 @@ def test_who_finds_endpoints_by_kubernetes_may_list_and_watch_them_and_nothing_e
 
 def test_alerts_of_a_rule_look_at_the_namespace_of_the_release() -> None:
     (rule,) = of_kind("ha", "PrometheusRule")
-    alerts = rule["spec"]["groups"][0]["rules"]
+    alerts, recordings = (group["rules"] for group in rule["spec"]["groups"])
     source = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
     assert {each["alert"] for each in source} - {each["alert"] for each in alerts} == {"PrefixgateModelArmStopped"}
-    assert all('namespace="llm"' in each["expr"] for each in alerts)
+    assert all('namespace="llm"' in each["expr"] for each in (*alerts, *recordings))
+    assert {each["annotations"]["runbook_url"].partition("#")[0] for each in alerts} == {"docs/runbook.md"}
     parser = tool("promql_parser")
     for each in alerts:
         parser.parse(each["expr"])

@@ -1,4 +1,5 @@
-"""What can be said of the chart without helm: schema, alerts, configurations. `make helm-test` does the rest."""
+"""What can be said of the chart without helm: schema, configurations. `make helm-test` does the rest; alerts and dashboards
+are looked at in tests/monitoring."""
 
 import json
 import re
@@ -95,36 +96,6 @@ def test_a_value_that_the_chart_does_not_have_is_refused() -> None:
 def test_every_default_value_is_in_the_schema_and_every_word_of_the_schema_has_a_default() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert set(schema["properties"]) - {"global"} == set(read(CHART / "values.yaml"))
-
-
-def documented_metrics() -> dict[str, set[str]]:
-    """Every metric as Prometheus calls it, and its labels."""
-    page = (ROOT / "docs" / "metrics.md").read_text()
-    rows = re.findall(r"^\| `(prefixgate_\w+)` \| (\w+) \| ([\w, ]*) ?\|", page, re.MULTILINE)
-    return {
-        name + ("_total" if kind == "counter" else ""): {*labels.replace(",", " ").split(), "namespace"}
-        for name, kind, labels in rows
-    }
-
-
-def test_every_metric_of_an_alert_exists_and_has_the_labels_that_are_asked_for() -> None:
-    metrics = documented_metrics()
-    assert len(metrics) > 100
-    for alert in read(CHART / "files" / "alerts.yaml"):
-        labels = set(re.findall(r"(\w+)(?:=|!=|=~)\"", alert["expr"]))
-        labels |= {name for by in re.findall(r" by \(([^)]*)\)", alert["expr"]) for name in by.split(", ")}
-        labels |= set(re.findall(r"\$labels\.(\w+)", alert["annotations"]["summary"]))
-        for name in re.findall(r"prefixgate_\w+", alert["expr"]):
-            assert labels <= metrics[name], alert["alert"]
-
-
-def test_alerts_look_at_their_own_namespace_and_have_names_of_their_own() -> None:
-    alerts = read(CHART / "files" / "alerts.yaml")
-    assert len({alert["alert"] for alert in alerts}) == len(alerts)
-    for alert in alerts:
-        assert alert["expr"].count("prefixgate_") == alert["expr"].count('{namespace="NAMESPACE"')
-        assert alert["labels"]["severity"] in {"critical", "warning", "info"}
-        assert alert["annotations"]["summary"]
 
 
 @pytest.mark.parametrize("path", [CHART / "values.yaml", *VALUES_SETS], ids=lambda path: path.stem)
