@@ -1,7 +1,8 @@
 """Model servers: where they are, whether they live, what they hold, and one call to one of them."""
 
 from backends.breaker import BreakerRules, BreakerState
-from backends.client import Sink, UpstreamClient, UpstreamResponse
+from backends.client import Engines, Line, Sink, UpstreamClient, UpstreamResponse
+from backends.connection import Failure
 from backends.errors import (
     BackendError,
     DialFailed,
@@ -12,6 +13,7 @@ from backends.errors import (
     InvalidEndpoint,
     NoEndpoint,
     ProbeFailed,
+    ServedElsewhere,
     UnknownEndpoint,
     UpstreamError,
     UpstreamProtocolError,
@@ -58,8 +60,10 @@ __all__ = [
     "EndpointId",
     "EndpointSnapshot",
     "EndpointState",
+    "Engines",
     "EventSourceFacts",
     "EventSourceKind",
+    "Failure",
     "FaultKind",
     "Feature",
     "FeatureFact",
@@ -70,6 +74,7 @@ __all__ = [
     "InvalidEndpoint",
     "KnownAdapter",
     "LoadSample",
+    "Line",
     "Member",
     "Metering",
     "NoEndpoint",
@@ -79,6 +84,7 @@ __all__ = [
     "ProbeFailed",
     "Registry",
     "Reservation",
+    "ServedElsewhere",
     "ServedModel",
     "Sink",
     "Standing",

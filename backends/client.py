@@ -26,9 +26,9 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
-from backends.connection import Connection, Failure
+from backends.connection import Failure
 from backends.errors import (
     DialFailed,
     DialReason,
@@ -44,6 +44,34 @@ from backends.types import Deadlines, EndpointConfig, EndpointId, Headers, Upstr
 
 Sink = Callable[[bytes], bool]
 """Takes bytes of a body at once; False: no more for now."""
+
+
+class Line(Protocol):
+    """What an answer comes over: a `backends.connection.Connection`, or what stands for one."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where it is read."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether another answer came over it before."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is read since much waits for the reader."""
+
+    def resume(self) -> None:
+        """Read on."""
+
+    def expire_after(self, patience_s: float) -> None:
+        """The reader waits: fail if nothing comes for so long."""
+
+    def expire_never(self) -> None:
+        """The reader does not wait any more."""
+
+    def abort(self) -> None:
+        """The reader has left. Idempotent."""
 
 
 class UpstreamResponse:
@@ -73,10 +101,10 @@ class UpstreamResponse:
     )
 
     def __init__(
-        self, endpoint_id: EndpointId, connection: Connection, deadlines: Deadlines, connected_s: float
+        self, endpoint_id: EndpointId, connection: Line, deadlines: Deadlines, connected_s: float
     ) -> None:
         self._endpoint_id = endpoint_id
-        self._connection: Connection | None = connection
+        self._connection: Line | None = connection
         self._deadlines = deadlines
         self._patience_s = deadlines.idle_s
         self._parts: list[bytes] = []
@@ -252,7 +280,7 @@ class UpstreamResponse:
         elif self._connection is not None:
             self._connection.expire_after(self._patience_s)
 
-    async def _news(self, connection: Connection) -> None:
+    async def _news(self, connection: Line) -> None:
         """Wait until the connection has something to tell."""
         self._waiter = connection.loop.create_future()
         try:
@@ -288,6 +316,19 @@ class UpstreamResponse:
                 return UpstreamProtocolError(self._endpoint_id, self.received_bytes)
             case _:
                 return UpstreamReset(self._endpoint_id, self.received_bytes)
+
+
+class Engines(Protocol):
+    """Who sends requests to endpoints."""
+
+    async def send(
+        self,
+        endpoint: EndpointConfig,
+        request: UpstreamRequest,
+        deadlines: Deadlines,
+        begins: Callable[[], None] | None = None,
+    ) -> UpstreamResponse:
+        """As `UpstreamClient.send`."""
 
 
 class UpstreamClient:

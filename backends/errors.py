@@ -7,6 +7,7 @@
     ├── ProbeFailed                an endpoint did not pass its health check
     └── UpstreamError              one call to one endpoint
         ├── DialFailed             nothing was answered: another endpoint may be tried
+        │   └── ServedElsewhere    who carries the call has tried it there already
         ├── FirstByteTimeout       connected, and silent too long before the answer's head
         ├── IdleTimeout            silent too long inside the answer
         ├── UpstreamReset          the answer broke off after its first byte
@@ -92,6 +93,14 @@ class DialFailed(UpstreamError):
         super().__init__(endpoint_id, f"dial failed ({reason.value})")
         self.reason = reason
         self.blames_endpoint = reason is not DialReason.POOL
+
+
+class ServedElsewhere(DialFailed):
+    """Who carries the call has gone on to `by`, the next of the endpoints that it was given."""
+
+    def __init__(self, endpoint_id: str, by: str) -> None:
+        super().__init__(endpoint_id, DialReason.UNREACHABLE)
+        self.by = by
 
 
 class FirstByteTimeout(UpstreamError):

@@ -45,7 +45,7 @@ class EngineCalls:
         response, chunk = await self._sent(exchange, out, headers)
         if split is None and self._refusals.learns(
             exchange.request, decision.endpoint_id, exchange.holder, response.status, chunk
-        ):
+        ) and not self._options.one_call:
             response.abort()
             exchange.outgoing = out = await self._outgoing(exchange)
             return await self._sent(exchange, out, headers)

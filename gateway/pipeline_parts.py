@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from backends import Deadlines, UpstreamClient
+from backends import Deadlines, Engines
 from billing import Ledger
 from gateway.attempts import Attempts
 from gateway.decision_log import DecisionLog
@@ -41,6 +41,8 @@ class PipelineOptions:
     timing: TimingHeader = NO_TIMING
     continuations: int = 0
     """How often another endpoint goes on with a stream whose endpoint died."""
+    one_call: bool = False
+    """A request is sent once, by who carries the calls: what comes of it is the answer, whatever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Parts:
     fleet: Fleet
     perf: PerfBook
     receipts: Receipts
-    client: UpstreamClient
+    client: Engines
     ledger: Ledger
     limits: Limits
     settler: Settler
