@@ -1,4 +1,4 @@
-"""Routing policies over recorded and published loads, in simulation: the tables of docs/routing.md.
+"""Routing policies over recorded and published loads, in simulation: the tables of docs/routing-measured.md.
 
 make bench-routing           a selection of policies, two seeds, 10 minutes on two idle cores
 make bench-routing-full      everything, five seeds, 90 minutes: bench/results/routing.json and the page

@@ -1,6 +1,6 @@
-"""docs/routing.md: the tables of a result file, between two marks of the page.
+"""docs/routing-measured.md: the tables of a result file, between two marks of the page.
 
-    bench/results/routing.json ──page_part──> text ──written into──> docs/routing.md, the rest of which people write
+    bench/results/routing.json ──page_part──> text ──written into──> docs/routing-measured.md; people write the rest
                                └────────────> docs/img/*.svg          (routing_plots)
 
 All figures of the page come from the file: a test compares the two, so that they cannot drift apart.
@@ -20,7 +20,7 @@ from bench.routing_runs import TableMaker
 from bench.routing_types import Table
 from gateway.sim.play import OURS
 
-PAGE: Final = ROOT / "docs" / "routing.md"
+PAGE: Final = ROOT / "docs" / "routing-measured.md"
 BEGIN: Final = (
     "<!-- made by `make bench-routing` or `make bench-routing-full` from bench/results/routing.json: begin -->"
 )

@@ -1,4 +1,4 @@
-"""Pictures of docs/routing.md, written as SVG: legible on a light page and on a dark one, no library needed.
+"""Pictures of docs/routing-measured.md, written as SVG: legible on a light page and on a dark one, no library needed.
 
 ladder.svg   TTFT p90 over the requests a second of llm-d's ladder        chat.svg   the same over the speed of chat
 hits.svg     hits of ours, of the best other, of dice; and the ceiling    lines end in their name
