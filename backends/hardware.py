@@ -1,15 +1,16 @@
 """How fast a model ought to be on a GPU, by what is published of both, until something is measured. Pure.
 
     rate        prefill tokens/s = share of peak * peak * GPUs / (2 * active parameters)    one multiply-add a parameter
-    attention   s per pair       = 4 * layers * heads * head size / (share * peak * GPUs)
+    attention   s per pair       = 2 * layers * heads * (width of a key + of a value) / (share * peak * GPUs)
     itl         s per token      = 2 bytes * active parameters / (0.7 * bandwidth * GPUs)   weights are read once a step
 
 For bf16 weights. A share of 0.45 is in the middle of the 0.35 to 0.6 that long prompts reach; L4 and L40S accumulate at
 half their rate, so that half of that is taken. Such figures are right to within a factor of two, and better against
-each other: of two GPUs that serve one model all that is assumed alike cancels out.
+each other: of two GPUs that serve one model all that is assumed alike cancels out. Of models with sliding windows only
+the layers that look at everything are counted: what the others look at does not grow with the prompt.
 
-Sources: datasheets of NVIDIA (A100, L4, L40S, H100, H200, HGX B200) and AMD (MI300X), dense bf16; configurations that
-the models were published with.
+Sources: datasheets of NVIDIA (A100, L4, L40S, H100, H200, HGX B200) and AMD (MI300X), dense; `backends.models`. What a
+whole fleet of a model needs is computed, with more care, by `backends.planning`.
 """
 
 from collections.abc import Mapping
@@ -17,11 +18,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from backends.models import CATALOGUE
 from backends.perf import PerfModel
+
+MiB: Final = 1024**2
 
 _PEAK_SHARE: Final = 0.45
 _HALF_RATE_SHARE: Final = _PEAK_SHARE / 2
-_BANDWIDTH_SHARE: Final = 0.7
+BANDWIDTH_SHARE: Final = 0.7
+"""Of the datasheet's bandwidth, what reading weights and KV cache reaches: 0.6 to 0.85 are seen."""
 _BF16_BYTES: Final = 2
 BASE_S: Final = 0.02
 """HTTP, scheduling, one step."""
@@ -29,63 +34,42 @@ BASE_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Peak floating-point operations a second (dense bf16), bytes a second from its memory, and the share of the peak
-    that a prefill reaches."""
+    """What is published of a GPU, and the `share` of its peak that a prefill reaches.
+
+    `flops`, `eight_bit_flops`: peak operations a second, dense, of bf16 and of the faster of FP8 and INT8.
+    `bytes_per_s`: from its memory, of which `memory_bytes` are there. `link_bytes_per_s`: to another GPU of the same
+    machine, one way.
+    """
 
     flops: float
     bytes_per_s: float
     share: float = _PEAK_SHARE
+    eight_bit_flops: float = 0.0
+    memory_bytes: float = 0.0
+    link_bytes_per_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """What of a model its speed depends on; `active_params` are those that a token goes through."""
-
-    active_params: float
-    layers: int
-    heads: int
-    head_size: int
-
-    @property
-    def pair_flops(self) -> float:
-        """Of attention, for a new token and one that it looks at: a product for the score, one for the sum."""
-        return 4.0 * self.layers * self.heads * self.head_size
-
+_NVLINK3, _NVLINK4, _NVLINK5 = 300e9, 450e9, 900e9
+_PCIE4, _PCIE5 = 25e9, 50e9
+"""Of 16 lanes, what copies reach."""
+_INFINITY_FABRIC = 448e9
+"""Of seven links of 64 GB/s."""
 
 GPUS: Final[Mapping[str, Gpu]] = MappingProxyType(
     {
-        "a100-40g": Gpu(312e12, 1.555e12),
-        "a100-80g": Gpu(312e12, 2.039e12),
-        "a100-80g-pcie": Gpu(312e12, 1.935e12),
-        "l4": Gpu(121e12, 0.3e12, _HALF_RATE_SHARE),
-        "l40s": Gpu(362e12, 0.864e12, _HALF_RATE_SHARE),
-        "h100": Gpu(989e12, 3.35e12),
-        "h100-pcie": Gpu(756e12, 2.0e12),
-        "h200": Gpu(989e12, 4.8e12),
-        "b200": Gpu(2250e12, 7.7e12),
-        "mi300x": Gpu(1307e12, 5.3e12),
+        "a100-40g": Gpu(312e12, 1.555e12, _PEAK_SHARE, 624e12, 40_536 * MiB, _NVLINK3),
+        "a100-80g": Gpu(312e12, 2.039e12, _PEAK_SHARE, 624e12, 81_920 * MiB, _NVLINK3),
+        "a100-80g-pcie": Gpu(312e12, 1.935e12, _PEAK_SHARE, 624e12, 81_920 * MiB, _PCIE4),
+        "l4": Gpu(121e12, 0.3e12, _HALF_RATE_SHARE, 242e12, 23_034 * MiB, _PCIE4),
+        "l40s": Gpu(362e12, 0.864e12, _HALF_RATE_SHARE, 733e12, 46_068 * MiB, _PCIE4),
+        "h100": Gpu(989e12, 3.35e12, _PEAK_SHARE, 1979e12, 81_559 * MiB, _NVLINK4),
+        "h100-pcie": Gpu(756e12, 2.0e12, _PEAK_SHARE, 1513e12, 81_559 * MiB, _PCIE5),
+        "h200": Gpu(989e12, 4.8e12, _PEAK_SHARE, 1979e12, 143_771 * MiB, _NVLINK4),
+        "b200": Gpu(2250e12, 7.7e12, _PEAK_SHARE, 4500e12, 183_359 * MiB, _NVLINK5),
+        "mi300x": Gpu(1307e12, 5.3e12, _PEAK_SHARE, 2615e12, 196_592 * MiB, _INFINITY_FABRIC),
     }
 )
-"""By name; without a suffix the module for the vendor's own board."""
-
-MODEL_SHAPES: Final[Mapping[str, ModelShape]] = MappingProxyType(
-    {
-        "smollm2-135m": ModelShape(0.135e9, 30, 9, 64),
-        "llama-3.1-8b": ModelShape(8.03e9, 32, 32, 128),
-        "llama-3.1-70b": ModelShape(70.6e9, 80, 64, 128),
-        "llama-3.1-405b": ModelShape(405.9e9, 126, 128, 128),
-        "qwen2.5-7b": ModelShape(7.62e9, 28, 28, 128),
-        "qwen2.5-72b": ModelShape(72.7e9, 80, 64, 128),
-        "qwen3-8b": ModelShape(8.2e9, 36, 32, 128),
-        "qwen3-32b": ModelShape(32.8e9, 64, 64, 128),
-        "qwen3-235b-a22b": ModelShape(22e9, 94, 64, 128),
-        "mixtral-8x7b": ModelShape(12.9e9, 32, 32, 128),
-        "gpt-oss-20b": ModelShape(3.6e9, 12, 64, 64),
-        "gpt-oss-120b": ModelShape(5.1e9, 18, 64, 64),
-    }
-)
-"""By name. Of models with sliding windows only the layers that look at everything are counted: what the others look at
-does not grow with the prompt."""
+"""By name; without a suffix the module for the vendor's own board. Memory is what drivers report."""
 
 USUAL_MODEL: Final = "llama-3.1-8b"
 """What is believed to be served where nobody says: the defaults of `PerfModel` are of such a model too."""
@@ -93,11 +77,12 @@ USUAL_MODEL: Final = "llama-3.1-8b"
 
 def expected_speed(gpu: str, gpus: int = 1, model: str = USUAL_MODEL) -> PerfModel:
     """The speed of a model on so many GPUs of a kind that work as one. Raises `KeyError` for unknown names."""
-    kind, shape = GPUS[gpu], MODEL_SHAPES[model]
+    kind, of = GPUS[gpu], CATALOGUE[model]
     flops = kind.share * kind.flops * gpus
+    whole_layers = sum(one.count for one in of.layers if one.window_tokens is None)
     return PerfModel(
         base_s=BASE_S,
-        prefill_tokens_per_s=flops / (2 * shape.active_params),
-        quad_s_per_token2=shape.pair_flops / flops,
-        itl_s=_BF16_BYTES * shape.active_params / (_BANDWIDTH_SHARE * kind.bytes_per_s * gpus),
+        prefill_tokens_per_s=flops / (2 * of.active_params),
+        quad_s_per_token2=whole_layers * of.pair_flops / flops,
+        itl_s=_BF16_BYTES * of.active_params / (BANDWIDTH_SHARE * kind.bytes_per_s * gpus),
     )

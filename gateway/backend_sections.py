@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from backends.hardware import GPUS, MODEL_SHAPES
+from backends.hardware import GPUS
+from backends.models import CATALOGUE
 from billing import PeriodInvalid
 from billing.when import zone_named
 from gateway.config_sections import NAME_PATTERN, SERVER_NAME, PositiveInt, PrefillRate, Running, Section
@@ -27,7 +28,7 @@ def _named_in(names: Collection[str]) -> AfterValidator:
 GpuName = Annotated[str, _named_in(GPUS)]
 GpuCount = Annotated[int, Field(gt=0, le=1024)]
 """Of one endpoint; more than any has is a slip of the pen, and no speed that could be fitted."""
-ShapeName = Annotated[str, _named_in(MODEL_SHAPES)]
+ShapeName = Annotated[str, _named_in(CATALOGUE)]
 
 
 class KvEvents(Section):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from backends.hardware import BASE_S, GPUS, MODEL_SHAPES, expected_speed
+from backends.hardware import BASE_S, GPUS, expected_speed
+from backends.models import CATALOGUE
 from backends.simulated.presets import PRESETS
 
 
@@ -23,7 +24,7 @@ def test_it_agrees_with_the_simulated_engine_of_the_same_gpu_and_model() -> None
 
 
 def test_of_two_gpus_the_faster_one_is_believed_to_be_faster_by_any_model() -> None:
-    for model in MODEL_SHAPES:
+    for model in CATALOGUE:
         slow, middle, fast = (expected_speed(gpu, 1, model) for gpu in ("l4", "a100-80g", "h100"))
         assert slow.prefill_tokens_per_s < middle.prefill_tokens_per_s < fast.prefill_tokens_per_s
         assert slow.itl_s > middle.itl_s > fast.itl_s
