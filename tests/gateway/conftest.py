@@ -7,15 +7,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
-from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.types import EngineConfig
 from gateway.config import Config, load_config
 from gateway.serving import Server, server_config
+
+if TYPE_CHECKING:
+    from backends.reference.embedded import RunningEngine
 
 MODEL = "tiny"
 STORY = "A caravan crosses the desert by night, and every well on its way has a keeper with a name. " * 6
@@ -137,8 +139,10 @@ def token_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[RunningEngine]:
+def engine() -> "Iterator[RunningEngine]":
     """A reference engine of 400 blocks for the tests of a module, which may have another of their own."""
+    from backends.reference.embedded import run_engine  # noqa: PLC0415 - torch: a second, and not everywhere
+
     with run_engine(EngineConfig(model=MODEL, kv_blocks=400, threads=1)) as running:
         yield running
 
