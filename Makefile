@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients helm-test conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
+.PHONY: help docs docs-serve demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients helm-test grafana-test conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -48,6 +48,10 @@ test-clients: $(VENV)/installed ## curl, Node, Chromium and Python clients see e
 helm-test: $(VENV)/installed ## the Helm chart: lint, renders, schemas of Kubernetes; installs helm (a minute, 150 MB). HELM_UPDATE=1 writes the golden renders anew
 	PYTHON=$(BIN)/python bash tests/helm/install.sh $(VENV)/helm
 	HELM_DIR=$(CURDIR)/$(VENV)/helm $(BIN)/python -m pytest -q -n 0 -p no:randomly -W default tests/helm/rendering.py tests/helm/test_chart.py $(PYTEST_ARGS)
+
+grafana-test: $(VENV)/installed ## alerts, recording rules and dashboards on a real Prometheus, which it unpacks (20 MB), behind simulated traffic, 3 minutes
+	bash tests/monitoring/install.sh $(CURDIR)/$(VENV)/prometheus
+	PROMETHEUS_DIR=$(CURDIR)/$(VENV)/prometheus $(BIN)/python -m pytest -q -n 0 -p no:randomly tests/monitoring/rules_checked.py $(PYTEST_ARGS)
 
 conformance: $(VENV)/installed ## the upstream client against uvicorn and nginx, which must be on this machine, 1 minute
 	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo "make conformance needs nginx: apt-get install nginx-light, or brew install nginx" >&2; exit 1; }
@@ -101,7 +105,7 @@ bench-perf: $(VENV)/installed ## the fitted speed of two real engines against wh
 bench-routing: $(VENV)/installed ## routing policies over traces and published loads, simulated, 10 minutes; bench-routing-full is the whole
 	$(BIN)/python -m bench.routing $(ROUTING_ARGS)
 
-bench-routing-full: $(VENV)/installed ## every policy, five seeds, 90 minutes: bench/results/routing.json, docs/routing.md
+bench-routing-full: $(VENV)/installed ## every policy, five seeds, 90 minutes: bench/results/routing.json, docs/routing-measured.md
 	$(BIN)/python -m bench.routing --full $(ROUTING_ARGS)
 
 bench-instrumentation: $(VENV)/installed ## what metrics, log lines, step times and spans cost a request, a minute: bench/results/instrumentation.json
@@ -139,6 +143,18 @@ crash: $(VENV)/installed ## a gateway is killed 200 times under load, 15 minutes
 
 rolling: $(VENV)/installed ## workers reloaded and replicas restarted under load, 2 minutes: bench/results/rolling.json; fails where a request does
 	$(BIN)/python -m bench.rolling $(ROLLING_ARGS)
+
+# The site has an environment of its own: the gateway and its tests need nothing of it.
+$(VENV)/docs/installed: docs/site/requirements.txt
+	test -x $(VENV)/docs/bin/python || $(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check -r docs/site/requirements.txt
+	touch $@
+
+docs: $(VENV)/docs/installed ## the documentation as a site, build/site/index.html; a broken link, anchor or a page nobody finds fails
+	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --strict --quiet
+
+docs-serve: $(VENV)/docs/installed ## the same at http://127.0.0.1:8000, renewed while you write (DOCS_ADDRESS=HOST:PORT)
+	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs serve --dev-addr $(or $(DOCS_ADDRESS),127.0.0.1:8000)
 
 clean: ## remove what the commands made, the virtual environment included
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

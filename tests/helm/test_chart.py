@@ -1,5 +1,7 @@
-"""What can be said of the chart without helm: schema, configurations. `make helm-test` does the rest; alerts and dashboards
-are looked at in tests/monitoring."""
+"""What can be said of the chart without helm: schema, configurations. `make helm-test` does the rest.
+
+Alerts, recording rules and dashboards are looked at in tests/monitoring.
+"""
 
 import json
 import re
