@@ -7,7 +7,7 @@ or another one than its own).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import httpx
 import typer
@@ -18,6 +18,8 @@ from gateway.terminal import read_config, refused
 _ANSWER_S = 120.0
 """Patience with the gateway, which has 30 s for each shard of the index."""
 _LOOPBACKS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+
+Page = TypeVar("Page", dict[str, Any], list[Any])
 
 Gateway = Annotated[
     str | None,
@@ -40,17 +42,23 @@ class Asked:
 
 def asked(gateway: str | None, token_file: Path | None, path: Path | None) -> Asked:
     """Whom to ask, by the options of a command, else by the configuration at `path`. Raises what `refused` makes."""
+    found = whom(gateway, token_file, path)
+    if not found.token:
+        raise refused(
+            "no admin token: give --token-file FILE, or admin_token_file in the configuration",
+            code="admin_token_missing",
+        )
+    return found
+
+
+def whom(gateway: str | None, token_file: Path | None, path: Path | None) -> Asked:
+    """The same for pages that need no token, which is empty where there is none. Raises what `refused` makes."""
     config = read_config(path, {} if token_file is None else {"admin_token_file": token_file})
     try:
         token = admin_token(config)
     except ConfigInvalid as error:
         raise refused(error) from None
-    if token is None:
-        raise refused(
-            "no admin token: give --token-file FILE, or admin_token_file in the configuration",
-            code="admin_token_missing",
-        )
-    return Asked(gateway or here(config.listen), token)
+    return Asked(gateway or here(config.listen), token or "")
 
 
 def here(listen: Listen) -> str:
@@ -63,10 +71,28 @@ def here(listen: Listen) -> str:
 
 def ask(method: str, path: str, query: Mapping[str, str], of: Asked) -> dict[str, Any]:
     """What the gateway answers; raises what `refused` makes where that is a refusal, to end the command."""
+    said, status = _answer(method, path, query, of)
+    content = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+    if status != 200 or not content:
+        why = content.get("detail") or "there is no admin API: it needs admin_token_file, and a gateway of this version"
+        raise refused(f"{of.url} answers {status}: {why}", 1)
+    return content
+
+
+def look(path: str, of: Asked, kind: type[Page]) -> Page:
+    """A page that says something whatever its status. Raises what `refused` makes where it is not of that kind."""
+    said, status = _answer("GET", path, {}, of)
+    if not isinstance(said, kind):
+        raise refused(f"{of.url} answers {status} to {path}: it is no gateway, or of another version", 1)
+    return said
+
+
+def _answer(method: str, path: str, query: Mapping[str, str], of: Asked) -> tuple[object, int]:
+    """The JSON of an answer, None where it is none, and its status."""
     gateway = of.url
     url = gateway.rstrip("/") + path
     try:
-        headers = {"authorization": f"Bearer {of.token}"}
+        headers = {"authorization": f"Bearer {of.token}"} if of.token else {}
         answer = httpx.request(method, url, params=dict(query), headers=headers, timeout=_ANSWER_S)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise refused(
@@ -75,11 +101,6 @@ def ask(method: str, path: str, query: Mapping[str, str], of: Asked) -> dict[str
     if answer.status_code == 401:
         raise refused(f"{gateway} has another admin token", code="admin_token_wrong")
     try:
-        said = answer.json()
+        return answer.json(), answer.status_code
     except ValueError:
-        said = None
-    content = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
-    if answer.status_code != 200 or not content:
-        why = content.get("detail") or "there is no admin API: it needs admin_token_file, and a gateway of this version"
-        raise refused(f"{gateway} answers {answer.status_code}: {why}", 1)
-    return content
+        return None, answer.status_code

@@ -14,8 +14,11 @@ _PREPARE: Final = "Prompts, keys and prices"
 
 COMMANDS: Final = (
     Named("serve", "gateway.commands.serve:serve", "Run the gateway.", _RUN),
+    Named("epp", "gateway.commands.epp:epp", "Run the endpoint picker, for gateways built on Envoy.", _RUN),
     Named("demo", "gateway.commands.demo:demo", "Two real engines, three tenants, the same work twice.", _RUN),
+    Named("init", "gateway.commands.init:init", "Write a commented configuration to begin with.", _RUN),
     Named("check", "gateway.commands.check:check", "Whether a configuration works, and what to mend first.", _RUN),
+    Named("status", "gateway.commands.status:status", "How a gateway and its endpoints stand.", _ASK),
     Named("explain", "gateway.commands.explain:explain", "Why a request went where it went.", _ASK),
     Named("index", "gateway.commands.index:index", "What the prefix index of a running gateway holds.", _ASK),
     Named("report", "gateway.commands.report:report", "The bill of a period.", _BILL),
@@ -28,6 +31,7 @@ COMMANDS: Final = (
     Named("lint", "gateway.commands.linting:lint", "What in prompts breaks prefixes, and what it costs.", _PREPARE),
     Named("templates", "gateway.commands.templates:templates", "Templates: their order, and its worth.", _PREPARE),
     Named("simulate", "gateway.commands.simulate:simulate", "What a fleet would do with a load.", _PREPARE),
+    Named("plan", "gateway.commands.plan:plan_command", "What a model needs on GPUs, and what that costs.", _PREPARE),
     Named("keys", "gateway.commands.keys:keys", "API keys.", _PREPARE),
     Named("prices", "gateway.commands.prices:prices", "The price book.", _PREPARE),
 )

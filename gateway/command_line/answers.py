@@ -5,6 +5,9 @@ import json
 import typer
 
 
-def print_json(found: object) -> None:
-    """Print what is known as JSON. Amounts are text by then, times ISO in UTC, and what is unknown is null."""
-    typer.echo(json.dumps(found, indent=2))
+def print_json(found: object, *, is_line: bool = False) -> None:
+    """Print what is known as JSON. Amounts are text by then, times ISO in UTC, and what is unknown is null.
+
+    `is_line`: in one line, where others follow.
+    """
+    typer.echo(json.dumps(found, indent=None if is_line else 2))

@@ -4,11 +4,13 @@ from typing import Final
 
 EXAMPLES: Final = {
     "serve": ("prefixgate serve --backend http://gpu-a:8000 --backend http://gpu-b:8000", "prefixgate serve -c p.yaml"),
-    "init": ("prefixgate init --backend http://gpu-a:8000", "prefixgate init --keys --prices --output prefixgate.yaml"),
+    "init": (
+        "prefixgate init --backend http://gpu-a:8000",
+        "prefixgate init --backend http://gpu-a:8000 --tenant acme --admin",
+    ),
     "demo": ("prefixgate demo --quick", "prefixgate demo --model tiny --json demo.json"),
     "check": ("prefixgate check -c prefixgate.yaml", "prefixgate check --backend http://gpu-a:8000 --no-proof --json"),
     "status": ("prefixgate status", "prefixgate status --gateway http://gpu-a:8080 --watch"),
-    "endpoints": ("prefixgate endpoints", "prefixgate endpoints --watch --every-s 2"),
     "explain": ("prefixgate explain 0190f2c4-6f3a-7d51-9c2e-2f1f8f0a7b11",),
     "index show": ("prefixgate index show",),
     "index top": ("prefixgate index top --top 5",),
@@ -46,6 +48,10 @@ EXAMPLES: Final = {
     "simulate": (
         "prefixgate simulate --trace trace.jsonl --endpoints 8",
         "prefixgate simulate --from-ledger 2026-11 --policy prefixgate --policy rr",
+    ),
+    "plan": (
+        "prefixgate plan llama-3.1-70b --prompt 2000 --cached 0.6 --output 300 --load 20 --ttft 2 --itl 0.05",
+        "prefixgate plan qwen3-32b --gpu h100 --gpus 2 --per-gpu-hour 2.50 --utilisation 0.5 --api 0.60:2.40",
     ),
     "templates show": ("prefixgate templates show support.yaml", "prefixgate templates show prompt.j2 --syntax jinja"),
     "templates check": ("prefixgate templates check --templates templates",),

@@ -17,9 +17,11 @@ from rich.table import Column, Table
 from billing.counting import counted
 from gateway.checking import Finding
 from gateway.proof import Proof, Verdict, summary
-from gateway.terminal_tables import wide_console
+from gateway.terminal_tables import show_tables
 
 _MOST_NAMES = 6
+_SPARE = ("what would help", "ids equal", "capacity, tokens", "block", "listed by", "without it")
+"""Headings that a narrow terminal does without, the first to go first: what would help is said above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +161,7 @@ def show(found: Checked) -> None:
         typer.echo(f"\nconfiguration in force:\n\n{found.configuration}")
     is_whole = found.configuration is not None
     tables = [_endpoints(found.findings), _features(found.findings), _proofs(found.proofs or (), is_whole=is_whole)]
-    console = wide_console(*tables)
-    for table in tables:
-        if table.row_count:
-            console.print(table)
+    console = show_tables(*(table for table in tables if table.row_count), spare=_SPARE, whole="--json")
     if found.proofs is not None:
         console.print(summary(found.proofs), highlight=False)
 

@@ -31,7 +31,7 @@ from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
 from gateway.config import ledger_place
 from gateway.cost_terms import assumptions, total_line
-from gateway.terminal import ConfigFile, From, Month, TimeZone, To, read_config, refused
+from gateway.terminal import AsJson, ConfigFile, From, Month, TimeZone, To, read_config, refused
 from gateway.terminal_tables import show_tables
 
 DEFAULT_SHEET = "tenants"
@@ -92,6 +92,7 @@ def cost(
         ),
     ] = None,
     format_: Format = CostFormat.TABLE,
+    as_json: AsJson = False,
     ledger: LedgerPlaces = None,
     config: ConfigFile = None,
 ) -> None:
@@ -115,7 +116,7 @@ def cost(
     except BillingError as error:
         raise refused(error) from None
     sheets = _chosen(cost_sheets(found), sheet)
-    match format_:
+    match CostFormat.JSON if as_json else format_:
         case CostFormat.TABLE:
             _print(sheets, book.currency, total_line(found))
         case CostFormat.CSV:
@@ -134,6 +135,7 @@ def jobs(
     most: Annotated[int, typer.Option(min=1, help="So many, dearest first.")] = 100,
     costs: Costs = None,
     format_: Format = CostFormat.TABLE,
+    as_json: AsJson = False,
     ledger: LedgerPlaces = None,
     config: ConfigFile = None,
 ) -> None:
@@ -152,7 +154,7 @@ def jobs(
         raise refused(error) from None
     wanted = {key: one for key, one in found.jobs.items() if tenant in (None, key[0]) and job in (None, key[1])}
     shown = jobs_sheet(wanted, with_cost=book is not None, most=most)
-    match format_:
+    match CostFormat.JSON if as_json else format_:
         case CostFormat.TABLE:
             _print([shown], found.currency)
         case CostFormat.CSV:

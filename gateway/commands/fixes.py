@@ -1,6 +1,5 @@
 """`prefixgate fixes`: what changing prompts on their way gained, and what it would do to a request."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,11 +12,12 @@ from billing import BillingError
 from billing.reports.query import About, Query
 from billing.reports.zones import asked_period
 from billing.when import zone_named
+from gateway.command_line.answers import print_json
 from gateway.config import ledger_place
 from gateway.fixes import ALL_FIXES, Fix, How, fixed
 from gateway.fixes.pages import ledger_rows
 from gateway.fixes.rules import USUAL_FIXES
-from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
+from gateway.terminal import AsJson, ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
 from gateway.terminal_tables import show_tables
 from gateway.types import Route
 
@@ -36,6 +36,7 @@ def fixes(
     time_zone: TimeZone = "UTC",
     tenant: Annotated[str | None, typer.Option(help="Of one tenant alone.")] = None,
     format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print it.")] = "table",
+    as_json: AsJson = False,
     try_: Try = None,
     route: Annotated[Literal["chat", "messages", "responses"], typer.Option(help="Of that body.")] = "chat",
     only: Annotated[
@@ -56,8 +57,8 @@ def fixes(
         rows = ledger_rows(ledger or ledger_place(read_config(config, {})), Query(*period, about=About(tenant=tenant)))
     except BillingError as error:
         raise refused(error) from None
-    if format_ == "json":
-        typer.echo(json.dumps(rows, indent=2))
+    if as_json or format_ == "json":
+        print_json(rows)
     else:
         show_tables(_table(rows), spare=("Output tokens", "Cached"), whole="--format json")
 

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 from rich.table import Table
+from sqlalchemy import Connection
 
 from billing import BillingError, PriceBook
 from billing.invoicing import (
@@ -22,6 +23,7 @@ from billing.invoicing import (
     Drafting,
     InvoiceBook,
     InvoiceInvalid,
+    Issued,
     Period,
     Seller,
     credit_all,
@@ -39,8 +41,10 @@ from billing.invoicing import (
 from billing.prices.plans import Plans
 from billing.prices.plans_file import load_plans
 from billing.when import from_us, to_us
+from gateway.command_line.answers import print_json
+from gateway.command_line.completing import tenants
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, LedgerPlace, read_config, refused
+from gateway.terminal import AsJson, ConfigFile, LedgerPlace, read_config, refused
 from gateway.terminal_tables import show_tables
 
 invoice = typer.Typer(help="Invoices out of the ledger: draft, issue, credit, list, show.", no_args_is_help=True)
@@ -75,9 +79,10 @@ class _Office:
 
 @invoice.command("draft")
 def draft_(
-    tenant: Annotated[str, typer.Argument(help="Tenant who is billed.")],
+    tenant: Annotated[str, typer.Argument(help="Tenant who is billed.", autocompletion=tenants)],
     period: PeriodText,
     out: Out = _HERE,
+    as_json: AsJson = False,
     ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
@@ -85,9 +90,11 @@ def draft_(
     """Draft the invoice of a tenant's period, in the place of an earlier draft of it; one per currency."""
     with _office(ledger, invoicing, config) as office:
         _ready(out, office.seller)
+        done = Done(as_json=as_json)
         for one in office.drafting.draft(tenant, _period(period, office)):
-            _say(f"{one.id}: {_words(one.document)}")
-            _write(one.document, "", out / one.id, office.seller)
+            done.say(f"{one.id}: {_words(one.document)}")
+            done.add(one.document, one.id, _write(one.document, "", out / one.id, office.seller, done))
+        done.end()
 
 
 @invoice.command("issue")
@@ -95,6 +102,7 @@ def issue(
     draft: Annotated[list[str] | None, typer.Argument(help="Drafts to issue, in this order.")] = None,
     every: Annotated[str | None, typer.Option("--all", metavar="PERIOD", help="All drafts of this period.")] = None,
     out: Out = _HERE,
+    as_json: AsJson = False,
     ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
@@ -112,10 +120,10 @@ def issue(
         _ready(out, office.seller)
         if len(chosen) > 1:
             office.book.must_be_issuable(chosen, office.seller)
+        done = Done(as_json=as_json)
         for draft_id in chosen:
-            issued = office.book.issue(draft_id, office.seller)
-            _say(f"{issued.document.number}: {_words(issued.document)}")
-            _write(issued.document, issued.sha256, out / _file_name(issued.document.number), office.seller)
+            done.issued(office.book.issue(draft_id, office.seller), "", out, office.seller)
+        done.end()
 
 
 @invoice.command("credit")
@@ -127,6 +135,7 @@ def credit(
     ] = None,
     tax: Annotated[str | None, typer.Option(help="Tax of that part, where the invoice has several.")] = None,
     out: Out = _HERE,
+    as_json: AsJson = False,
     ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
@@ -140,14 +149,15 @@ def credit(
 
     with _office(ledger, invoicing, config) as office:
         _ready(out, office.seller)
-        issued = office.book.credit(number, office.seller, note)
-        _say(f"{issued.document.number}: {_words(issued.document)}, to {number}")
-        _write(issued.document, issued.sha256, out / _file_name(issued.document.number), office.seller)
+        done = Done(as_json=as_json)
+        done.issued(office.book.credit(number, office.seller, note), f", to {number}", out, office.seller)
+        done.end()
 
 
 @invoice.command("list")
 def list_(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.", autocompletion=tenants)] = None,
+    as_json: AsJson = False,
     ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
@@ -155,6 +165,9 @@ def list_(
     """Drafts, issued documents, and closed periods."""
     with _office(ledger, invoicing, config) as office, office.book.reading() as connection:
         seller_id = office.seller.party.id
+        if as_json:
+            print_json(_listed(office, connection, tenant))
+            return
         table = Table("number or draft", "kind", "tenant", "from", "to, exclusive", "issued", "total", "to invoice")
         for one in office.book.issued(connection, seller_id, tenant):
             table.add_row(*map(escape, _row(one.document, one.document.number, one.document.kind.value)))
@@ -189,12 +202,13 @@ def show(
             _say(document_json(document))
             return
         _say(f"{number}: {_words(document)}")
-        _write(document, sha256, out / name, office.seller)
+        _write(document, sha256, out / name, office.seller, Done(as_json=False))
 
 
 @invoice.command("close-period")
 def close_period(
     period: PeriodText,
+    as_json: AsJson = False,
     ledger: LedgerPlace = None,
     invoicing: SellerFile = None,
     config: ConfigFile = None,
@@ -204,6 +218,10 @@ def close_period(
     with _office(ledger, invoicing, config) as office:
         chosen = _period(period, office)
         drafts = office.drafting.close(chosen, office.plan_tenants(chosen), now_us=_now_us())
+        if as_json:
+            closed = {"from": chosen.start_text, "to": chosen.end_text, "time_zone": chosen.timezone}
+            print_json({"closed": closed, "drafts": [_document_row(one.document, one.id) for one in drafts]})
+            return
         for one in drafts:
             _say(f"{one.id}: {_words(one.document)}")
         _say(f"closed: {chosen.start_text} to {chosen.end_text} ({chosen.timezone}); drafts: {len(drafts)}")
@@ -213,7 +231,9 @@ def close_period(
 def _office(ledger: str | None, invoicing: Path | None, config: Path | None) -> Iterator[_Office]:
     settings = read_config(config, {"invoicing_file": invoicing})
     if settings.invoicing_file is None:
-        raise refused("no seller: give --invoicing FILE, or invoicing_file in the config file")
+        raise refused(
+            "no seller: give --invoicing FILE, or invoicing_file in the config file", code="invoicing_file_missing"
+        )
     try:
         seller = read_seller(settings.invoicing_file)
         prices = PriceBook.empty() if settings.prices_file is None else PriceBook.load(settings.prices_file)
@@ -258,7 +278,7 @@ def _ready(out: Path, seller: Seller) -> None:
         raise refused(f"cannot write {out}: permission denied", 1)
 
 
-def _write(document: Document, sha256: str, path: Path, seller: Seller) -> None:
+def _write(document: Document, sha256: str, path: Path, seller: Seller, done: "Done") -> list[Path]:
     """Both files, and what a reader should know of them."""
     from billing.invoicing.pdf_page import (  # noqa: PLC0415 - what draws a PDF is not needed to serve
         missing_letters,
@@ -273,14 +293,73 @@ def _write(document: Document, sha256: str, path: Path, seller: Seller) -> None:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for ending, made in files:
-            target = path.with_name(f"{path.name}.{ending}")
+        targets = [path.with_name(f"{path.name}.{ending}") for ending, _ in files]
+        for target, (_, made) in zip(targets, files, strict=True):
             target.write_bytes(made())
-            _say(f"  {target}")
+            done.say(f"  {target}")
     except OSError as error:
         raise refused(f"cannot write {path}: {error.strerror}", 1) from None
     if missing:
         _say(f"  no font has {missing} for the PDF: name one that has under `fonts` in the invoicing file", err=True)
+    return targets
+
+
+class Done:
+    """What was drafted or issued: said at once for people, and at the end as JSON."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._rows: list[dict[str, object]] = []
+
+    def say(self, text: str) -> None:
+        """For people."""
+        if not self._as_json:
+            _say(text)
+
+    def add(self, document: Document, name: str, files: Sequence[Path]) -> None:
+        """A document, and where it was written."""
+        self._rows.append({**_document_row(document, name), "files": [str(one) for one in files]})
+
+    def issued(self, one: Issued, also: str, out: Path, seller: Seller) -> None:
+        """A document that has its number now: written, and said."""
+        self.say(f"{one.document.number}: {_words(one.document)}{also}")
+        path = out / _file_name(one.document.number)
+        self.add(one.document, one.document.number, _write(one.document, one.sha256, path, seller, self))
+
+    def end(self) -> None:
+        """Print all of it where JSON is wanted."""
+        if self._as_json:
+            print_json({"documents": self._rows})
+
+
+def _listed(office: _Office, connection: Connection, tenant: str | None) -> dict[str, object]:
+    seller_id = office.seller.party.id
+    drafts = office.book.drafts(connection, seller_id, tenant)
+    return {
+        "issued": [_document_row(one.document) for one in office.book.issued(connection, seller_id, tenant)],
+        "drafts": [{**_document_row(one.document, one.id), "frozen": one.frozen} for one in drafts],
+        "closed": [
+            {"from": one.start_text, "to": one.end_text, "time_zone": one.timezone}
+            for one in office.book.closings(connection, seller_id)
+        ],
+    }
+
+
+def _document_row(document: Document, name: str = "") -> dict[str, object]:
+    """A document for programs; the total is text in units of its currency, and what it has not is null."""
+    period = document.period
+    return {
+        "id": name or document.number,
+        "number": document.number or None,
+        "kind": document.kind.value,
+        "tenant": document.tenant_id,
+        "from": period.start_text,
+        "to": period.end_text,
+        "issued_on": document.issued_on or None,
+        "currency": document.currency,
+        "total": money_text(document.total_minor, document.currency),
+        "references": document.references or None,
+    }
 
 
 def _file_name(number: str) -> str:

@@ -1,22 +1,23 @@
 """`prefixgate keys`: make, list, revoke and rotate API keys in the keys file."""
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from billing import PeriodInvalid, parse_when
+from gateway.command_line.answers import print_json
+from gateway.command_line.completing import key_ids, tenants
 from gateway.config import is_name
 from gateway.edge.auth import new_key
 from gateway.keys_edit import KeyWish, MadeKey, create_key, revoke_key, rotate_key
 from gateway.keys_file import BudgetEntry, KeyEntry, KeysFileInvalid, TenantEntry, read_keys_file
-from gateway.terminal import ConfigFile, read_config, refused
+from gateway.terminal import AsJson, ConfigFile, read_config, refused
 from gateway.terminal_tables import show_tables
 
 keys = typer.Typer(help="API keys.", no_args_is_help=True)
@@ -34,7 +35,9 @@ KeysFileOption = Annotated[
 
 @keys.command("create")
 def create(
-    tenant: Annotated[str, typer.Argument(help="Tenant the key is for; it is added where it is missing.")],
+    tenant: Annotated[
+        str, typer.Argument(help="Tenant the key is for; it is added where it is missing.", autocompletion=tenants)
+    ],
     key_id: Annotated[str | None, typer.Option("--id", help="Name of the key; default: TENANT-1, -2, ...")] = None,
     file: KeysFileOption = None,
     config: ConfigFile = None,
@@ -53,6 +56,7 @@ def create(
     concurrent: Annotated[int | None, typer.Option(help="Most requests at once.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="name=value, on its rows of the ledger; repeat.")] = None,
     name: Annotated[str | None, typer.Option(help="What it is for, for people.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a key and write it, hashed, to the keys file; it is shown once, here. A running gateway knows it soon."""
     now = datetime.now(UTC)
@@ -78,14 +82,14 @@ def create(
         made = create_key(path, KeyWish(tenant, key_id, _given(fields)), now)
     except KeysFileInvalid as error:
         raise refused(error) from None
-    _show(made, path)
+    _show(made, path, as_json=as_json)
 
 
 @keys.command("list")
 def list_(
+    as_json: AsJson = False,
     file: KeysFileOption = None,
     config: ConfigFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """All keys: whose, how they begin, until when they work and what for."""
     path = _path(file, config)
@@ -96,19 +100,20 @@ def list_(
     now = datetime.now(UTC)
     rows = [_row(tenant, key, now) for tenant in parsed.tenants for key in tenant.keys]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     table = Table()
     for name in ("tenant", "key", "begins with", "state", "created", "ends", "scopes", "limits", "budgets", "name"):
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(escape(str(value)) for value in row.values()))
+        table.add_row(*map(escape, _cells(row)))
     show_tables(table, spare=_SPARE, whole="--json")
 
 
 @keys.command("revoke")
 def revoke(
-    key_id: Annotated[str, typer.Argument(help="The key's id.")],
+    key_id: Annotated[str, typer.Argument(help="The key's id.", autocompletion=key_ids)],
+    as_json: AsJson = False,
     file: KeysFileOption = None,
     config: ConfigFile = None,
 ) -> None:
@@ -118,13 +123,17 @@ def revoke(
         revoke_key(path, key_id)
     except KeysFileInvalid as error:
         raise refused(error) from None
-    typer.echo(f"revoked: {key_id}, in {path}")
+    if as_json:
+        print_json({"key_id": key_id, "state": "revoked", "file": str(path)})
+    else:
+        typer.echo(f"revoked: {key_id}, in {path}")
 
 
 @keys.command("rotate")
 def rotate(
-    key_id: Annotated[str, typer.Argument(help="The key's id; it stays the same.")],
+    key_id: Annotated[str, typer.Argument(help="The key's id; it stays the same.", autocompletion=key_ids)],
     grace: Annotated[str, typer.Option(help="How long the old key works on: 24h, 30m, 0s.")] = "24h",
+    as_json: AsJson = False,
     file: KeysFileOption = None,
     config: ConfigFile = None,
 ) -> None:
@@ -134,7 +143,7 @@ def rotate(
         made = rotate_key(path, key_id, _span(grace), datetime.now(UTC))
     except KeysFileInvalid as error:
         raise refused(error) from None
-    _show(made, path)
+    _show(made, path, as_json=as_json)
 
 
 @keys.command("new")
@@ -143,12 +152,16 @@ def new(
     key_id: Annotated[
         str, typer.Option("--id", help="Name of the key in the ledger, one of its own; default: TENANT-1.")
     ] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Make an API key without a file: shown once here, with the entry for a keys file."""
     key_id = key_id or f"{tenant}-1"
     for name in (tenant, key_id):
         _need_name(name)
     key, digest = new_key()
+    if as_json:
+        print_json({"tenant": tenant, "key_id": key_id, "key": key, "sha256": digest})
+        return
     typer.echo(f"key, shown only now:  {key}\n\nentry for the keys file:\n")
     typer.echo(f"tenants:\n  - id: {tenant}\n    keys:\n      - {{id: {key_id}, sha256: {digest}}}")
     typer.echo("\nFor a further tenant add only the item that begins with '- id:', under the one 'tenants:'.")
@@ -161,40 +174,54 @@ def new(
 def _path(file: Path | None, config: Path | None) -> Path:
     path = file or read_config(config, {}).keys_file
     if path is None:
-        raise refused("no keys file: give --file, or keys_file in the config file")
+        raise refused("no keys file: give --file, or keys_file in the config file", code="keys_file_missing")
     return path
 
 
-def _show(made: MadeKey, path: Path) -> None:
+def _show(made: MadeKey, path: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"tenant": made.tenant, "key_id": made.key_id, "key": made.key, "file": str(path)})
+        return
     typer.echo(f"key {made.key_id} of tenant {made.tenant}, shown only now:  {made.key}")
     typer.echo(f"kept as a hash in {path}")
 
 
-def _row(tenant: TenantEntry, key: KeyEntry, now: datetime) -> dict[str, str]:
-    state = "works"
-    if tenant.disabled or key.disabled:
-        state = "revoked"
-    elif key.expires_at is not None and key.expires_at <= now:
-        state = "expired"
-    elif any(old.expires_at > now for old in key.retiring):
-        state = f"works, the old one until {_text(max(old.expires_at for old in key.retiring))}"
-    narrowed = key.scopes.model_dump(exclude_none=True, exclude={"fallbacks"})
-    scopes = [f"{name}: {' '.join(names)}" for name, names in narrowed.items()]
-    if not key.scopes.fallbacks:
-        scopes.append("no fallbacks")
-    limits = key.limits.model_dump(exclude_none=True) if key.limits else {}
+def _row(tenant: TenantEntry, key: KeyEntry, now: datetime) -> dict[str, Any]:
+    """A key for programs; what is not set is null."""
+    old = max((old.expires_at for old in key.retiring if old.expires_at > now), default=None)
+    is_revoked = tenant.disabled or key.disabled
+    is_over = key.expires_at is not None and key.expires_at <= now
     return {
         "tenant": tenant.id,
         "key": key.id,
-        "begins with": key.prefix or "",
-        "state": state,
-        "created": "" if key.created_at is None else _text(key.created_at),
-        "ends": "" if key.expires_at is None else _text(key.expires_at),
-        "scopes": "; ".join(scopes),
-        "limits": ", ".join(f"{name} {value}" for name, value in limits.items()),
-        "budgets": ", ".join(map(_budget_text, key.budgets or ())),
-        "name": key.name or "",
+        "prefix": key.prefix,
+        "state": "revoked" if is_revoked else "expired" if is_over else "works",
+        "created_at": None if key.created_at is None else _text(key.created_at),
+        "ends_at": None if key.expires_at is None else _text(key.expires_at),
+        "old_key_ends_at": None if old is None else _text(old),
+        "scopes": key.scopes.model_dump(mode="json", exclude_none=True),
+        "limits": key.limits.model_dump(mode="json", exclude_none=True) if key.limits else {},
+        "budgets": [_budget_row(one) for one in key.budgets or ()],
+        "name": key.name,
     }
+
+
+def _budget_row(one: BudgetEntry) -> dict[str, str | None]:
+    return {"amount": str(one.amount), "per": one.per, "time_zone": one.time_zone, "currency": one.currency}
+
+
+def _cells(row: Mapping[str, Any]) -> Iterator[str]:
+    """The same for people."""
+    scopes = [f"{name}: {' '.join(names)}" for name, names in row["scopes"].items() if name != "fallbacks"]
+    if not row["scopes"].get("fallbacks", True):
+        scopes.append("no fallbacks")
+    old = row["old_key_ends_at"]
+    works_on = f", the old one until {old}" if row["state"] == "works" and old is not None else ""
+    yield from (row["tenant"], row["key"], row["prefix"] or "", row["state"] + works_on)
+    yield from (row["created_at"] or "", row["ends_at"] or "", "; ".join(scopes))
+    yield ", ".join(f"{name} {value}" for name, value in row["limits"].items())
+    yield ", ".join(map(_budget_text, row["budgets"]))
+    yield row["name"] or ""
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:
@@ -235,8 +262,8 @@ def _tag(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _budget_text(one: BudgetEntry) -> str:
-    return " ".join(filter(None, (f"{one.amount}/{one.per}@{one.time_zone}", one.currency)))
+def _budget_text(one: Mapping[str, str | None]) -> str:
+    return " ".join(filter(None, (f"{one['amount']}/{one['per']}@{one['time_zone']}", one["currency"])))
 
 
 def _text(when: datetime) -> str:

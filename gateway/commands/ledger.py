@@ -1,5 +1,6 @@
 """`prefixgate ledger`: what is in it, whether its sums are those of its rows, and moving old months out of it."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -7,15 +8,18 @@ from typing import Annotated
 import typer
 
 from billing import BillingError
-from billing.archive import archive_month, months_before, restore_month
+from billing.archive import Archived, archive_month, months_before, restore_month
 from billing.counting import counted
 from billing.invoicing.uninvoiced import must_be_invoiced
 from billing.maintenance import check, contents, rebuild_sums
 from billing.reports.reading import place_of
-from billing.rollup import KEYS
+from billing.rollup import AMOUNTS, KEYS, SECONDS, TOKENS
+from billing.rollup_sql import Difference, Sums
 from billing.when import from_us
+from gateway.command_line.answers import print_json
+from gateway.command_line.progress import progress
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, LedgerPlace, read_config, refused
+from gateway.terminal import AsJson, ConfigFile, LedgerPlace, Quiet, read_config, refused
 
 ledger = typer.Typer(no_args_is_help=True, help="What is in the ledger, its sums, and moving old months out of it.")
 
@@ -23,13 +27,20 @@ _SHOWN = 20
 
 
 @ledger.command()
-def show(place: LedgerPlace = None, config: ConfigFile = None) -> None:
+def show(as_json: AsJson = False, quiet: Quiet = False, place: LedgerPlace = None, config: ConfigFile = None) -> None:
     """How many rows each table has, of which time, and which months are archived. Reads all of it."""
     where = place or ledger_place(read_config(config, {}))
     try:
-        found = contents(where)
+        with progress("reading the ledger", quiet=quiet or as_json) as told:
+            told(0, None)
+            found = contents(where)
     except BillingError as error:
         raise refused(error) from None
+    if as_json:
+        span = [None if at is None else from_us(at).isoformat() for at in (found.first_us, found.last_us)]
+        said = {"rows": found.rows, "first_opened_at": span[0], "last_opened_at": span[1]}
+        print_json({"ledger": place_of(where), **said, "archived": list(found.archived)})
+        return
     typer.echo(f"ledger    {place_of(where)}")
     for table, rows in found.rows.items():
         typer.echo(f"{table:<16}{rows:>14,}")
@@ -39,16 +50,21 @@ def show(place: LedgerPlace = None, config: ConfigFile = None) -> None:
 
 
 @ledger.command()
-def verify(place: LedgerPlace = None, config: ConfigFile = None) -> None:
+def verify(as_json: AsJson = False, quiet: Quiet = False, place: LedgerPlace = None, config: ConfigFile = None) -> None:
     """Hold the sums by quarter of an hour against the rows, of all months that are not archived.
 
     Exit 1 where they differ, 2 where the ledger cannot be read.
     """
     where = place or ledger_place(read_config(config, {}))
     try:
-        found = check(where)
+        with progress("comparing sums and rows", quiet=quiet or as_json) as told:
+            told(0, None)
+            found = check(where)
     except BillingError as error:
         raise refused(error) from None
+    if as_json:
+        print_json({"sound": not found, "differences": [_difference(one) for one in found]})
+        raise typer.Exit(int(bool(found)))
     for one in found[:_SHOWN]:
         quarter_us, *keys = one.key
         named = " ".join(f"{name}={value}" for name, value in zip(KEYS, keys, strict=True) if value)
@@ -60,13 +76,21 @@ def verify(place: LedgerPlace = None, config: ConfigFile = None) -> None:
 
 
 @ledger.command()
-def rebuild(place: LedgerPlace = None, config: ConfigFile = None) -> None:
+def rebuild(
+    as_json: AsJson = False, quiet: Quiet = False, place: LedgerPlace = None, config: ConfigFile = None
+) -> None:
     """Make the sums anew from the rows. Nothing can be settled meanwhile. Exit 2 where the ledger cannot be written."""
+    where = place or ledger_place(read_config(config, {}))
     try:
-        made = rebuild_sums(place or ledger_place(read_config(config, {})))
+        with progress("making sums", quiet=quiet or as_json) as told:
+            told(0, None)
+            made = rebuild_sums(where)
     except BillingError as error:
         raise refused(error) from None
-    typer.echo(f"{made:,} sums were made from the rows")
+    if as_json:
+        print_json({"sums": made})
+    else:
+        typer.echo(f"{made:,} sums were made from the rows")
 
 
 @ledger.command()
@@ -79,6 +103,8 @@ def archive(
     not_invoiced: Annotated[
         bool, typer.Option("--not-invoiced", help="Also a month with usage that is on no invoice.")
     ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
     place: LedgerPlace = None,
     config: ConfigFile = None,
 ) -> None:
@@ -91,25 +117,28 @@ def archive(
         raise refused("say either --month or --keep-months")
     settings = read_config(config, {})
     where = place or ledger_place(settings)
+    moved: list[tuple[str, Archived]] = []
     try:
         months = month or months_before(where, keep_months or 0, datetime.now(UTC))
-        for one in months:
-            if not not_invoiced:
-                must_be_invoiced(where, one, is_configured=settings.invoicing_file is not None)
-            done = archive_month(where, one, to, lambda: datetime.now(UTC))
-            typer.echo(
-                f"{one}: {counted(done.requests, 'request')} in {done.file}, {done.deleted:,} removed from the ledger"
-            )
+        with progress("months archived", quiet=quiet or as_json) as told:
+            for number, one in enumerate(months):
+                told(number, len(months))
+                if not not_invoiced:
+                    must_be_invoiced(where, one, is_configured=settings.invoicing_file is not None)
+                moved.append((one, archive_month(where, one, to, lambda: datetime.now(UTC))))
     except BillingError as error:
+        if moved:
+            _say_moved(moved, as_json=as_json)
         raise refused(error) from None
-    if not months:
-        typer.echo("there is no month to move")
+    _say_moved(moved, as_json=as_json)
 
 
 @ledger.command()
 def restore(
     month: Annotated[str, typer.Option(help="A month that was archived, 2026-10.")],
     from_: Annotated[Path, typer.Option("--from", help="Folder that has its file.")],
+    as_json: AsJson = False,
+    quiet: Quiet = False,
     place: LedgerPlace = None,
     config: ConfigFile = None,
 ) -> None:
@@ -117,8 +146,47 @@ def restore(
 
     The gateway may run. Cut off, it goes on when it is called again. Exit 2 where the file is another one.
     """
+    where = place or ledger_place(read_config(config, {}))
     try:
-        brought = restore_month(place or ledger_place(read_config(config, {})), month, from_)
+        with progress(f"bringing back {month}", quiet=quiet or as_json) as told:
+            told(0, None)
+            brought = restore_month(where, month, from_)
     except BillingError as error:
         raise refused(error) from None
-    typer.echo(f"{month}: in the ledger again: {counted(brought, 'request')}")
+    if as_json:
+        print_json({"month": month, "requests": brought})
+    else:
+        typer.echo(f"{month}: in the ledger again: {counted(brought, 'request')}")
+
+
+def _say_moved(moved: Sequence[tuple[str, Archived]], *, as_json: bool) -> None:
+    """What is done, also where a later month could not be moved."""
+    if as_json:
+        rows = [(month, done.requests, str(done.file), done.deleted) for month, done in moved]
+        print_json([dict(zip(("month", "requests", "file", "deleted"), row, strict=True)) for row in rows])
+        return
+    for month, done in moved:
+        kept = f"{counted(done.requests, 'request')} in {done.file}"
+        typer.echo(f"{month}: {kept}, {done.deleted:,} removed from the ledger")
+    if not moved:
+        typer.echo("there is no month to move")
+
+
+def _difference(one: Difference) -> dict[str, object]:
+    """A sum that is not that of its rows; names that are empty are null."""
+    quarter_us, *names = one.key
+    named = dict(zip(KEYS, (name or None for name in names), strict=True))
+    return {
+        "from": from_us(quarter_us).isoformat(),
+        **named,
+        "of_rows": _sums(one.of_rows),
+        "of_sums": _sums(one.of_quarters),
+    }
+
+
+def _sums(found: Sums | None) -> dict[str, object] | None:
+    if found is None:
+        return None
+    tokens = dict(zip(TOKENS, found.counts[1:], strict=False))
+    amounts = {f"{name}_pico": str(pico) for name, pico in zip(AMOUNTS, found.amounts, strict=True)}
+    return {"requests": found.counts[0], **tokens, **amounts, **dict(zip(SECONDS, found.seconds, strict=True))}

@@ -37,6 +37,7 @@ def check(
     prices: PriceFile = None,
     plans: Annotated[Path | None, typer.Option(help="Plans, YAML; default: plans_file.")] = None,
     keys: Annotated[Path | None, typer.Option(help="Keys file, for its budgets; default: keys_file.")] = None,
+    as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
     """Read a price book, and plans, as the gateway would; show them, and what may be a slip."""
@@ -48,17 +49,24 @@ def check(
         tenants = None if keys_file is None else read_keys_file(keys_file)
     except (BillingError, KeysFileInvalid) as error:
         raise refused(error) from None
+    now = datetime.now(UTC)
+    money = Money(book, tenants, found, settings.quota.unpriced)
+    slips = [*advice(book, now), *currency_advice(money, now)]
+    discounts = sum(len(one.discounts) for one in book.terms)
+    have = None if found is None else len({one.tenant for one in found.assignments})
+    if as_json:
+        plan_count = None if found is None else len(found.plans)
+        counts = {"prices": len(book.prices), "discounts": discounts, "plans": plan_count, "tenants_with_a_plan": have}
+        print_json({"usable": True, "currency": book.currency, **counts, "look_at": slips})
+        return
     table = _table(f"per million tokens, {book.currency}")
     for price in book.prices:
         _add(table, price, price.tenant or "list")
     _print(table, "a pipe")
-    now = datetime.now(UTC)
-    money = Money(book, tenants, found, settings.quota.unpriced)
-    for word in (*advice(book, now), *currency_advice(money, now)):
+    for word in slips:
         typer.echo(f"look at: {word}")
-    typer.echo(f"usable, prices: {len(book.prices)}, discounts: {sum(len(one.discounts) for one in book.terms)}")
+    typer.echo(f"usable, prices: {len(book.prices)}, discounts: {discounts}")
     if found is not None:
-        have = len({one.tenant for one in found.assignments})
         typer.echo(f"usable, plans: {len(found.plans)}, tenants that have one: {have}")
 
 
@@ -95,7 +103,9 @@ def show(
 
 def _book(path: Path | None) -> PriceBook:
     if path is None:
-        raise refused("no price book: give --prices FILE, or prices_file in the configuration")
+        raise refused(
+            "no price book: give --prices FILE, or prices_file in the configuration", code="prices_file_missing"
+        )
     try:
         return PriceBook.load(path)
     except BillingError as error:

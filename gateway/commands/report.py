@@ -29,7 +29,7 @@ from billing.reports.text import render_misses
 from billing.reports.zones import asked_period
 from billing.when import from_us, zone_named
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
+from gateway.terminal import AsJson, ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
 from gateway.terminal_tables import show_tables
 
 
@@ -80,6 +80,7 @@ def report(
     model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only with this tag, as team=search; repeat for each.")] = None,
     format_: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.TABLE,
+    as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; default: print it.")] = None,
     from_rows: Annotated[
         bool, typer.Option("--from-rows", help="Read each request, not sums by quarter hour.")
@@ -98,6 +99,7 @@ def report(
 
     Exit 2 where it cannot be made as it was asked for, or the ledger cannot be read.
     """
+    format_ = ReportFormat.JSON if as_json else format_
     where = ledger or ledger_place(read_config(config, {}))
     try:
         zone = zone_named(time_zone)

@@ -78,12 +78,16 @@ def check(
     files: Annotated[list[Path] | None, typer.Argument(help="Templates' files; default: those of the folder.")] = None,
     tokenizer: Tokenizer = None,
     block_tokens: Block = 16,
+    as_json: AsJson = False,
     folder: Folder = None,
     config: ConfigFile = None,
 ) -> None:
     """Read templates as the gateway would, and say of each whether another order would be worth it."""
     kept = [_read(path) for path in files] if files else _store(folder, config).in_force
     count = _count(tokenizer)
+    if as_json:
+        print_json([shown(one, count, block_tokens) for one in kept])
+        return
     for one in kept:
         state = "reordered" if one.reordered else "in order" if not one.layout.moves else "would be reordered"
         typer.echo(f"{one.reference}: {state}, moves: {len(one.layout.moves)}, stay: {len(one.layout.stays)}")

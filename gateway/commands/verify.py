@@ -10,8 +10,20 @@ from billing.reports.zones import asked_period
 from billing.verification.report import verify as verified
 from billing.verification.text import render_verification, render_verification_json, verification_lines
 from billing.when import zone_named
+from gateway.command_line.progress import progress
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
+from gateway.terminal import (
+    AsJson,
+    ConfigFile,
+    From,
+    LedgerPlace,
+    Month,
+    Quiet,
+    TimeZone,
+    To,
+    read_config,
+    refused,
+)
 from gateway.terminal_tables import show_tables
 
 _SPARE = ("Not compared", "Unreported", "Across borders", "Hits counted", "Hits reported", "Spans", "Counted")
@@ -32,6 +44,8 @@ def verify(
     format_: Annotated[
         VerificationFormat, typer.Option("--format", help="How to print it.")
     ] = VerificationFormat.TABLE,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
     ledger: LedgerPlace = None,
     config: ConfigFile = None,
 ) -> None:
@@ -39,12 +53,15 @@ def verify(
 
     Exit 1 where something speaks against the reports, 2 where the ledger cannot be read.
     """
+    where = ledger or ledger_place(read_config(config, {}))
     try:
         start, end = asked_period(from_, to, month, zone_named(time_zone))
-        found = verified(ledger or ledger_place(read_config(config, {})), start, end)
+        with progress("comparing reports", quiet=quiet or as_json) as told:
+            told(0, None)
+            found = verified(where, start, end)
     except BillingError as error:
         raise refused(error) from None
-    if format_ is VerificationFormat.JSON:
+    if as_json or format_ is VerificationFormat.JSON:
         typer.echo(render_verification_json(found))
     else:
         tables = render_verification(found)

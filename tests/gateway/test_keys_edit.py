@@ -121,8 +121,9 @@ def test_the_commands_show_a_key_once_and_lists_show_no_secret(path: Path) -> No
         assert key not in shown.output
         assert hashlib.sha256(key.encode()).hexdigest() not in shown.output
     (row,) = json.loads(run(cli, ["keys", "list", "--json", "--file", str(path)]).output)
-    assert (row["state"], row["begins with"]) == ("revoked", key[:8])
-    assert row["budgets"] == "500/month@Asia/Tokyo"
+    assert (row["state"], row["prefix"]) == ("revoked", key[:8])
+    assert row["budgets"] == [{"amount": "500", "per": "month", "time_zone": "Asia/Tokyo", "currency": None}]
+    assert (row["scopes"]["models"], row["limits"], row["name"]) == (["llama-*"], {"requests_per_minute": 60}, None)
 
 
 @pytest.mark.parametrize(

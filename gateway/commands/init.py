@@ -1,0 +1,130 @@
+"""`prefixgate init`: a configuration to begin with, commented, and the files that it names."""
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from gateway.command_line.answers import print_json
+from gateway.config import is_name
+from gateway.edge.auth import new_key
+from gateway.terminal import AsJson, refused
+
+_EXAMPLE_URL: Final = "http://10.0.0.10:8000"
+_INDEX: Final = '#index: {redis_url: "redis://redis:6379/0"}'
+_PRIVATE: Final = 0o600
+_TOKEN_BYTES: Final = 32
+_TEXT: Final = """\
+# prefixgate. All keys: docs/config.md. Lines that are commented show what else there is; a wrong key is refused.
+#   prefixgate check -c {file}     whether it works, and what to mend first
+#   prefixgate serve -c {file}
+
+listen: {{host: {host}, port: {port}}}
+
+# The model servers. Engine, models, block size and capacity are detected.
+backends:
+{backends}
+
+# Tokenizers by served model name: needed where the engine has no /tokenize, and quicker where it has.
+#models:
+#  llama-3.1-8b: {{tokenizer: /models/llama-3.1-8b}}
+
+# Where the index of prefixes lives. Without redis_url the gateway has a private Valkey; several gateways need one.
+{redis}
+
+# What was used, durable before a client sees the end of its answer.
+ledger: {{path: prefixgate.db}}
+#ledger: {{url: "postgresql://user@host/database", password_file: /run/secrets/ledger}}
+
+# Tenants and their keys; without it everyone may call. `prefixgate keys create TENANT --file keys.yaml` makes more.
+{keys}
+
+# Token of the admin API, which `prefixgate status`, `index` and `explain` ask.
+{token}
+
+# What tokens cost your tenants; `prefixgate prices check` reads it.
+#prices_file: prices.yaml
+
+# `salt` keeps tenants apart in the engines' caches, which some engines cannot; `none` allows those too.
+#isolation: none
+"""
+_KEYS: Final = "# Tenants and their keys; docs/limits.md shows limits, budgets and scopes.\ntenants:\n"
+
+
+def init(
+    backend: Annotated[list[str] | None, typer.Option(help="Base URL of a model server; repeat for each.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind; 0 takes a free one.")] = 8080,
+    redis_url: Annotated[str | None, typer.Option(help="Redis or Valkey to share the index on.")] = None,
+    tenant: Annotated[
+        list[str] | None, typer.Option(help="Make a key for this tenant, in keys.yaml beside it; repeat for each.")
+    ] = None,
+    admin: Annotated[
+        bool, typer.Option("--admin", help="Make a token of the admin API, in admin.token beside it.")
+    ] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("prefixgate.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented configuration to begin with. It asks nothing; with tenants it makes their keys, shown once.
+
+    Exit 1 where a file cannot be written, 2 where one is there already or a name is none.
+    """
+    wrong = [name for name in tenant or () if not is_name(name)]
+    if wrong:
+        raise refused(f"{wrong[0]!r} is no name: letters, digits, dot, dash and underscore, at most 64")
+    made = {name: new_key() for name in dict.fromkeys(tenant or ())}
+    keys, token = output.with_name("keys.yaml"), output.with_name("admin.token")
+    files = {output: _text(output, backend or (), redis_url, port, keys if made else None, token if admin else None)}
+    if made:
+        entries = (f"  - id: {n}\n    keys:\n      - {{id: {n}-1, sha256: {sha}}}\n" for n, (_, sha) in made.items())
+        files[keys] = _KEYS + "".join(entries)
+    if admin:
+        files[token] = secrets.token_urlsafe(_TOKEN_BYTES) + "\n"
+    there = [str(path) for path in files if path.exists()]
+    if there and not force:
+        raise refused(f"{', '.join(there)}: there already; --force writes over it", code="file_exists")
+    for path, text in files.items():
+        _write(path, text, is_secret=path != output)
+    if as_json:
+        shown = [{"tenant": name, "key_id": f"{name}-1", "key": key} for name, (key, _) in made.items()]
+        print_json({"files": [str(path) for path in files], "keys": shown})
+        return
+    for path in files:
+        typer.echo(f"written: {path}")
+    for name, (key, _) in made.items():
+        typer.echo(f"key {name}-1 of tenant {name}, shown only now:  {key}")
+    if not backend:
+        typer.echo(f"put the addresses of your model servers in the place of {_EXAMPLE_URL}")
+    typer.echo(f"next: prefixgate check -c {output}")
+
+
+def _text(
+    output: Path, backends: Sequence[str], redis_url: str | None, port: int, keys: Path | None, token: Path | None
+) -> str:
+    return _TEXT.format(
+        file=output,
+        host="127.0.0.1" if keys is None else "0.0.0.0",  # noqa: S104 - with keys it may be reached
+        port=port,
+        backends="\n".join(f"  - {{url: {json.dumps(url)}}}" for url in backends or [_EXAMPLE_URL]),
+        redis=_INDEX if redis_url is None else f"index: {{redis_url: {json.dumps(redis_url)}}}",
+        keys="#keys_file: keys.yaml" if keys is None else f"keys_file: {json.dumps(str(keys))}",
+        token="#admin_token_file: admin.token" if token is None else f"admin_token_file: {json.dumps(str(token))}",
+    )
+
+
+def _write(path: Path, text: str, *, is_secret: bool) -> None:
+    """A file that is whole or not there; of a secret only its owner reads."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE if is_secret else 0o644)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise refused(f"{path} cannot be written: {error.strerror}", 1, code="file_unusable") from None

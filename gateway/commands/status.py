@@ -1,0 +1,145 @@
+"""`prefixgate status`: how a running gateway and its endpoints stand, in one look or again and again."""
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from billing.counting import counted
+from gateway.admin_client import Asked, Gateway, TokenFile, look, whom
+from gateway.command_line.answers import print_json
+from gateway.terminal import AsJson, ConfigFile
+from gateway.terminal_tables import show_tables
+
+_SPARE: Final = ("engine", "KV use", "waiting", "running", "since")
+_FROM_ADMIN: Final = ("running_requests", "waiting_requests", "kv_use", "draining", "url", "sources")
+
+Found = Mapping[str, Any]
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
+    every_s: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    looks: Annotated[int | None, typer.Option(min=1, help="Leave after so many looks.")] = None,
+    as_json: AsJson = False,
+    gateway: Gateway = None,
+    token_file: TokenFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """How a gateway and its endpoints stand: what is degraded and why, who is up, and what each has to do.
+
+    With an admin token (as in the configuration) also running and waiting requests and KV use of each engine. With
+    --watch and --json a line of JSON for each look. Exit 1 where the gateway does not answer, or cannot serve.
+    """
+    of = whom(gateway, token_file, config)
+    if not watch and looks is None:
+        found = seen(of)
+        _show(found, as_json=as_json)
+        raise typer.Exit(0 if found["ready"] else 1)
+    last: Found = {}
+    try:
+        if as_json or not Console().is_terminal:
+            for last in _looks(of, every_s, looks):
+                _show(last, as_json=as_json, is_line=True)
+        else:
+            with Live(screen=looks is None, auto_refresh=False) as live:
+                for last in _looks(of, every_s, looks):
+                    live.update(_screen(last), refresh=True)
+    except KeyboardInterrupt:  # the ordinary end
+        pass
+    raise typer.Exit(0 if last.get("ready", True) else 1)
+
+
+def seen(of: Asked) -> Found:
+    """The gateway as it is now. Raises what `refused` makes where it does not answer."""
+    health, ready = look("/health", of, dict), look("/ready", of, dict)
+    admin = {row["id"]: row for row in look("/admin/endpoints", of, list)} if of.token else {}
+    return {
+        "gateway": of.url,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": health.get("version"),
+        "status": health.get("status"),
+        "ready": ready.get("ready"),
+        "draining": ready.get("draining"),
+        "degraded": health.get("degraded", {}),
+        "workers": health.get("workers"),
+        "queue": health.get("queue"),
+        "endpoints": [_row(name, said, admin.get(name)) for name, said in health.get("endpoints", {}).items()],
+    }
+
+
+def _row(name: str, said: Found, admin: Found | None) -> Found:
+    """An endpoint; what only the admin API tells is null without its token."""
+    standing = said.get("standing", {})
+    return {
+        "endpoint": name,
+        "up": said.get("healthy"),
+        "state": standing.get("state"),
+        "why": standing.get("why") or said.get("why"),
+        "since": standing.get("since"),
+        "engine": said.get("engine"),
+        "in_flight_requests": said.get("in_flight_requests"),
+        **{key: None if admin is None else admin.get(key) for key in _FROM_ADMIN},
+    }
+
+
+def _looks(of: Asked, every_s: float, looks: int | None) -> Iterator[Found]:
+    """A look each so many seconds."""
+    count = 0
+    while looks is None or count < looks:
+        if count:
+            time.sleep(every_s)
+        count += 1
+        yield seen(of)
+
+
+def _show(found: Found, *, as_json: bool, is_line: bool = False) -> None:
+    if as_json:
+        print_json(found, is_line=is_line)
+        return
+    for line in lines(found):
+        typer.echo(line)
+    show_tables(table_of(found), spare=_SPARE, whole="--json")
+
+
+def _screen(found: Found) -> RenderableType:
+    return Group(*map(escape, lines(found)), "", table_of(found))
+
+
+def lines(found: Found) -> Iterator[str]:
+    """The gateway itself, and what is degraded."""
+    rows = found["endpoints"]
+    up, under_way = sum(bool(row["up"]) for row in rows), sum(row["in_flight_requests"] or 0 for row in rows)
+    serving = "draining" if found["draining"] else "ready" if found["ready"] else "cannot serve"
+    version = f", prefixgate {found['version']}" if found["version"] else ""
+    yield f"{found['gateway']}{version}: {serving}, {found['status']}, at {found['at']}"
+    yield f"{up} of {counted(len(rows), 'endpoint')} up, {counted(under_way, 'request')} under way" + _crew(found)
+    for part, why in found["degraded"].items():
+        yield f"degraded, {part}: {why}"
+
+
+def _crew(found: Found) -> str:
+    workers = found["workers"]
+    return "" if workers is None else f", {workers['alive']} of {counted(workers['wanted'], 'worker')}"
+
+
+def table_of(found: Found) -> Table:
+    """The endpoints, those that need a look first."""
+    table = Table("endpoint", "state", "since", "engine", "under way", "running", "waiting", "KV use", "why")
+    for row in sorted(found["endpoints"], key=lambda row: (bool(row["up"]), row["endpoint"])):
+        counts = (row["in_flight_requests"], row["running_requests"], row["waiting_requests"])
+        use = "-" if row["kv_use"] is None else f"{100 * row['kv_use']:.0f} %"
+        state = "draining" if row["draining"] else row["state"] or ("up" if row["up"] else "down")
+        cells = (row["endpoint"], state, row["since"] or "-", row["engine"] or "unknown")
+        table.add_row(*map(escape, (*cells, *map(_number, counts), use, row["why"] or "")))
+    return table
+
+
+def _number(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
