@@ -111,7 +111,8 @@ class HotRow:
     `depth_tokens` is where it ends in its prompts, None where what is before it was not read; `tokens` is its own
     length, `prompts` how many stored prompts run through it, `weight_tokens` their product, `fan_out` how many ways
     lead on. Tokens are None where the block size is not known, as with endpoints that are gone. `holders` are the first
-    `MOST_HOLDERS_SHOWN` by name of `holder_count`.
+    `MOST_HOLDERS_SHOWN` by name of `holder_count`. `parent` is the `hash` of the closest row that it goes on from,
+    None where there is none; so the rows are trees.
     """
 
     hash: str
@@ -125,6 +126,7 @@ class HotRow:
     holders: list[str]
     holder_count: int
     last_use_s: float
+    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,4 +236,5 @@ def hot_row(prefix: HotPrefix, sizes: Mapping[str, int]) -> HotRow:
         holders=list(prefix.holders[:MOST_HOLDERS_SHOWN]),
         holder_count=len(prefix.holders),
         last_use_s=prefix.last_use_s,
+        parent=prefix.parent,
     )

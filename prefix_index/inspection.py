@@ -7,14 +7,14 @@ another layout.
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from redis import exceptions as redis_errors
 
 from prefix_index.errors import IndexUnavailable
 from prefix_index.radix import RadixIndex
-from prefix_index.redis_census import Census, Hottest, SeatCensus
+from prefix_index.redis_census import Census, HotPrefix, Hottest, SeatCensus
 from prefix_index.redis_census import census as census_of
 from prefix_index.redis_census import hottest as hottest_of
 from prefix_index.redis_check import check_pool
@@ -68,8 +68,22 @@ async def hottest(
         assert redis is not None
         reading = hottest_of(redis, shard, top=top, max_nodes=max_nodes, block_tokens=block_tokens)
         found.append(await _in_time(reading, within_s))
-    prefixes = heapq.nlargest(top, (prefix for one in found for prefix in one.prefixes), key=lambda p: p.weight_tokens)
+    every = [prefix for one in found for prefix in one.prefixes]
+    prefixes = _with_parents_among(heapq.nlargest(top, every, key=lambda p: p.weight_tokens), every)
     return Hottest(tuple(prefixes), sum(one.nodes_read for one in found), any(one.cut for one in found))
+
+
+def _with_parents_among(told: Sequence[HotPrefix], every: Sequence[HotPrefix]) -> list[HotPrefix]:
+    """The prefixes told, where others found are not: each goes on from the closest of those that are."""
+    names, parents = {one.hash for one in told}, {one.hash: one.parent for one in every}
+
+    def closest(one: HotPrefix) -> str | None:
+        parent = one.parent
+        while parent is not None and parent not in names:
+            parent = parents[parent]
+        return parent
+
+    return [replace(one, parent=closest(one)) for one in told]
 
 
 async def extent(

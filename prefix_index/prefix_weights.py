@@ -35,7 +35,10 @@ class _Stem(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """One node. `end` is the hash of its last block; `depth_blocks` is None where what is before it was not read."""
+    """One node. `end` is the hash of its last block; `depth_blocks` is None where what is before it was not read.
+
+    `goes_on_from` is the `end` of the closest of the others found that it begins with; None where it begins with none.
+    """
 
     end: bytes
     blocks: int
@@ -44,6 +47,7 @@ class Weighed:
     children: int
     slots: frozenset[int]
     used_s: int
+    goes_on_from: bytes | None = None
 
 
 class PrefixWeights:
@@ -84,11 +88,13 @@ class PrefixWeights:
                 (heapq.heappush if len(best) < top else heapq.heappushpop)(best, (weight, -at))
         depths = await _depths(stems, parents, order)
         best.sort(reverse=True)
+        nearest = await _nearest(parents, order, {-negated for _, negated in best})
         found = []
         async for _, negated in in_turns(best):
             at = -negated
-            stem = stems[at]
-            found.append(Weighed(stem.end, stem.blocks, depths[at], prompts[at], children[at], stem.slots, stem.used_s))
+            stem, above = stems[at], nearest[at]
+            described = (stem.end, stem.blocks, depths[at], prompts[at], children[at], stem.slots, stem.used_s)
+            found.append(Weighed(*described, None if above == _NOBODY else stems[above].end))
         async for _ in in_turns(range(len(stems))):  # at once, giving back 100,000 of them takes 7 ms
             self._stems.popitem()
             stems.pop()
@@ -129,3 +135,13 @@ async def _depths(stems: list[_Stem], parents: list[int], order: list[int]) -> l
         above = 0 if parents[at] == _NOBODY else depths[parents[at]] if parents[at] >= 0 else None
         depths[at] = None if above is None else above + stems[at].blocks
     return depths
+
+
+async def _nearest(parents: list[int], order: list[int], chosen: set[int]) -> list[int]:
+    """Of each one the closest above it that is chosen; `_NOBODY` where none is, or what is between was not read."""
+    nearest = [_NOBODY] * len(parents)
+    async for at in in_turns(reversed(order)):
+        parent = parents[at]
+        if parent >= 0:
+            nearest[at] = parent if parent in chosen else nearest[parent]
+    return nearest

@@ -74,7 +74,8 @@ class HotPrefix:
     """One node. `weight_blocks` is its blocks × the stored prompts that run through it.
 
     `depth_blocks` is where it ends in these prompts, None where what is before it was not read. `block_tokens` is what
-    the caller says of its holders, 1 where nothing.
+    the caller says of its holders, 1 where nothing. `parent` is the hash of the closest of the prefixes told together
+    that it goes on from, None where it goes on from none of them.
     """
 
     hash: str
@@ -86,6 +87,7 @@ class HotPrefix:
     holders: tuple[str, ...]
     last_use_s: float
     block_tokens: int = 1
+    parent: str | None = None
 
     @property
     def weight_tokens(self) -> int:
@@ -214,4 +216,5 @@ def _hot(one: Weighed, seats: _Seats, now_s: float, block_tokens: int) -> HotPre
         holders=tuple(sorted({seats[slot][2] for slot in one.slots if slot in seats})),
         last_use_s=max(0.0, now_s - one.used_s),
         block_tokens=block_tokens,
+        parent=None if one.goes_on_from is None else one.goes_on_from.hex(),
     )

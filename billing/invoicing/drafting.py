@@ -68,6 +68,17 @@ class Drafting:
                     )
             return [self._book.save_draft(connection, one, frozen=is_closed) for one in documents]
 
+    def preview(self, tenant_id: str, period: Period) -> Sequence[Document]:
+        """What bills a period: the invoices that are issued, the drafts of a closed one, and what `draft` would make of
+        the rest, where there is any. Nothing is kept. Raises `InvoiceInvalid` where its rows were archived."""
+        with self._book.reading() as connection:
+            live = self._book.live(connection, self._seller.party.id, tenant_id)
+            frozen = self._frozen(connection, tenant_id)
+            known = [one for one in (*live, *frozen) if _overlap(one.period, period)]
+            is_closed = any(_overlap(one, period) for one in self._closed(connection))
+            rest = [] if is_closed else self._unbilled(connection, tenant_id, period)
+            return [*known, *(one for one in rest if one.lines)]
+
     def close(self, period: Period, plan_tenants: Sequence[str] = (), *, now_us: int) -> Sequence[Draft]:
         """Close the books of a period: a last draft for each tenant that has none issued, frozen from now on.
 

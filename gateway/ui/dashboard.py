@@ -53,7 +53,7 @@ class _Login(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class DashboardParts:
-    """What it is made of. `path` is where it is asked for; `invoice` makes the document of a tenant's month."""
+    """What it is made of. `path` is where it is asked for; `invoice` makes a document of TENANT/MONTH."""
 
     path: str
     sessions: Sessions
@@ -63,7 +63,7 @@ class DashboardParts:
     viewers: Viewers
     metrics: UiMetrics
     wall: Callable[[], datetime]
-    invoice: Callable[[str, str], Awaitable[str]]
+    invoice: Callable[[str, Asked], Awaitable[str]]
 
 
 class Dashboard:
@@ -106,8 +106,8 @@ class Dashboard:
             until = datetime.fromtimestamp(until_s, UTC).isoformat()
             return json_answer({"as_of": parts.wall().isoformat(), "until": until, "version": product_version()})
         if path.startswith("/invoices/") and path.endswith(".html"):
-            tenant, _, month = path.removeprefix("/invoices/").removesuffix(".html").rpartition("/")
-            return document_answer(await parts.invoice(tenant, month))
+            asked = Asked(scope["query_string"], frozenset({"document"}))
+            return document_answer(await parts.invoice(path.removeprefix("/invoices/").removesuffix(".html"), asked))
         page = parts.pages.find(path.removeprefix("/api/")) if path.startswith("/api/") else None
         if page is None:
             raise NotFound(f"there is nothing at {path[:200]}")
@@ -164,7 +164,7 @@ def _is_https(scope: Scope) -> bool:
 
 
 def _cookie(scope: Scope) -> str:
-    """The value of our cookie; empty where there is none. Of several the first, which is the one of the longest path."""
+    """The value of our cookie; empty where there is none. Of several the first: that of the longest path."""
     found = b"; ".join(value for name, value in scope["headers"] if name == b"cookie").decode("latin-1")
     for part in found.split(";"):
         name, _, value = part.strip().partition("=")

@@ -34,7 +34,7 @@ class Inside:
         self._team = team
 
     async def page(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """A page of the whole gateway. Raises `BadRequest`, `NotFound`, `RateLimited`, `Unavailable`, with its words."""
+        """A page of the whole gateway. Raises `BadRequest`, `NotFound`, `RateLimited` or `Unavailable`, with words."""
         call = Call("GET", path, urlencode(query or {}).encode(), (), b"")
         own, merge = await answered(self._app, call), MERGES.get(path)
         if path.startswith(_FOUND) and own.status != _OK:

@@ -1,4 +1,4 @@
-"""The JSON pages of the dashboard: by name, each with the parameters that it takes. Money and ledger are in `books.py`."""
+"""The JSON pages of the dashboard: by name, each with the parameters that it takes. `books.py` has those of money."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -28,11 +28,18 @@ class JsonPage:
 
 
 class Pages:
-    """What the gateway's own parts say, as pages; `books` are those out of the ledger."""
+    """What the gateway's own parts say, as pages; `books` are those out of the ledger, `others` finds further ones."""
 
-    def __init__(self, live: Live, inside: Inside, books: Mapping[str, JsonPage]) -> None:
+    def __init__(
+        self,
+        live: Live,
+        inside: Inside,
+        books: Mapping[str, JsonPage],
+        others: Callable[[str], JsonPage | None] = lambda _: None,
+    ) -> None:
         self._live = live
         self._inside = inside
+        self._others = others
         self._prefixes = Kept(_PREFIXES_KEPT_S)
         self._findings = Kept(_FINDINGS_KEPT_S)
         self._pages: Mapping[str, JsonPage] = {
@@ -49,7 +56,7 @@ class Pages:
         beginning, _, rest = name.partition("/")
         if beginning == "decisions" and rest:
             return JsonPage(lambda _: self._decision(rest))
-        return self._pages.get(name)
+        return self._pages.get(name) or self._others(name)
 
     async def _fleet(self, _: Asked) -> Any:
         page = await self._live.page()

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from gateway.admin import AdminParts, open_app
-from gateway.config import Config, ui_token
+from gateway.config import Config, ledger_place, ui_token
 from gateway.endpoint_pages import EndpointParts
 from gateway.exchange import Clocks
 from gateway.perf_book import PerfBook
@@ -21,15 +20,17 @@ from gateway.ui.books import TenantBooks
 from gateway.ui.dashboard import Dashboard, DashboardParts
 from gateway.ui.files import StaticFiles
 from gateway.ui.inside import INSIDE, Inside
+from gateway.ui.invoices import InvoicePreviews
 from gateway.ui.live import Live, LiveParts
 from gateway.ui.pages import Pages
 from gateway.ui.session import Guesses, Sessions
+from gateway.ui.traffic import TrafficBook
 from gateway.ui.viewers import Viewers
 from gateway.wire import Mounted, Receive, Scope, Send
 
 _OFF: Final = text_answer(
-    "The dashboard is off: put a token of 16 characters or more into a file, and name that file as ui.token_file in the "
-    "configuration.\n",
+    "The dashboard is off: put a token of 16 characters or more into a file, and name that file as ui.token_file in "
+    "the configuration.\n",
     404,
 )
 
@@ -82,17 +83,19 @@ def ui_of(config: Config, parts: UiParts) -> Ui:
         inside,
     )
     viewers = Viewers(live.collect, live.forget, parts.draining, metrics, config.ui.max_viewers)
+    invoices = InvoicePreviews.of(config, wall)
+    books = {**TenantBooks(parts.reports, wall).pages, **TrafficBook(ledger_place(config), wall).pages}
     dashboard = Dashboard(
         DashboardParts(
             path=config.ui.path,
             sessions=Sessions(token, config.ui.session_s, lambda: wall().timestamp()),
             guesses=Guesses(parts.clocks.monotonic),
             files=StaticFiles(),
-            pages=Pages(live, inside, TenantBooks(parts.reports, wall).pages),
+            pages=Pages(live, inside, books, invoices.find),
             viewers=viewers,
             metrics=metrics,
             wall=wall,
-            invoice=partial(_no_invoice),
+            invoice=invoices.html,
         )
     )
     return Ui(Mounted(config.ui.path, dashboard), Also(INSIDE, live.serve), (viewers.run,))
@@ -100,9 +103,3 @@ def ui_of(config: Config, parts: UiParts) -> Ui:
 
 async def _off(scope: Scope, _receive: Receive, send: Send) -> None:
     await send_answer(_OFF, scope, send)
-
-
-async def _no_invoice(tenant: str, month: str) -> str:
-    from gateway.errors import NotFound
-
-    raise NotFound("no invoices yet")

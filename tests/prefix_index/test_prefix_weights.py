@@ -49,6 +49,15 @@ def depth(tree: list[Drawn], place: int) -> int | None:
     return None if above is None else above + tree[place].blocks
 
 
+def closest(tree: list[Drawn], place: int, chosen: set[int]) -> int | None:
+    parent = tree[place].parent
+    while parent is not None and tree[parent].is_read:
+        if parent in chosen:
+            return parent
+        parent = tree[parent].parent
+    return None
+
+
 def block_weight(slots: frozenset[int]) -> int:
     return 0 if slots == {0} else min(slots) + 1
 
@@ -70,8 +79,11 @@ async def test_the_heaviest_are_those_of_a_plain_walk(tree: list[Drawn], top: in
     assert [one.blocks * one.prompts * block_weight(one.slots) for one in found] == sorted(
         (weight for weight, _ in everyone), reverse=True
     )[:top]
+    chosen = {one.used_s - 1_000 for one in found}
     for one in found:
         place = one.used_s - 1_000
+        above = closest(tree, place, chosen)
+        assert one.goes_on_from == (None if above is None else stored(tree, above).edge[-8:])
         assert one.end == stored(tree, place).edge[-8:]
         assert (one.blocks, one.slots) == (tree[place].blocks, tree[place].slots)
         assert (one.prompts, one.depth_blocks) == (prompts(tree, place), depth(tree, place))
