@@ -4,6 +4,7 @@
             ├─> machine ─> steps ──────┼─> serving   a replica under load      apart   prompts here, answers there
     GPUs  ──┘   (bits, GPUs as one)    ├─> money     a million tokens, break-even with an API
                                        └─> speculation
+    plan: all of it, each figure with its formula
     paging: what memory is wasted without pages, played
 
 Each figure says how it came about (`figures`). Two shares of the datasheet are assumed, of arithmetic and of bandwidth;
@@ -14,6 +15,7 @@ from backends.planning.apart import Apart, apart
 from backends.planning.figures import Figure, readable
 from backends.planning.machine import Bits, Machine
 from backends.planning.money import ApiPrice, TokenCosts, break_even_tokens, mix_price, token_costs
+from backends.planning.plan import Asked, Plan, fewest_gpus, plan
 from backends.planning.serving import Limits, Request, Served, at_batch, best
 from backends.planning.sizes import capacity, kv_per_token, most_sequences, weights
 from backends.planning.speculation import speed_up, tokens_a_step
@@ -22,10 +24,12 @@ from backends.planning.steps import Step, decode_step, prefill
 __all__ = [
     "Apart",
     "ApiPrice",
+    "Asked",
     "Bits",
     "Figure",
     "Limits",
     "Machine",
+    "Plan",
     "Request",
     "Served",
     "Step",
@@ -36,9 +40,11 @@ __all__ = [
     "break_even_tokens",
     "capacity",
     "decode_step",
+    "fewest_gpus",
     "kv_per_token",
     "mix_price",
     "most_sequences",
+    "plan",
     "prefill",
     "readable",
     "speed_up",

@@ -4,6 +4,7 @@ from typing import Final
 
 EXAMPLES: Final = {
     "serve": ("prefixgate serve --backend http://gpu-a:8000 --backend http://gpu-b:8000", "prefixgate serve -c p.yaml"),
+    "epp": ("prefixgate epp -c prefixgate.yaml --grpc-port 9002",),
     "init": (
         "prefixgate init --backend http://gpu-a:8000",
         "prefixgate init --backend http://gpu-a:8000 --tenant acme --admin",

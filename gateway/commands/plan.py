@@ -89,11 +89,8 @@ def plan_command(
         link_bytes_per_s=None if link is None else link * 1e9,
     )
     bits = (_BITS[weight_bits], _BITS[kv_bits])
-    plans = [
-        plan(machine, asked)
-        for name in ([gpu] if gpu else GPUS)
-        if (machine := _machine(model, name, gpus, bits, prompt + output)) is not None
-    ]
+    tried = (_plan(model, name, gpus, bits, asked) for name in ([gpu] if gpu else GPUS))
+    plans = [one for one in tried if one is not None]
     served = [one for one in plans if one.served is not None]
     ups = [_speed_up(one, draft, bits, acceptance, proposed) for one in plans]
     if as_json:
@@ -107,10 +104,10 @@ def plan_command(
         raise refused(f"nothing serves it: {why}", 1)
 
 
-def _machine(model: str, gpu: str, gpus: int | None, bits: tuple[Bits, Bits], tokens: int) -> Machine | None:
+def _plan(model: str, gpu: str, gpus: int | None, bits: tuple[Bits, Bits], asked: Asked) -> Plan | None:
     if gpus is None:
-        return fewest_gpus(CATALOGUE[model], gpu, *bits, tokens)
-    return Machine(CATALOGUE[model], GPUS[gpu], gpus, *bits)
+        return fewest_gpus(CATALOGUE[model], gpu, bits, asked)
+    return plan(Machine(CATALOGUE[model], GPUS[gpu], gpus, *bits), asked)
 
 
 def _speed_up(one: Plan, draft: str | None, bits: tuple[Bits, Bits], acceptance: float, proposed: int) -> float | None:
