@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help docs docs-serve demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients helm-test grafana-test conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
+.PHONY: help docs docs-serve demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients ui-test ui-screenshots image image-test lock helm-test release-check test-pythons grafana-test conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -45,6 +45,29 @@ test-clients: $(VENV)/installed ## curl, Node, Chromium and Python clients see e
 	for program in curl node chromium; do command -v $$program >/dev/null || { echo "make test-clients needs $$program: apt-get install curl nodejs chromium" >&2; exit 1; }; done
 	$(BIN)/python -m pytest -q -n 0 -m clients -p no:randomly tests/clients $(PYTEST_ARGS)
 
+ui-test: $(VENV)/installed ## the dashboard in Chromium: every view, live, by keyboard, accessible, 2 minutes; installs what drives it, and Chromium where there is none (600 MB)
+	PYTHON=$(BIN)/python bash tests/ui/install.sh $(VENV)/ui
+	UI_DIR=$(CURDIR)/$(VENV)/ui $(BIN)/python -m pytest -q -n 0 -m ui -p no:randomly tests/ui $(PYTEST_ARGS)
+
+ui-screenshots: $(VENV)/installed ## the pictures of the dashboard in docs/img, of traffic on four simulated engines, 17 minutes
+	PYTHON=$(BIN)/python bash tests/ui/install.sh $(VENV)/ui
+	UI_DIR=$(CURDIR)/$(VENV)/ui $(BIN)/python -m tests.ui.screenshots $(SCREENSHOT_ARGS)
+
+IMAGE ?= localhost/prefixgate:dev
+image: ## the container image, with docker, podman or buildah, as IMAGE; BASE, VERSION, ENGINE, BUILD_ARGS: container/image.sh
+	bash container/image.sh $(IMAGE)
+
+image-test: $(VENV)/installed ## the Dockerfile and the compose file are looked at by their linters, and the image that was built is run
+	PYTHON=$(BIN)/python bash tests/container/install.sh $(VENV)/container
+	$(VENV)/container/bin/hadolint Dockerfile
+	cp .env.example $(VENV)/container/env && sed -i 's/^\([A-Z]*_PASSWORD\)=$$/\1=x/' $(VENV)/container/env
+	$(VENV)/container/bin/podman-compose --env-file $(VENV)/container/env -f docker-compose.yaml config > $(VENV)/container/composed.yaml
+	$(VENV)/container/bin/python tests/container/compose_schema.py $(VENV)/container docker-compose.yaml $(VENV)/container/composed.yaml
+	IMAGE=$(IMAGE) IMAGE_ENGINE="$$(bash container/image.sh --engine)" $(BIN)/python -m pytest -q -n 0 -p no:randomly tests/container/image.py $(PYTEST_ARGS)
+
+lock: $(VENV)/installed ## write requirements.lock and container/build.lock anew, after pyproject.toml changed; LOCK_ARGS=--upgrade for newer ones
+	PYTHON=$(BIN)/python LOCK_ARGS="$(LOCK_ARGS)" bash container/lock.sh $(VENV)/lock
+
 helm-test: $(VENV)/installed ## the Helm chart: lint, renders, schemas of Kubernetes; installs helm (a minute, 150 MB). HELM_UPDATE=1 writes the golden renders anew
 	PYTHON=$(BIN)/python bash tests/helm/install.sh $(VENV)/helm
 	HELM_DIR=$(CURDIR)/$(VENV)/helm $(BIN)/python -m pytest -q -n 0 -p no:randomly -W default tests/helm/rendering.py tests/helm/test_chart.py $(PYTEST_ARGS)
@@ -52,6 +75,19 @@ helm-test: $(VENV)/installed ## the Helm chart: lint, renders, schemas of Kubern
 grafana-test: $(VENV)/installed ## alerts, recording rules and dashboards on a real Prometheus, which it unpacks (20 MB), behind simulated traffic, 3 minutes
 	bash tests/monitoring/install.sh $(CURDIR)/$(VENV)/prometheus
 	PROMETHEUS_DIR=$(CURDIR)/$(VENV)/prometheus $(BIN)/python -m pytest -q -n 0 -p no:randomly tests/monitoring/rules_checked.py $(PYTEST_ARGS)
+
+# Builders, twine and what lists the materials have an environment of their own.
+$(VENV)/release/installed: tests/release/requirements.txt pyproject.toml | $(VENV)/installed
+	test -x $(VENV)/release/bin/python || $(PYTHON) -m venv $(VENV)/release
+	$(VENV)/release/bin/python -m pip install --quiet --disable-pip-version-check -r tests/release/requirements.txt \
+		$$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
+	touch $@
+
+release-check: $(VENV)/release/installed ## can the last commit be released? builds, contents, licences, materials, the suite against the wheel, the demo; 15 minutes: build/release
+	$(BIN)/python -m tests.release --tools $(VENV)/release/bin/python --workers $(TEST_WORKERS) $(RELEASE_ARGS)
+
+test-pythons: $(VENV)/release/installed ## the wheel and a part of the suite under each of Python 3.11 to 3.14 that is here, 5 minutes each
+	$(BIN)/python -m tests.release.pythons --tools $(VENV)/release/bin/python --workers $(TEST_WORKERS) $(RELEASE_ARGS)
 
 conformance: $(VENV)/installed ## the upstream client against uvicorn and nginx, which must be on this machine, 1 minute
 	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo "make conformance needs nginx: apt-get install nginx-light, or brew install nginx" >&2; exit 1; }

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Makes what docker-compose.yaml needs and no repository may have: .env with passwords, and the folder of secrets with an
+# admin token, a salt secret and a keys file without keys. What is there already stays as it is.
+set -eu
+cd "$(dirname "$0")/../.."
+
+random() {
+    od -An -tx1 -N24 /dev/urandom | tr -d ' \n'
+}
+
+umask 077
+if ! test -e .env; then
+    while IFS= read -r line; do
+        case $line in
+            [A-Z]*=) printf '%s%s\n' "$line" "$(random)" ;;
+            *) printf '%s\n' "$line" ;;
+        esac
+    done < .env.example > .env
+fi
+folder=container/compose/secrets
+# The gateway's user in the container is nobody of this machine: others may read the files, but come no further than the folder
+# above lets them.
+mkdir -p "$folder"
+chmod 0755 "$folder"
+umask 022
+for name in admin-token salt-secret; do
+    test -e "$folder/$name" || random > "$folder/$name"
+done
+test -e "$folder/keys.yaml" || echo 'tenants: []' > "$folder/keys.yaml"
+echo "ready: docker compose up --build"
