@@ -7,12 +7,16 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import pytest
+
 from backends.client import UpstreamClient
 from backends.registry import PollSettings, Registry
 from backends.types import Deadlines, EndpointConfig, EndpointId, EndpointSnapshot, ServedModel, UpstreamRequest
 
 A = EndpointId("a")
 PATIENT = PollSettings(deadline_s=30)
+
+pytest.importorskip("torch", reason="the engine is a process of its own that needs it")
 
 
 @asynccontextmanager

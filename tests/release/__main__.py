@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from tests.release.bill import write_bill
-from tests.release.builds import Built, Commit, build, check_contents, commit_of, digest
+from tests.release.builds import Built, Commit, build, check_contents, clone_of, commit_of, digest
 from tests.release.changelog import problems_of
 from tests.release.installed import (
-    WITHOUT_TORCH,
     Environment,
     check_commands,
     check_licences,
     copy_tests,
+    extras_without_torch,
     run_demo,
     run_suite,
 )
@@ -87,11 +87,12 @@ class Release:
         return self.folder / "one"
 
 
-def check_versions(commit: Commit, words: list[str]) -> None:
+def check_versions(release: Release, words: list[str]) -> None:
     """Changelog, tag, chart and fallback."""
+    commit = release.commit
     released = None if commit.tag is None else commit.tag.removeprefix("v")
-    found = problems_of((ROOT / "CHANGELOG.md").read_text(), released)
-    found += disagreements(versions_in(ROOT, commit.tag))
+    found = problems_of((release.clone / "CHANGELOG.md").read_text(), released)
+    found += disagreements(versions_in(release.clone, commit.tag))
     if found:
         raise CheckFailed("\n".join(found))
     words += [commit.sha[:12], commit.tag or "(no tag of a version: not a release)"]
@@ -130,14 +131,14 @@ def check_install(release: Release, built: Built, words: list[str]) -> Environme
     elsewhere = release.folder / "elsewhere"
     elsewhere.mkdir()
     plain = environment_of(release, "plain")
-    plain.install(f"{built.wheel}[{','.join(WITHOUT_TORCH)}]")
+    plain.install(f"{built.wheel}[{','.join(extras_without_torch(release.clone))}]")
     words.append(check_commands(plain, built.version, elsewhere))
     return plain
 
 
 def check_its_licences(release: Release, plain: Environment, words: list[str]) -> None:
     """Of all that the gateway needs to run, its small extras included; they are listed in the output."""
-    licences = check_licences(plain, WITHOUT_TORCH)
+    licences = check_licences(plain, extras_without_torch(release.clone))
     (release.output / "licences.json").write_text(json.dumps(licences, indent=1) + "\n")
     words.append(f"{len(licences)} distributions, each with a licence that is allowed")
 
@@ -177,7 +178,7 @@ def write_checksums(output: Path) -> None:
 def check(release: Release) -> list[str]:
     """All parts that are wanted and whose own needs did not fail; the names of those that failed."""
     report = Report()
-    report.run("versions", lambda words: check_versions(release.commit, words))
+    report.run("versions", lambda words: check_versions(release, words))
     built = report.run("build", lambda words: check_build(release, words))
     if built is not None:
         report.run("contents", lambda words: check_files(release, built, words))
@@ -218,6 +219,7 @@ def main() -> int:
             *(commit_of(ROOT), given.tools.absolute(), Path(folder).resolve(), given.output),
             *(frozenset(given.without), given.workers, tuple(given.paths)),
         )
+        clone_of(release.commit, release.clone)
         failed = check(release)
     say(f"failed: {', '.join(failed)}" if failed else f"all of it is in {given.output}")
     return 1 if failed else 0

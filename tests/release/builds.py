@@ -55,6 +55,11 @@ def commit_of(checkout: Path) -> Commit:
     return Commit(checkout, sha, int(at_s), tags[0] if tags else None, len(changed))
 
 
+def clone_of(commit: Commit, folder: Path) -> None:
+    """What is committed, and nothing else, in a new folder."""
+    output_of("git", "clone", "--quiet", "--no-hardlinks", commit.checkout, folder, cwd=folder.parent)
+
+
 def committed_files(clone: Path) -> list[str]:
     """The names of all files of a clone's commit."""
     return output_of("git", "ls-files", "-z", cwd=clone).rstrip("\0").split("\0")
@@ -63,12 +68,12 @@ def committed_files(clone: Path) -> list[str]:
 def build(commit: Commit, python: Path, folder: Path) -> Built:
     """Both files in `folder`, each built twice. Raises `CheckFailed` where two that must be the same are not.
 
-    `python` has the builders that pyproject.toml names. What is built says no time but the commit's.
+    `folder/one` is a clone of the commit; `python` has the builders that pyproject.toml names. What is built says no
+    time but the commit's.
     """
     env = {"SOURCE_DATE_EPOCH": str(commit.committed_at_s)}
     clones = [folder / "one", folder / "two"]
-    for clone in clones:
-        output_of("git", "clone", "--quiet", "--no-hardlinks", commit.checkout, clone, cwd=folder)
+    clone_of(commit, clones[1])
     first, second, from_sdist = folder / "first", folder / "second", folder / "from-sdist"
     for clone, out, umask in zip(clones, (first, second), ("022", "077"), strict=True):
         words = f"umask {umask}; exec '{python}' -m build --no-isolation --sdist --wheel --outdir '{out}' '{clone}'"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError
@@ -13,7 +14,6 @@ from packaging.utils import canonicalize_name
 from tests.release.licences import closure, declared, objections
 from tests.release.programs import CheckFailed, output_of
 
-WITHOUT_TORCH: Final = ("dns", "embedded", "otel", "parquet")
 COPIED: Final = ("tests", "bench", "docs", "helm", "README.md", "CHANGELOG.md", "Makefile", "pyproject.toml")
 """What tests read of a checkout. None of it is a package of the wheel."""
 _SMOKE: Final = """
@@ -56,6 +56,12 @@ class Environment:
         (site,) = self.folder.glob("lib/python3.*/site-packages")
         found = Distribution.discover(path=[str(site)])
         return {canonicalize_name(each.metadata["Name"]): each for each in found}
+
+
+def extras_without_torch(checkout: Path) -> list[str]:
+    """Of pyproject.toml: all but the reference engine's, and the tests'."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    return sorted(set(project["optional-dependencies"]) - {"reference", "dev"})
 
 
 def check_commands(environment: Environment, version: str, elsewhere: Path) -> str:

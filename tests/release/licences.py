@@ -48,6 +48,10 @@ LOOKED_AT: Final[Mapping[str, str]] = {
 }
 """What was found by looking, where the metadata says too little."""
 
+OF_NVIDIA: Final = ("nvidia-", "cuda-")
+"""What torch brings for GPUs, under NVIDIA's own terms: with the extra `reference` alone, where its index is not that
+for the CPU. It comes from the index to whoever asks for it, and is passed on by nobody here."""
+
 _CLASSIFIERS: Final[Mapping[str, str]] = {
     "Apache Software License": "Apache-2.0",
     "ISC License (ISCL)": "ISC",
@@ -147,6 +151,8 @@ def objections(findings: Iterable[Finding]) -> list[str]:
     """One line for each distribution that may not be needed, or of which nobody knows whether it may."""
     lines = []
     for each in findings:
+        if each.name.startswith(OF_NVIDIA):
+            continue
         who = f"{each.name} {each.version}"
         if each.expression is None:
             lines.append(f"{who}: its licence is unknown; look, and write it into LOOKED_AT")

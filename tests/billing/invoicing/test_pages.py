@@ -22,6 +22,7 @@ from billing.invoicing import (
     document_json,
     document_of,
     draft,
+    fonts,
     page_of,
     render_html,
 )
@@ -34,7 +35,7 @@ from billing.invoicing.page import DRAFT_WORDS, shown
 from billing.invoicing.pdf_page import missing_letters, render_pdf
 from tests.billing.invoicing.office import NOVEMBER, SELLER, paying
 
-FONTS = Path(__file__).parents[3] / "billing" / "invoicing" / "fonts"
+FONTS = Path(fonts.__file__).parent / "fonts"
 DIGEST = "ab" * 32
 
 
