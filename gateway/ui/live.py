@@ -1,12 +1,13 @@
 """What the dashboard shows as it happens: of this worker, and of all as one.
 
-own           this process, from memory: no await on anything but the other workers
+own           this process, from memory, in turns of a millisecond: fleets are large
 collect       all workers, with the rates of the last minute, and each few seconds what the index and receipts say
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from backends import UnknownEndpoint
 from gateway.decision_log import DecisionLog
 from gateway.endpoint_pages import EndpointParts, endpoint_row
 from gateway.perf_book import PerfBook
@@ -28,6 +30,7 @@ from gateway.ui.remedies import health_page
 from gateway.ui.rows import decision_row
 from gateway.ui.rows import endpoint_row as shown
 from prefix_index import Claim
+from prefix_index.turns import in_turns
 
 LIVE: Final = f"{INSIDE}live"
 DECISIONS: Final = f"{INSIDE}decisions"
@@ -101,7 +104,7 @@ class Live:
 
     async def page(self) -> Page:
         """All workers as one, each endpoint with what the index says of its cache."""
-        own = self._own()
+        own = await self._own()
         page = together([own, *await self._others(LIVE)], LIVE_DECISIONS)
         caches = await self._caches_of_all()
         for name, row in page["endpoints"].items():
@@ -120,7 +123,7 @@ class Live:
     async def serve(self, call: Call) -> Reply:
         """What this process says to another worker's dashboard."""
         if call.path == LIVE:
-            return Reply(_OK, b"application/json", msgspec.json.encode(self._own()))
+            return Reply(_OK, b"application/json", msgspec.json.encode(await self._own()))
         if call.path == DECISIONS:
             query = msgspec.json.decode(call.query)
             rows = self._latest(query["most"], query["tenant"], query["endpoint"])
@@ -137,10 +140,9 @@ class Live:
         replies = await self._parts.team.ask(Call("GET", path, query, (), b""))
         return [msgspec.json.decode(reply.body) for reply in replies if reply.status == _OK]
 
-    def _own(self) -> Page:
-        """This process. O(endpoints + decisions shown)."""
+    async def _own(self) -> Page:
+        """This process. O(endpoints + decisions shown), in turns."""
         parts, registry = self._parts, self._parts.telemetry.registry
-        fleet = parts.endpoints.fleet
         requests = registry.sums("prefixgate_requests", "state")
         sums = {name: registry.sums(name, "kind") for name in {metric for metric, _, _ in _COUNTED.values()}}
         counters = {name: sums[metric].get(kind, 0.0) for name, (metric, _, kind) in _COUNTED.items()}
@@ -151,18 +153,20 @@ class Live:
             "queued": sum(waiting.values()) if isinstance(waiting, dict) else None,
             "viewers": parts.viewers(),
             "draining": parts.draining(),
-            "endpoints": {
-                one.id: shown(
-                    endpoint_row(parts.endpoints, one),
-                    [] if one.facts is None else sorted(model.id for model in one.facts.models),
-                    one.generation,
-                    parts.perf,
-                )
-                for one in fleet.snapshot()
-            },
+            "endpoints": await self._rows(),
             "decisions": self._latest(LIVE_DECISIONS, None, None),
             "degraded": parts.pages.degraded(),
         }
+
+    async def _rows(self) -> Page:
+        """The endpoints by id; one that leaves meanwhile is not among them."""
+        parts = self._parts
+        found: Page = {}
+        async for one in in_turns(parts.endpoints.fleet.snapshot()):
+            models = [] if one.facts is None else sorted(model.id for model in one.facts.models)
+            with suppress(UnknownEndpoint):
+                found[one.id] = shown(endpoint_row(parts.endpoints, one), models, one.generation, parts.perf)
+        return found
 
     def _latest(self, most: int, tenant: str | None, endpoint: str | None) -> list[Page]:
         kept = (

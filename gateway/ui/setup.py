@@ -25,7 +25,7 @@ from gateway.ui.live import Live, LiveParts
 from gateway.ui.pages import Pages
 from gateway.ui.session import Guesses, Sessions
 from gateway.ui.traffic import TrafficBook
-from gateway.ui.viewers import Viewers
+from gateway.ui.viewers import Bounds, Viewers
 from gateway.wire import Mounted, Receive, Scope, Send
 
 _OFF: Final = text_answer(
@@ -82,7 +82,7 @@ def ui_of(config: Config, parts: UiParts) -> Ui:
         ),
         inside,
     )
-    viewers = Viewers(live.collect, live.forget, parts.draining, metrics, config.ui.max_viewers)
+    viewers = Viewers(live.collect, live.forget, parts.draining, metrics, Bounds(config.ui.max_viewers))
     invoices = InvoicePreviews.of(config, wall)
     books = {**TenantBooks(parts.reports, wall).pages, **TrafficBook(ledger_place(config), wall).pages}
     dashboard = Dashboard(

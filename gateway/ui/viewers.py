@@ -4,7 +4,7 @@
     nobody looks:         nothing runs, nothing is kept
 
 A queue holds `QUEUED` events. A viewer that falls behind gets a snapshot in place of what it has missed; one that takes
-nothing for `PATIENCE_S` is cut. Collecting takes at most a sixth of the time, however large the fleet.
+nothing for `Bounds.patience_s` is cut. Collecting takes at most a sixth of the time, however large the fleet.
 """
 
 import asyncio
@@ -23,18 +23,24 @@ from gateway.ui.merging import difference
 from gateway.ui_metrics import UiMetrics
 from gateway.wire import Receive, Scope, Send
 
-TICK_S: Final = 1.0
 REST: Final = 5.0
 """Rests so many times as long as the collecting took."""
 QUEUED: Final = 8
 HEARTBEAT_S: Final = 15.0
-PATIENCE_S: Final = 30.0
-_LOOK_S: Final = 1.0
-"""How often a viewer that has nothing to be told looks whether it is to end."""
 _ALIVE: Final = b": alive\n\n"
 _RETRY: Final = b"retry: 2000\n\n"
 
 View = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`most`: viewers at a time. `tick_s`: how often a view is collected, and a viewer that has nothing to be told looks
+    whether it is to end. `patience_s`: how long one may take for what it is sent."""
+
+    most: int
+    tick_s: float = 1.0
+    patience_s: float = 30.0
 
 
 @dataclass(eq=False, slots=True)
@@ -66,13 +72,13 @@ class Viewers:
         forget: Callable[[], object],
         closing: Callable[[], bool],
         metrics: UiMetrics,
-        most: int,
+        bounds: Bounds,
     ) -> None:
         self._collect = collect
         self._forget = forget
         self._closing = closing
         self._metrics = metrics
-        self._most = most
+        self._bounds = bounds
         self._viewers: set[_Viewer] = set()
         self._somebody = asyncio.Event()
         self._view: View | None = None
@@ -96,7 +102,7 @@ class Viewers:
                 LOGGER.error("the dashboard could not be brought up to date", extra={"fields": {"error": repr(error)}})
             took_s = loop.time() - began_s
             self._metrics.collecting_s.inc(took_s)
-            await asyncio.sleep(max(TICK_S - took_s, REST * took_s))
+            await asyncio.sleep(max(self._bounds.tick_s - took_s, REST * took_s))
 
     async def _tick(self) -> None:
         view = await self._collect()
@@ -119,11 +125,11 @@ class Viewers:
 
         Raises `TooManyViewers`.
         """
-        if len(self._viewers) >= self._most:
+        if len(self._viewers) >= self._bounds.most:
             self._metrics.viewers_ended("refused").inc()
             raise TooManyViewers(
-                f"{self._most} dashboards are open at this process already, which is ui.max_viewers: close one, or "
-                "look again later"
+                f"{self._bounds.most} dashboards are open at this process already, as many as ui.max_viewers allows: "
+                "close one, or look again later"
             )
         viewer = _Viewer()
         self._viewers.add(viewer)
@@ -157,13 +163,13 @@ class Viewers:
         try:
             while True:
                 if waiting:
-                    async with asyncio.timeout(PATIENCE_S):
+                    async with asyncio.timeout(self._bounds.patience_s):
                         await send({"type": "http.response.body", "body": b"".join(waiting), "more_body": True})
                     told_s = loop.time()
                 why = "draining" if self._closing() else "session_over" if until() else None
                 if why is not None:
                     end = self._event("end", {"reason": why})
-                    async with asyncio.timeout(PATIENCE_S):
+                    async with asyncio.timeout(self._bounds.patience_s):
                         await send({"type": "http.response.body", "body": end, "more_body": False})
                     return why
                 waiting = await self._next(viewer)
@@ -175,7 +181,7 @@ class Viewers:
     async def _next(self, viewer: _Viewer) -> list[bytes]:
         """What it is to be told now, nothing where there is nothing for a while."""
         try:
-            async with asyncio.timeout(_LOOK_S):
+            async with asyncio.timeout(self._bounds.tick_s):
                 await viewer.news.wait()
         except TimeoutError:
             return []
