@@ -12,7 +12,7 @@ TORCH_INDEX ?=
 # Tests wait for servers as much as they compute: three keep two cores busy. Who runs out of tests takes from another.
 TEST_WORKERS ?= 3
 ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/prefixgate)/engines
-SOURCES := gateway prefix_index backends billing tests bench
+SOURCES := gateway prefix_index backends billing tests bench helm
 
 .DEFAULT_GOAL := help
 .PHONY: help docs docs-serve demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients ui-test ui-screenshots image image-test lock helm-test release-check test-pythons grafana-test conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
