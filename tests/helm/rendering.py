@@ -220,6 +220,16 @@ def test_alerts_of_a_rule_look_at_the_namespace_of_the_release() -> None:
         parser.parse("sum(rate(x[5m)) > 0")
 
 
+def test_dashboards_are_a_config_map_that_grafanas_sidecar_finds() -> None:
+    done = template("--set", "monitoring.dashboards.enabled=true", "--show-only", "templates/monitoring.yaml")
+    assert done.returncode == 0, done.stderr
+    config_map = yaml.safe_load(done.stdout)
+    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
+    files = sorted((CHART / "files" / "dashboards").iterdir())
+    assert config_map["data"] == {path.name: path.read_text() for path in files}
+    assert len(done.stdout) < 1_000_000  # what a ConfigMap may be
+
+
 STORES = ("--set", "secrets.postgresUrl=postgresql://g@db/l", "--set", "secrets.redisUrl=redis://r")
 
 
