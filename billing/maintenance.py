@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, select
 from billing.database import words
 from billing.databases import database_at
 from billing.errors import LedgerUnavailable
-from billing.migrations import revision_of
+from billing.migrations import bring_up, revision_of
 from billing.reading import reading
 from billing.rollup_sql import Difference, Span, differences, rebuild
 from billing.schema import REVISION, archives, attempts, corrections, requests, settlements, usage_quarters
@@ -60,6 +60,17 @@ def rebuild_sums(where: Path | str) -> int:
         return rebuild(connection, archived_spans(connection))
 
 
+def migrate(where: Path | str) -> str | None:
+    """Make the tables those of this version, as a gateway does that opens the ledger. Returns which they were, or None.
+
+    O(1) where they are already; else O(rows) at the worst, and nobody settles meanwhile. Raises `LedgerUnavailable`.
+    """
+    with changing(where) as (_, connection):
+        before = revision_of(connection)
+        bring_up(connection)
+        return before
+
+
 def archived_spans(connection: Connection) -> list[Span]:
     """The months whose rows are elsewhere."""
     found = connection.execute(select(archives.c.start_us, archives.c.end_us))
@@ -69,6 +80,15 @@ def archived_spans(connection: Connection) -> list[Span]:
 @contextmanager
 def writing(where: Path | str) -> Iterator[Connection]:
     """One transaction in a ledger that a gateway may have open; it is of this revision. Raises `LedgerUnavailable`."""
+    with changing(where) as (name, connection):
+        if revision_of(connection) != REVISION:
+            raise LedgerUnavailable(f"{name} is no ledger of this version; `prefixgate ledger migrate` makes it one")
+        yield connection
+
+
+@contextmanager
+def changing(where: Path | str) -> Iterator[tuple[str, Connection]]:
+    """One transaction in a ledger of any revision, with the ledger's name. Raises `LedgerUnavailable`."""
     database = database_at(where, patience_s=_PATIENCE_S)
     try:
         connection = database.connect()
@@ -76,9 +96,7 @@ def writing(where: Path | str) -> Iterator[Connection]:
         raise LedgerUnavailable(f"{database.name}: {words(error)}") from error
     try:
         database.begin_alone(connection)
-        if revision_of(connection) != REVISION:
-            raise LedgerUnavailable(f"{database.name} is no ledger of this version; start a gateway on it first")
-        yield connection
+        yield database.name, connection
         connection.commit()
     except database.failures as error:
         raise LedgerUnavailable(f"{database.name}: {words(error)}") from error

@@ -33,6 +33,7 @@ EXAMPLES: Final = {
     "ledger show": ("prefixgate ledger show --ledger prefixgate.db",),
     "ledger verify": ("prefixgate ledger verify",),
     "ledger rebuild": ("prefixgate ledger rebuild",),
+    "ledger migrate": ("prefixgate ledger migrate -c prefixgate.yaml",),
     "ledger archive": ("prefixgate ledger archive --to archive --keep-months 12",),
     "ledger restore": ("prefixgate ledger restore --month 2026-10 --from archive",),
     "prices check": ("prefixgate prices check --prices prices.yaml",),

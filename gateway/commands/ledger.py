@@ -11,10 +11,11 @@ from billing import BillingError
 from billing.archive import Archived, archive_month, months_before, restore_month
 from billing.counting import counted
 from billing.invoicing.uninvoiced import must_be_invoiced
-from billing.maintenance import check, contents, rebuild_sums
+from billing.maintenance import check, contents, migrate, rebuild_sums
 from billing.reports.reading import place_of
 from billing.rollup import AMOUNTS, KEYS, SECONDS, TOKENS
 from billing.rollup_sql import Difference, Sums
+from billing.schema import REVISION
 from billing.when import from_us
 from gateway.command_line.answers import print_json
 from gateway.command_line.progress import progress
@@ -91,6 +92,30 @@ def rebuild(
         print_json({"sums": made})
     else:
         typer.echo(f"{made:,} sums were made from the rows")
+
+
+@ledger.command("migrate")
+def bring_up(
+    as_json: AsJson = False, quiet: Quiet = False, place: LedgerPlace = None, config: ConfigFile = None
+) -> None:
+    """Make the tables those of this version, before gateways of it start; each would do so itself when it starts.
+
+    Nothing can be settled meanwhile. Exit 2 where the ledger cannot be written, or is of a newer version.
+    """
+    where = place or ledger_place(read_config(config, {}))
+    try:
+        with progress("changing tables", quiet=quiet or as_json) as told:
+            told(0, None)
+            before = migrate(where)
+    except BillingError as error:
+        raise refused(error) from None
+    if as_json:
+        print_json({"ledger": place_of(where), "before": None if before is None else int(before), "now": int(REVISION)})
+    elif before == REVISION:
+        typer.echo(f"the tables are of version {int(REVISION)} already")
+    else:
+        was = "there were none" if before is None else f"they were of {int(before)}"
+        typer.echo(f"the tables are of version {int(REVISION)}; {was}")
 
 
 @ledger.command()

@@ -8,8 +8,9 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from billing import open_ledger
-from billing.migrations import bring_up, revision_of, run
+from billing import LedgerUnavailable, open_ledger
+from billing.maintenance import migrate
+from billing.migrations import bring_up, mark, revision_of, run
 from billing.postgres_address import postgres_url as with_driver
 from billing.schema import REVISION, metadata
 from tests.billing.conftest import Where
@@ -47,3 +48,15 @@ async def test_opening_a_ledger_again_changes_nothing(where: Where) -> None:
     for name in ("1", "2"):
         async with open_ledger(where, book()) as ledger:
             await ledger.open(opened(name))
+
+
+async def test_tables_are_made_and_upgraded_before_a_gateway_starts(where: Where, connection: Connection) -> None:
+    assert migrate(where) is None
+    assert migrate(where) == REVISION
+    async with open_ledger(where, book()) as ledger:
+        await ledger.open(opened("1"))
+        assert migrate(where) == REVISION  # also beside a gateway
+    mark(connection, "9999")
+    connection.commit()
+    with pytest.raises(LedgerUnavailable, match="9999"):
+        migrate(where)
