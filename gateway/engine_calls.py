@@ -43,9 +43,11 @@ class EngineCalls:
             if splitter is not None and split.handover.is_concurrent:
                 return await splitter.beside(exchange, split, partial(self._sent, exchange, out, headers))
         response, chunk = await self._sent(exchange, out, headers)
-        if split is None and self._refusals.learns(
-            exchange.request, decision.endpoint_id, exchange.holder, response.status, chunk
-        ) and not self._options.one_call:
+        if (
+            split is None
+            and self._refusals.learns(exchange.request, decision.endpoint_id, exchange.holder, response.status, chunk)
+            and not self._options.one_call
+        ):
             response.abort()
             exchange.outgoing = out = await self._outgoing(exchange)
             return await self._sent(exchange, out, headers)

@@ -27,4 +27,6 @@ class EppMetrics:
             "Answers that came from another endpoint than the first that was named: a fallback, or one unknown here.",
             ["by"],
         )
-        self.open = Gauge("prefixgate_epp_open_streams", "Requests of the gateway in front under way.", registry=registry)
+        self.open = Gauge(
+            "prefixgate_epp_open_streams", "Requests of the gateway in front under way.", registry=registry
+        )

@@ -1,7 +1,7 @@
 """Who carries the calls to engines: we ourselves, or a data plane in front of us that asks where they are to go.
 
-    OwnPlane     request --> pipeline --> our client --> engine
-    another's    request --> pipeline --> what it is told (gateway/epp) --> its own connections --> engine
+OwnPlane     request --> pipeline --> our client --> engine
+another's    request --> pipeline --> what it is told (gateway/epp) --> its own connections --> engine
 """
 
 from typing import Protocol
@@ -31,7 +31,7 @@ class DataPlane(Protocol):
 class OwnPlane:
     """Our own connections."""
 
-    def engines(self, own: Engines, fleet: Fleet) -> Engines:  # noqa: ARG002 - of the protocol
+    def engines(self, own: Engines, fleet: Fleet) -> Engines:
         """As they are."""
         return own
 

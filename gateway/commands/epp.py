@@ -14,12 +14,12 @@ from gateway.terminal import ConfigFile, need_backends, read_config, refused
 
 def epp(
     backend: Annotated[list[str] | None, typer.Option(help="Base URL of a model server; repeat for each.")] = None,
-    config: ConfigFile = None,
     host: Annotated[str | None, typer.Option(help="Address to bind for the pages over HTTP.")] = None,
     port: Annotated[int | None, typer.Option(help="Their port; 0 takes a free one.")] = None,
     grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC; 0 takes a free one.")] = None,
     tls: Annotated[str | None, typer.Option(help="self_signed, files or off.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say why it does not start as one line of JSON.")] = False,
+    config: ConfigFile = None,
 ) -> None:
     """Run the endpoint picker, which gateways built on Envoy ask by ext-proc where a request is to go.
 

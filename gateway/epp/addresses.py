@@ -1,8 +1,8 @@
 """Endpoints as the addresses that a gateway in front knows them by: ip:port, whatever their URLs say.
 
-    http://10.1.0.7:8000     10.1.0.7:8000                 at once
-    http://[fd00::7]:8000    [fd00::7]:8000
-    http://engine-1:8000     looked up, kept `KEPT_S`      all of its addresses; the first is named
+http://10.1.0.7:8000     10.1.0.7:8000                 at once
+http://[fd00::7]:8000    [fd00::7]:8000
+http://engine-1:8000     looked up, kept `KEPT_S`      all of its addresses; the first is named
 """
 
 import asyncio

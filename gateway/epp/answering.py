@@ -53,7 +53,7 @@ class Immediate:
         self._pieces: list[bytes] = []
         self.ended = False
 
-    def handed(self, *, ends: bool) -> None:  # noqa: ARG002 - of the protocol
+    def handed(self, *, ends: bool) -> None:
         """Nobody asked."""
 
     def wanted(self) -> None:
@@ -85,7 +85,7 @@ class FullDuplex:
         self._came = came
         self._has_trailers = self.ended = False
 
-    def handed(self, *, ends: bool) -> None:  # noqa: ARG002 - of the protocol
+    def handed(self, *, ends: bool) -> None:
         """No reply belongs to a part."""
 
     def wanted(self) -> None:
@@ -223,7 +223,7 @@ class Bodiless:
         self._changes = Changes()
         self._has_body = self.ended = False
 
-    def handed(self, *, ends: bool) -> None:  # noqa: ARG002 - of the protocol
+    def handed(self, *, ends: bool) -> None:
         """Nothing is shown."""
 
     def wanted(self) -> None:
@@ -258,7 +258,7 @@ class Unseen:
         self.ended = False
         replies.put(head_reply(of_answer=True, changes=Changes(ours)))
 
-    def handed(self, *, ends: bool) -> None:  # noqa: ARG002 - of the protocol
+    def handed(self, *, ends: bool) -> None:
         """Nothing is shown."""
 
     def wanted(self) -> None:
@@ -271,7 +271,7 @@ class Unseen:
     def start(self, status: int, fields: Headers) -> None:
         """The head has gone."""
 
-    def write(self, body: bytes, *, more: bool) -> None:  # noqa: ARG002 - of the protocol
+    def write(self, body: bytes, *, more: bool) -> None:
         """Nobody gets it."""
         if not more:
             self.ended = True

@@ -1,8 +1,8 @@
 """The reply to a request, once it is known where it goes: by how the gateway in front shows bodies.
 
-    FULL_DUPLEX_STREAMED   head and body come by themselves; then: head, body in pieces, trailers
-    BUFFERED               the body comes only after a reply to the head; what is to be changed goes with the body's
-    no body                one reply, to the head
+FULL_DUPLEX_STREAMED   head and body come by themselves; then: head, body in pieces, trailers
+BUFFERED               the body comes only after a reply to the head; what is to be changed goes with the body's
+no body                one reply, to the head
 """
 
 from typing import Protocol
@@ -51,7 +51,7 @@ class FullDuplex:
         self._replies = replies
         self._has_trailers = self._is_picked = False
 
-    def body_came(self, body: bytes, *, by_trailers: bool) -> None:  # noqa: ARG002 - of the protocol
+    def body_came(self, body: bytes, *, by_trailers: bool) -> None:
         """Nothing is said yet."""
         self._has_trailers = by_trailers
 
@@ -76,7 +76,7 @@ class Buffered:
         self._came = b""
         replies.put(head_reply(of_answer=False))
 
-    def body_came(self, body: bytes, *, by_trailers: bool) -> None:  # noqa: ARG002 - of the protocol
+    def body_came(self, body: bytes, *, by_trailers: bool) -> None:
         """To be told from the one that goes on."""
         self._came = body
 

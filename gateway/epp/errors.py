@@ -7,7 +7,7 @@ EppError
 
 
 class EppError(Exception):
-    """Root of this package's errors. The text is for the log and the gRPC status, and has nothing of a request in it."""
+    """Root of this package's errors. The text is for the log and the gRPC status: nothing of a request is in it."""
 
 
 class ProtocolBroken(EppError):

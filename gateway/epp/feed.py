@@ -28,7 +28,9 @@ class Feed:
     is_used = False
     paused = False
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, handed: Callable[[bool], None], wanted: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, handed: Callable[[bool], None], wanted: Callable[[], None]
+    ) -> None:
         self.loop = loop
         self._handed = handed
         self._wanted = wanted

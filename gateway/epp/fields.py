@@ -1,7 +1,7 @@
 """What of a head the gateway in front is to change, so that it says what ours would have said. Pure.
 
-    as it came + as it is to be --> fields to set, fields to remove
-                                    less those that belong to a connection, which is the gateway's
+as it came + as it is to be --> fields to set, fields to remove
+                                less those that belong to a connection, which is the gateway's
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """`grpc.health.v1`, as gateways and kubelets ask it.
 
-    liveness                                                   serving while the process answers
-    "" readiness envoy.service.ext_proc.v3.ExternalProcessor   serving while `/ready` is 200: an endpoint is up, the
-                                                               ledger works, and nobody has told the process to stop
+liveness                                                   serving while the process answers
+"" readiness envoy.service.ext_proc.v3.ExternalProcessor   serving while `/ready` is 200: an endpoint is up, the
+                                                           ledger works, and nobody has told the process to stop
 """
 
 import asyncio
@@ -25,14 +25,14 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the packa
     def __init__(self, is_ready: Callable[[], Awaitable[bool]]) -> None:
         self._is_ready = is_ready
 
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - the service's name
+    async def Check(self, request: Any, context: Any) -> Any:
         """Once."""
         status = await self._status(request.service)
         if status is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return health_pb2.HealthCheckResponse(status=status)
 
-    async def Watch(self, request: Any, _context: Any) -> AsyncIterator[Any]:  # noqa: N802 - the service's name
+    async def Watch(self, request: Any, _context: Any) -> AsyncIterator[Any]:
         """At each change."""
         last = None
         while True:

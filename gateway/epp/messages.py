@@ -13,7 +13,9 @@ from google.protobuf import struct_pb2
 
 from gateway.epp.errors import ProtocolBroken
 from gateway.epp.types import (
+    ADDRESS,
     DESTINATION,
+    DETAILS,
     METADATA,
     SERVED,
     SUBSET,
@@ -86,7 +88,13 @@ def _context(message: Any) -> Context:
             offered = frozenset(_addresses(metadata[SUBSET_METADATA].fields[SUBSET]))
         if METADATA in metadata and SERVED in metadata[METADATA].fields:
             served = metadata[METADATA].fields[SERVED].string_value or None
-    return Context(offered, served, modes, message.observability_mode)
+    details = None
+    for attributes in message.attributes.values():
+        if served is None and ADDRESS in attributes.fields:
+            served = attributes.fields[ADDRESS].string_value or None
+        if DETAILS in attributes.fields:
+            details = attributes.fields[DETAILS].string_value or None
+    return Context(offered, served, details, modes, message.observability_mode)
 
 
 def _mode(number: int) -> BodyMode:

@@ -4,8 +4,8 @@
                                                                        ^                                      |
              the same answer, for the endpoint that gave it            '-- ServedElsewhere <-- served != first'
 
-A request is picked once. A gateway that retries has further addresses (`epp.fallbacks`), of endpoints that take the same
-bytes; where one of these has answered, the pipeline is told that the first failed, and decides for that one.
+A request is picked once. A gateway that retries has further addresses (`epp.fallbacks`), of endpoints that take the
+same bytes; where one of these has answered, the pipeline is told that the first failed, and decides for that one.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,13 @@ import msgspec
 from backends import (
     Deadlines,
     DialFailed,
+    DialReason,
     EndpointConfig,
     Engines,
+    FirstByteTimeout,
     NoEndpoint,
     ServedElsewhere,
+    UpstreamError,
     UpstreamRequest,
     UpstreamResponse,
 )
@@ -28,7 +31,7 @@ from backends.target import target_of
 from gateway.epp.addresses import Addresses
 from gateway.epp.fields import request_changes
 from gateway.epp.stream import CURRENT, Stream
-from gateway.epp.types import Picked
+from gateway.epp.types import VIA_UPSTREAM, Picked
 from gateway.epp_config import Epp
 from gateway.epp_metrics import EppMetrics
 from gateway.errors import Unavailable, UpstreamFailed
@@ -41,6 +44,8 @@ from gateway.types import InferenceRequest, Routed
 from gateway.wire import ClientStream
 
 UNSEEN: Final = "the gateway in front does not show answers (response_body_mode: NONE), so requests are not billed"
+
+_OWN_ERROR: Final = 500
 
 
 class EnvoyPlane:
@@ -91,6 +96,8 @@ class EnvoyPlane:
         if stream is not None:
             if stream.is_unseen and self._settings.unseen_answers == "refuse":
                 raise Unavailable(f"{UNSEEN}, and epp.unseen_answers refuses them")
+            if stream.is_unseen:  # what only we asked for could not be taken out of its answer
+                request = replace(request, client_wants_usage=True)
             if stream.context.offered is not None:
                 request = await self._narrowed(request, stream.context.offered)
         await self._pipeline.serve(request, client)
@@ -144,6 +151,8 @@ class EnvoyPlane:
         if by is not None:
             stream.forced = by
             raise ServedElsewhere(endpoint.id, by)
+        if response.status >= _OWN_ERROR and stream.details not in (None, VIA_UPSTREAM):
+            raise _failure(endpoint, stream.details or "", deadlines)
         return response
 
     # Parts of these.
@@ -168,6 +177,10 @@ class EnvoyPlane:
 
     async def _picked(self, endpoint: EndpointConfig, request: UpstreamRequest, stream: Stream) -> Picked:
         assert self._fleet is not None, "composed"
+        if stream.is_unseen and request.path.encode("latin-1") != stream.path:
+            raise Unavailable(
+                "an answer in another dialect must be translated, and the gateway in front does not show it"
+            )
         first = (await self._addresses.of(endpoint, self._connect_s))[0]
         behind = [(await self._known(one))[:1] for one in stream.fallbacks]
         addresses = tuple(dict.fromkeys((first, *(address for known in behind for address in known))))
@@ -225,3 +238,12 @@ class EnvoyPlane:
         if not self._is_unseen:
             self._is_unseen = True
             LOGGER.error("requests are not billed", extra={"fields": {"why": UNSEEN}})
+
+
+def _failure(endpoint: EndpointConfig, details: str, deadlines: Deadlines) -> UpstreamError:
+    """What an error that the gateway in front has made says of the endpoint; of most, that it is not to blame."""
+    if details.startswith("upstream_reset_before_response_started"):
+        return DialFailed(endpoint.id, DialReason.RESET)
+    if details in ("response_timeout", "upstream_per_try_timeout"):
+        return FirstByteTimeout(endpoint.id, deadlines.first_byte_s)
+    return DialFailed(endpoint.id, DialReason.POOL)

@@ -1,7 +1,7 @@
 """What is to be told to the gateway in front, in order, until all is said.
 
-    put(reply) --> [ waiting ] --drain--> gRPC       more than `MOST_WAITING_BYTES`: slow, until half of it has left
-    close()    --> nothing more comes                fail(why): the stream ends with an error
+put(reply) --> [ waiting ] --drain--> gRPC       more than `MOST_WAITING_BYTES`: slow, until half of it has left
+close()    --> nothing more comes                fail(why): the stream ends with an error
 """
 
 import asyncio

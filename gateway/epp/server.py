@@ -1,7 +1,7 @@
 """The gateway as an endpoint picker: its pages over HTTP as always, and ext-proc over gRPC.
 
-    SIGTERM --> /ready 503, health NOT_SERVING --> limits.drain_notice_s --> no new streams, those open have
-                limits.drain_s --> as `prefixgate serve`
+SIGTERM --> /ready 503, health NOT_SERVING --> limits.drain_notice_s --> no new streams, those open have
+            limits.drain_s --> as `prefixgate serve`
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import grpc
 
 from gateway.app import Gateway
 from gateway.config import Config, ConfigInvalid
+from gateway.edge.error_shapes import error_body
 from gateway.epp.certificates import credentials_of
 from gateway.epp.errors import EppError, ModeUnsupported
 from gateway.epp.health import Health, add_to
@@ -27,7 +28,6 @@ from gateway.epp_config import Epp
 from gateway.epp_metrics import EppMetrics
 from gateway.errors import NotFound
 from gateway.log_lines import LOGGER
-from gateway.edge.error_shapes import error_body
 from gateway.serving import Server, server_config
 from gateway.wire import Message
 
@@ -53,7 +53,7 @@ class Processor:
         """One request, from its head to the end of its answer."""
         replies = Replies()
         stream = Stream(replies, self._options, self._plane.unseen)
-        outcome, failure = "left", None
+        failure: EppError | None = None
         self._metrics.open.inc()
         try:
             async with asyncio.TaskGroup() as group:
@@ -62,11 +62,13 @@ class Processor:
                     await replies.drain(context.write)
                 except EppError as error:
                     failure = error
+                except asyncio.CancelledError:  # the gateway in front is done with us, or the client left
+                    stream.ends()
+                    replies.close()
                 reading.cancel()
-            outcome = stream.outcome if failure is None else "broken"
         finally:
             self._metrics.open.dec()
-            self._metrics.streams(outcome).inc()
+            self._metrics.streams(stream.outcome if failure is None else "broken").inc()
         if failure is not None:
             self._complain(failure)
             code = grpc.StatusCode.INVALID_ARGUMENT

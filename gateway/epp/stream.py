@@ -1,14 +1,14 @@
 """One request of the gateway in front: to the edge a client with its request, to the pipeline the way to an engine.
 
-    messages --take--> head --------> (the server starts the application)      application --start, write--> replies
-                       body --------> whole_body --> application
-                       answer's head, body --> Feed --> pipeline
-    EnvoyPlane --pick--> replies
+messages --take--> head --------> (the server starts the application)      application --start, write--> replies
+                   body --------> whole_body --> application
+                   answer's head, body --> Feed --> pipeline
+EnvoyPlane --pick--> replies
 
-    asked --picked--> sent --head of the answer--> answering --all said--> closed
-      |                 `--our own error: Immediate -------------------------^
-      |--our own answer: Immediate ------------------------------------------^
-      `--an answer of the gateway's own before it was picked: Passing, and the application is told that the client left
+asked --picked--> sent --head of the answer--> answering --all said--> closed
+  |                 `--our own error: Immediate -------------------------^
+  |--our own answer: Immediate ------------------------------------------^
+  `--an answer of the gateway's own before it was picked: Passing, and the application is told that the client left
 """
 
 import asyncio
@@ -54,6 +54,8 @@ class Stream:
         self.context = Context()
         self.served: str | None = None
         """The address that answered, as far as it is told."""
+        self.details: str | None = None
+        """Whose answer it is, as far as it is told."""
         self.ours: Headers = ()
         """Fields for an answer whose head leaves before it is seen."""
         self.fallbacks: tuple[str, ...] = ()
@@ -125,13 +127,14 @@ class Stream:
     @property
     def outcome(self) -> str:
         """How it ended, in a word."""
-        if self.gone:
+        said = self._writes_to
+        if said is None or not said.ended:
             return "left"
         if self._picked is None:
             return "refused"
         if self.is_unseen:
             return "unseen"
-        return "answered" if self._answering is self._writes_to else "cut"
+        return "answered" if self._answering is said else "cut"
 
     @property
     def is_passing(self) -> bool:
@@ -251,6 +254,8 @@ class Stream:
             raise ProtocolBroken("a second head of a request")
         self._head, self.context = shown, shown.context
         self._modes = shown.context.modes or self._modes
+        if shown.context.observes:
+            raise ModeUnsupported("observability_mode", "true", "nobody would hear where the request goes")
         if self._modes.response in (BodyMode.BUFFERED_PARTIAL, BodyMode.GRPC):
             answering_of(self._modes.response, self.replies, shown, ())
         self._asking = asking_of(self._modes.request, self.replies, has_body=not shown.ends)
@@ -294,7 +299,7 @@ class Stream:
             self._passing = Passing(self.replies, self._modes.response)
             self.leave()
             return
-        self.served = shown.context.served
+        self.served, self.details = shown.context.served, shown.context.details
         self._answering = answering_of(self._modes.response, self.replies, shown, self.ours)
         if self.is_unseen:
             self._feed.head(status, (), ends=False)

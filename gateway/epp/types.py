@@ -10,6 +10,11 @@ DESTINATION: Final = "x-gateway-destination-endpoint"
 """Names the endpoints, as a header field and in metadata."""
 SUBSET: Final = "x-gateway-destination-endpoint-subset"
 SERVED: Final = "x-gateway-destination-endpoint-served"
+ADDRESS: Final = "upstream.address"
+DETAILS: Final = "response.code_details"
+"""Envoy's own words for who was asked, and for what came of it, where the filter sends them (`response_attributes`)."""
+VIA_UPSTREAM: Final = "via_upstream"
+"""The details of an answer that an engine gave."""
 METADATA: Final = "envoy.lb"
 SUBSET_METADATA: Final = "envoy.lb.subset_hint"
 """Where the two are kept by default, in the Inference Extension's protocol (its proposal 004, version 1.0.0)."""
@@ -37,10 +42,12 @@ class Modes:
 @dataclass(frozen=True, slots=True)
 class Context:
     """What stands beside a message. `offered` are the only addresses that may be chosen, None: all. `served` is the
-    address that has answered, where that is told. `modes` come with the first message, from those who tell them."""
+    address that has answered, or was asked last, and `details` say whose answer it is, where they are told. `modes`
+    come with the first message, from those who tell them."""
 
     offered: frozenset[str] | None = None
     served: str | None = None
+    details: str | None = None
     modes: Modes | None = None
     observes: bool = False
     """Whether nobody listens to replies."""

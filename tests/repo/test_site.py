@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 TEXTS = (ROOT / "README.md", *PAGES)
-OTHER_FILES = {"prices", "tenants", "endpoints", "apiVersion", "seller", "image", "secrets", "plans", "messages"}
+OTHER_FILES = {"prices", "tenants", "endpoints", "apiVersion", "seller", "image", "secrets", "plans", "messages", "http_filters"}
 """By one of these keys a YAML block is a price book, a keys file, ..., and no configuration of the gateway."""
 ALERTS = ROOT / "helm" / "prefixgate" / "files" / "alerts.yaml"
 COMMAND_LINE = r"^\s*(?:\$ )?(?:\S*/)?prefixgate ((?:[a-z-]+|--[a-z]).*)"
