@@ -35,7 +35,7 @@ View = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`most`: viewers at a time. `tick_s`: how often a view is collected, and a viewer that has nothing to be told looks
+    """`most`: viewers at a time. `tick_s`: how often a view is collected, and a viewer that waits for news looks
     whether it is to end. `patience_s`: how long one may take for what it is sent."""
 
     most: int
