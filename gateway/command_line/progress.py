@@ -17,7 +17,7 @@ Said = Callable[[int, int | None], None]
 def progress(what: str, *, quiet: bool) -> Iterator[Said]:
     """A function to tell how far `what` is, such as "files". It costs nothing where nobody watches."""
     if quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield _nobody
+        yield nobody
         return
     from rich.console import Console  # noqa: PLC0415 - only what is seen is loaded
     from rich.progress import (  # noqa: PLC0415 - likewise
@@ -45,5 +45,5 @@ def progress(what: str, *, quiet: bool) -> Iterator[Said]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _nobody(done: int, total: int | None) -> None:
+def nobody(done: int, total: int | None) -> None:
     """Takes what nobody asked for."""

@@ -29,6 +29,7 @@ from billing.economics.sheet import Sheet
 from billing.money import pico_per_token
 from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
+from gateway.command_line.completing import tenants
 from gateway.config import ledger_place
 from gateway.cost_terms import assumptions, total_line
 from gateway.terminal import AsJson, ConfigFile, From, Month, TimeZone, To, read_config, refused
@@ -130,7 +131,7 @@ def jobs(
     to: To = None,
     month: Month = None,
     time_zone: TimeZone = "UTC",
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.", autocompletion=tenants)] = None,
     job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
     most: Annotated[int, typer.Option(min=1, help="So many, dearest first.")] = 100,
     costs: Costs = None,

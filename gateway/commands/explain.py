@@ -28,10 +28,10 @@ Data = Mapping[str, Any]
 
 def explain(
     request_id: Annotated[str, typer.Argument(help="The x-request-id of its answer, also in the log and the ledger.")],
+    as_json: AsJson = False,
     gateway: Gateway = None,
     token_file: TokenFile = None,
     config: ConfigFile = None,
-    as_json: AsJson = False,
 ) -> None:
     """Why a request went where it went: every endpoint's cost in seconds, term by term, and what came of it.
 

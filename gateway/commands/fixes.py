@@ -13,6 +13,7 @@ from billing.reports.query import About, Query
 from billing.reports.zones import asked_period
 from billing.when import zone_named
 from gateway.command_line.answers import print_json
+from gateway.command_line.completing import tenants
 from gateway.config import ledger_place
 from gateway.fixes import ALL_FIXES, Fix, How, fixed
 from gateway.fixes.pages import ledger_rows
@@ -34,7 +35,7 @@ def fixes(
     to: To = None,
     month: Month = None,
     time_zone: TimeZone = "UTC",
-    tenant: Annotated[str | None, typer.Option(help="Of one tenant alone.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Of one tenant alone.", autocompletion=tenants)] = None,
     format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print it.")] = "table",
     as_json: AsJson = False,
     try_: Try = None,

@@ -14,6 +14,7 @@ from rich.table import Table
 from billing.counting import counted
 from gateway.admin_client import Gateway, TokenFile, ask, asked
 from gateway.command_line.answers import print_json
+from gateway.command_line.completing import endpoints
 from gateway.terminal import AsJson, ConfigFile, refused
 from gateway.terminal_tables import wide_console
 
@@ -27,7 +28,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @index.command()
 def show(
-    gateway: Gateway = None, token_file: TokenFile = None, config: ConfigFile = None, as_json: AsJson = False
+    as_json: AsJson = False, gateway: Gateway = None, token_file: TokenFile = None, config: ConfigFile = None
 ) -> None:
     """Who holds how much, how old it is, how far expectations can be relied on, and how KV events stand."""
     report = ask("GET", "/admin/index", {}, asked(gateway, token_file, config))
@@ -44,10 +45,10 @@ def show(
 def top(
     top: Annotated[int, typer.Option(min=1, max=1000, help="Prefixes to show.")] = 20,
     max_nodes: Annotated[int, typer.Option(min=1, max=200_000, help="Nodes to read of each shard.")] = 100_000,
+    as_json: AsJson = False,
     gateway: Gateway = None,
     token_file: TokenFile = None,
     config: ConfigFile = None,
-    as_json: AsJson = False,
 ) -> None:
     """The prefixes that weigh most: their tokens times the stored prompts that begin with them. Hashes, no text."""
     query = {"top": str(top), "max_nodes": str(max_nodes)}
@@ -67,12 +68,14 @@ def top(
 
 @index.command()
 def clear(
-    endpoint: Annotated[str | None, typer.Option(help="An endpoint: all its caches, as it is now.")] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="An endpoint: all its caches, as it is now.", autocompletion=endpoints)
+    ] = None,
     holder: Annotated[str | None, typer.Option(help="One holder as `show` names it, present or past.")] = None,
+    as_json: AsJson = False,
     gateway: Gateway = None,
     token_file: TokenFile = None,
     config: ConfigFile = None,
-    as_json: AsJson = False,
 ) -> None:
     """End what the index says of an endpoint, as if it had been restarted. Nothing is sent to the engine."""
     if (endpoint is None) == (holder is None):

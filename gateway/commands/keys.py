@@ -39,8 +39,6 @@ def create(
         str, typer.Argument(help="Tenant the key is for; it is added where it is missing.", autocompletion=tenants)
     ],
     key_id: Annotated[str | None, typer.Option("--id", help="Name of the key; default: TENANT-1, -2, ...")] = None,
-    file: KeysFileOption = None,
-    config: ConfigFile = None,
     expires: Annotated[str | None, typer.Option(help="When it ends: a date or ISO time, or 90d, 12h.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only this model, `*` at its end; repeat for each.")] = None,
     endpoint: Annotated[list[str] | None, typer.Option(help="Only this endpoint; repeat for each.")] = None,
@@ -57,6 +55,8 @@ def create(
     tag: Annotated[list[str] | None, typer.Option(help="name=value, on its rows of the ledger; repeat.")] = None,
     name: Annotated[str | None, typer.Option(help="What it is for, for people.")] = None,
     as_json: AsJson = False,
+    file: KeysFileOption = None,
+    config: ConfigFile = None,
 ) -> None:
     """Make a key and write it, hashed, to the keys file; it is shown once, here. A running gateway knows it soon."""
     now = datetime.now(UTC)

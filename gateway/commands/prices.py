@@ -19,6 +19,7 @@ from billing.prices.pricing import CachedRule, Price, Quote
 from billing.prices.public_apis import ApiPrice, api_prices
 from billing.prices.view import per_mtok, quote_view
 from gateway.command_line.answers import print_json
+from gateway.command_line.completing import models, tenants
 from gateway.currency_advice import Money, currency_advice
 from gateway.keys_file import KeysFileInvalid, read_keys_file
 from gateway.terminal import AsJson, ConfigFile, read_config, refused
@@ -72,8 +73,10 @@ def check(
 
 @prices.command()
 def show(
-    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="What this tenant pays; default: the list.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model.", autocompletion=models)] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="What this tenant pays; default: the list.", autocompletion=tenants)
+    ] = None,
     at: Annotated[str | None, typer.Option(help="When requests come in; default: now.")] = None,
     prompt_tokens: Annotated[int | None, typer.Option(min=0, help="Length of the prompt, for its tier.")] = None,
     apis: Annotated[bool, typer.Option("--apis", help="Instead, prices of public APIs to compare with.")] = False,

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, TextIO, TypeVar
 
 import typer
 
@@ -28,9 +28,24 @@ from billing.reports.rows import KINDS, NUMBERS, usage_columns, usage_rows
 from billing.reports.text import render_misses
 from billing.reports.zones import asked_period
 from billing.when import from_us, zone_named
+from gateway.command_line.completing import models, tenants
+from gateway.command_line.progress import Said, nobody, progress
 from gateway.config import ledger_place
-from gateway.terminal import AsJson, ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
+from gateway.terminal import (
+    AsJson,
+    ConfigFile,
+    From,
+    LedgerPlace,
+    Month,
+    Quiet,
+    TimeZone,
+    To,
+    read_config,
+    refused,
+)
 from gateway.terminal_tables import show_tables
+
+Row = TypeVar("Row")
 
 
 class ReportFormat(StrEnum):
@@ -50,6 +65,7 @@ class ReportFormat(StrEnum):
 
 _FOCUS = (ReportFormat.FOCUS_1_2, ReportFormat.FOCUS_1_4)
 _SPARE = ("Written", "Saved", "Share", "Output", "At full price", "Requests")
+_TOLD_EVERY = 1000
 _BINARY = (ReportFormat.PARQUET, ReportFormat.ROWS_PARQUET)
 
 
@@ -64,6 +80,8 @@ class _Wanted:
     seller: Seller
     document: Document | None = None
     """Of the invoice that was named, where this ledger has it."""
+    told: Said = nobody
+    """Hears how many rows are written."""
 
 
 def report(
@@ -75,12 +93,13 @@ def report(
         list[str] | None,
         typer.Option(help="Split by tenant, key, model, price, tags, tag:NAME, hour, day, month; with commas."),
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.", autocompletion=tenants)] = None,
     key: Annotated[str | None, typer.Option(help="Only this key, by its name.")] = None,
-    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model.", autocompletion=models)] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only with this tag, as team=search; repeat for each.")] = None,
     format_: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.TABLE,
     as_json: AsJson = False,
+    quiet: Quiet = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; default: print it.")] = None,
     from_rows: Annotated[
         bool, typer.Option("--from-rows", help="Read each request, not sums by quarter hour.")
@@ -122,7 +141,9 @@ def report(
         if format_ in _BINARY and output is None:
             raise refused(f"--format {format_.value} needs --output FILE")
         named = Seller(account, seller, invoice_id=invoice)
-        _write(format_, _Wanted(where, query, output, internal, named, document))
+        with progress("rows written", quiet=quiet or output is None) as told:
+            told(0, None)
+            _write(format_, _Wanted(where, query, output, internal, named, document, told))
     except BrokenPipeError:
         raise  # who read it has seen enough, as `head` does: typer ends in silence
     except (BillingError, OSError) as error:
@@ -179,7 +200,7 @@ def _write_rows(format_: ReportFormat, wanted: _Wanted) -> None:
         one_view(wanted.where) as connection,
         closing(usage_rows(connection, wanted.query, internal=wanted.internal)) as found,
     ):
-        rows = (row for _, row in found)
+        rows = _counted((row for _, row in found), wanted.told)
         if format_ is ReportFormat.ROWS_CSV:
             _write_text(wanted, csv_lines(columns, rows, NUMBERS))
         else:
@@ -211,6 +232,13 @@ def _write_text(wanted: _Wanted, pieces: Iterable[str]) -> None:
     with _opened(wanted) as out, reading:
         out.writelines(pieces)
         out.flush()
+
+
+def _counted(rows: Iterable[Row], told: Said) -> Iterator[Row]:
+    for count, row in enumerate(rows, 1):
+        if not count % _TOLD_EVERY:
+            told(count, None)
+        yield row
 
 
 @contextmanager

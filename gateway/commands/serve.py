@@ -20,7 +20,6 @@ from gateway.workers.supervisor import supervise
 
 def serve(
     backend: Annotated[list[str] | None, typer.Option(help="Base URL of a model server; repeat for each.")] = None,
-    config: ConfigFile = None,
     host: Annotated[str | None, typer.Option(help="Address to bind.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to bind; 0 takes a free one.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="Redis or Valkey to share the index on.")] = None,
@@ -35,6 +34,7 @@ def serve(
         bool | None, typer.Option("--supervised", help="A supervisor for one worker too, so that SIGHUP reloads.")
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    config: ConfigFile = None,
 ) -> None:
     """Run the gateway.
 

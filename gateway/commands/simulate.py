@@ -4,9 +4,6 @@ The simulator is imported when the command runs, so that `prefixgate serve` star
 """
 
 import logging
-import sys
-import time
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,14 +11,13 @@ from typing import Annotated
 import typer
 
 from gateway.command_line.answers import print_json
+from gateway.command_line.progress import Said, progress
 from gateway.config import ledger_place
 from gateway.log_lines import LOGGER
-from gateway.terminal import ConfigFile, read_config, refused
+from gateway.terminal import ConfigFile, Quiet, read_config, refused
 from gateway.terminal_tables import wide_console
 
 _WIDEST = 10_000
-_SEEN_EVERY_S = 0.2
-_KEPT_EVERY_S = 10.0
 
 Load = Annotated[str | None, typer.Option("--load", help="A built-in load; a wrong name lists them.")]
 Trace = Annotated[Path | None, typer.Option(help="A file of requests; docs/simulate.md lists the forms.")]
@@ -71,8 +67,9 @@ def simulate(
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each policy; the table has their means.")] = 1,
     restart: Annotated[list[str] | None, typer.Option(help="ENDPOINT@SECONDS: it loses all; repeat.")] = None,
     prices: Annotated[Path | None, typer.Option(help="The server's price book: a bill for each policy.")] = None,
-    config: ConfigFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every seed.")] = False,
+    quiet: Quiet = False,
+    config: ConfigFile = None,
 ) -> None:
     """What a fleet would do with a load: hit share, time to first token, throughput and bill, policy by policy.
 
@@ -117,17 +114,13 @@ def simulate(
         ledgers=ledgers,
     )
     LOGGER.addHandler(logging.NullHandler())  # of what happens to simulated engines nobody needs a warning
-    progress = Progress(is_seen=sys.stderr.isatty())
     try:
-        summary = command.simulated(asked, progress)
+        with progress("requests", quiet=quiet or as_json) as told:
+            summary = command.simulated(asked, Runs(told, len(asked.policies) * seeds))
     except command.CANNOT_BE_ASKED as error:
         raise refused(error) from None
     except command.CANNOT_BE_DONE as error:
         raise refused(error, 1) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    finally:
-        progress.end()
     if as_json:
         print_json(json_of(summary))
     else:
@@ -144,24 +137,18 @@ def simulate(
         raise refused(f"no request was answered{after}", 1)
 
 
-class Progress:
-    """Says on standard error how far a run is: often in one line of a terminal, now and then where lines are kept."""
+class Runs:
+    """How far all runs of a study are. How many requests that will be is known when the first has ended."""
 
-    def __init__(self, *, is_seen: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._is_seen = is_seen
-        self._clock = clock
-        self._said_s = clock()
+    def __init__(self, told: Said, runs: int) -> None:
+        self._told = told
+        self._runs = runs
+        self._now: tuple[str, int] | None = None
+        self._before = self._arrived = self._ended = 0
 
     def __call__(self, policy: str, seed: int, arrived: int) -> None:
-        now_s = self._clock()
-        if now_s - self._said_s >= (_SEEN_EVERY_S if self._is_seen else _KEPT_EVERY_S):
-            self._said_s = now_s
-            line = f"{policy}, seed {seed}: {arrived:,} requests"
-            typer.echo(
-                f"\r{line}\033[K" if self._is_seen else line, nl=not self._is_seen, err=True, color=self._is_seen
-            )
-
-    def end(self) -> None:
-        """The line is wiped away."""
-        if self._is_seen:
-            typer.echo("\r\033[K", nl=False, err=True, color=True)
+        if self._now not in (None, (policy, seed)):
+            self._before += self._arrived
+            self._ended += 1
+        self._now, self._arrived = (policy, seed), arrived
+        self._told(self._before + arrived, self._before // self._ended * self._runs if self._ended else None)

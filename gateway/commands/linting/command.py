@@ -19,13 +19,14 @@ from billing.reports.zones import asked_period
 from billing.when import zone_named
 from gateway.admin_client import Gateway, TokenFile
 from gateway.admin_client import asked as asked_gateway
+from gateway.command_line.progress import progress
 from gateway.commands.linting.costs import Costs, measured_repeat
 from gateway.commands.linting.files import Walk, read_all
 from gateway.commands.linting.forms import LintFormat, Report, Shown, show
 from gateway.commands.linting.live import ledger_page, live_page, show_page
 from gateway.commands.linting.model import Clocked, dates_of
 from gateway.config import ledger_place
-from gateway.terminal import ConfigFile, From, LedgerPlace, Month, TimeZone, To, read_config, refused
+from gateway.terminal import ConfigFile, From, LedgerPlace, Month, Quiet, TimeZone, To, read_config, refused
 from prefix_index.lint import (
     Asked,
     Finding,
@@ -88,6 +89,7 @@ def lint(
     write_baseline: Annotated[Path | None, typer.Option(help="Write what is found now to this file; exit 0.")] = None,
     show_text: Annotated[bool, typer.Option(help="Show text of captured requests where they part.")] = False,
     time_limit_s: Annotated[float, typer.Option(min=0, help="Read no further file after so long.")] = 600.0,
+    quiet: Quiet = False,
     live: Annotated[bool, typer.Option("--live", help="Instead of files: what a running gateway sees.")] = False,
     from_ledger: Annotated[
         bool, typer.Option("--from-ledger", help="Instead of files: what the ledger says of a period.")
@@ -124,7 +126,11 @@ def lint(
     asked = Asked(block_size, minimum_tokens, count, os.urandom(16), show_text)
     walk = Walk(_existing(paths or ()), settings, time.monotonic, time.monotonic() + time_limit_s)
     pricing = _pricing(calls_per_day, price_per_mtok, prices, price_of)
-    reads = list(read_all(walk, asked))
+    with progress("files read", quiet=quiet or form is not LintFormat.TABLE) as told:
+        reads = []
+        for read in read_all(walk, asked):
+            reads.append(read)
+            told(len(reads), None)
     findings = [one for read in reads for one in read.findings]
     if clocked is not None and model is not None:
         findings += with_fingerprints(dates_of(clocked, model, _requests(reads), asked))

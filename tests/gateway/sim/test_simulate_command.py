@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from billing import KeptChain, OpenedRequest, PriceBook, Settlement, SettlementState, Usage, open_ledger
 from gateway.cli import cli
-from gateway.commands.simulate import Progress
+from gateway.commands.simulate import Runs
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 PRICES = """
@@ -170,18 +170,12 @@ def test_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulate(*QUICK).exit_code == 130
 
 
-def test_progress_is_one_line_on_a_terminal_and_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    seconds = [0.0, 0.1, 1.0, 11.0]
-    kept = Progress(is_seen=False, clock=iter(seconds).__next__)
-    for arrived in (1000, 2000, 3000):
-        kept("rr", 1, arrived)
-    kept.end()
-    assert capsys.readouterr().err == "rr, seed 1: 3,000 requests\n"
-    seen = Progress(is_seen=True, clock=iter(seconds).__next__)
-    for arrived in (1000, 2000):
-        seen("rr", 0, arrived)
-    seen.end()
-    assert capsys.readouterr().err == "\rrr, seed 0: 2,000 requests\033[K\r\033[K"
+def test_progress_counts_all_runs_and_knows_how_many_there_will_be_when_one_has_ended() -> None:
+    told: list[tuple[int, int | None]] = []
+    runs = Runs(lambda done, total: told.append((done, total)), runs=4)
+    for policy, seed, arrived in (("rr", 0, 1000), ("rr", 0, 2000), ("rr", 1, 1000), ("prefixgate", 0, 1000)):
+        runs(policy, seed, arrived)
+    assert told == [(1000, None), (2000, None), (3000, 8000), (4000, 6000)]
 
 
 def test_a_file_that_is_no_trace_is_refused_by_line(tmp_path: Path) -> None:
