@@ -15,6 +15,7 @@ import pytest
 from backends.reference.types import EngineConfig
 from gateway.config import Config, load_config
 from gateway.serving import Server, server_config
+from tests.until import until
 
 if TYPE_CHECKING:
     from backends.reference.embedded import RunningEngine
@@ -75,17 +76,17 @@ def ledger_rows(path: Path) -> list[LedgerRow]:
 
 async def settled(gateway: RunningGateway, count: int, within_s: float = 5.0) -> list[LedgerRow]:
     """The ledger's rows, once there are `count`; fails when there are more, or not as many in time."""
-    async with asyncio.timeout(within_s):
-        while len(rows := await asyncio.to_thread(ledger_rows, gateway.ledger_path)) < count:
-            await asyncio.sleep(0.01)
+    rows = await until(
+        lambda: asyncio.to_thread(ledger_rows, gateway.ledger_path), lambda rows: len(rows) >= count, within_s=within_s
+    )
     assert len(rows) == count
     return rows
 
 
 @contextmanager
-def running_gateway(config: Config) -> Iterator[RunningGateway]:
-    """Run a gateway in a thread until the block ends; it is stopped as SIGTERM would stop it."""
-    server = Server(server_config(config, {}))
+def running_gateway(config: Config, server: Server | None = None) -> Iterator[RunningGateway]:
+    """Run a gateway in a thread until the block ends, or this server of one; it is stopped as SIGTERM would stop it."""
+    server = server or Server(server_config(config, {}))
     started = threading.Event()
     startup = server.startup
 
