@@ -90,6 +90,11 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         "Mend what the arm serves, then let it go on.",
         "curl -X POST -H 'Authorization: Bearer TOKEN' 'GATEWAY/admin/routes?name=NAME&arm=ARM&stopped=false'",
     ),
+    "epp": Remedy(
+        "Usage is not known, so these requests are not billed, and the index learns from prompts alone.",
+        "Let the gateway in front show answers: `response_body_mode: FULL_DUPLEX_STREAMED` in its filter; or refuse "
+        "such requests with `epp.unseen_answers`.",
+    ),
 }
 """By the part, as `/health` names it."""
 
