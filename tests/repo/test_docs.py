@@ -82,6 +82,14 @@ def test_every_reason_is_documented() -> None:
     assert {reason.value for reason in Reason} - documented("api.md") == set()
 
 
+def test_every_header_of_ours_is_documented() -> None:
+    sources = "".join(path.read_text() for path in (DOCS.parent / "gateway").rglob("*.py"))
+    headers = set(re.findall(r'b"(x-prefixgate-[a-z-]*[a-z])"', sources))
+    assert "x-prefixgate-endpoint" in headers
+    text = (DOCS / "api.md").read_text()
+    assert {header for header in headers if f"`{header}" not in text} == set()
+
+
 def commands_of(group: object, before: str = "prefixgate") -> Iterator[str]:
     """Every command that does something, with the groups it stands in."""
     for name, command in getattr(group, "commands", {}).items():
