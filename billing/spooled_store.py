@@ -10,6 +10,7 @@ its ids and stays as it is. What an earlier process left behind is handed in und
 what that one left open.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from billing.spool import Segment, Spool, SpoolFull
 from billing.store import LedgerStore
 from billing.types import Settlement
 from billing.writer import MOST_IN_BATCH, Outcome, Record
+
+log = logging.getLogger("billing")
 
 ASK_S = 1.0
 _PARTS_WHILE_IDLE = 8
@@ -165,6 +168,9 @@ class SpooledStore:
             if outcome is not None and not _costs_nothing(record):
                 self._spool.set_aside(record)
                 self.refused += 1
+                log.error(
+                    "the ledger refused a record that had waited, and it is kept in the file `refused`: %s", outcome
+                )
         self._handed_in += len(part)
         if self._handed_in >= len(segment.records):
             self._spool.forget(segment)
