@@ -70,7 +70,7 @@ lock: $(VENV)/installed ## write requirements.lock and container/build.lock anew
 
 helm-test: $(VENV)/installed ## the Helm chart: lint, renders, schemas of Kubernetes; installs helm (a minute, 150 MB). HELM_UPDATE=1 writes the golden renders anew
 	PYTHON=$(BIN)/python bash tests/helm/install.sh $(VENV)/helm
-	HELM_DIR=$(CURDIR)/$(VENV)/helm $(BIN)/python -m pytest -q -n 0 -p no:randomly -W default tests/helm/rendering.py tests/helm/test_chart.py $(PYTEST_ARGS)
+	HELM_DIR=$(CURDIR)/$(VENV)/helm $(BIN)/python -m pytest -q -n 0 -p no:randomly -W default tests/helm/rendering.py tests/helm/kept.py tests/helm/any_values.py tests/helm/test_chart.py $(PYTEST_ARGS)
 
 grafana-test: $(VENV)/installed ## alerts, recording rules and dashboards on a real Prometheus, which it unpacks (20 MB), behind simulated traffic, 3 minutes
 	bash tests/monitoring/install.sh $(CURDIR)/$(VENV)/prometheus

@@ -84,7 +84,7 @@ function grid(high, y, width, write) {
     h("text", { x: LEFT - 7, y: y(part * high) + 4, "text-anchor": "end" }, part === 0 ? "0" : shorter(write(part * high)))));
 }
 
-const shorter = (text) => text.replace(/\.0+(?= )/, "").replace(/(\.\d*[1-9])0+(?= )/, "$1");
+const shorter = (text) => text.replace(/\.0+(?=\s)/, "").replace(/(\.\d*[1-9])0+(?=\s)/, "$1");
 
 const STEPS_MIN = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360];
 
@@ -111,7 +111,7 @@ function inWords(title, series, values, write) {
 
 function asTable(id, title, points, series, values, write) {
   const isOpen = choice(`table:${id}`, false);
-  return h("details", { ontoggle: (event) => event.currentTarget.open !== isOpen && choose(`table:${id}`, event.currentTarget.open) },
+  return h("details", { open: isOpen, ontoggle: (event) => event.currentTarget.open !== isOpen && choose(`table:${id}`, event.currentTarget.open) },
     h("summary", {}, "Values as a table"),
     isOpen && h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${title}, values` }, h("table", {},
       h("caption", {}, `${title}, newest first`),

@@ -65,6 +65,7 @@ export function entrance(onLogin) {
   return h("main", { class: "enter" }, h("section", { class: "card" },
     h("div", {}, h("p", { class: "brand" }, mark(), "prefixgate"), h("h1", { class: "hidden-visually", tabindex: "-1", id: "title" }, "Log in to prefixgate")),
     h("form", { onsubmit: submit },
+      h("input", { type: "text", name: "username", autocomplete: "username", value: "dashboard", hidden: true }),
       h("div", {}, h("label", { for: "token" }, "Token of the dashboard"),
         h("input", { id: "token", name: "token", type: "password", autocomplete: "current-password", required: true, "aria-describedby": "token-note", "aria-invalid": state.refusal ? "true" : undefined })),
       state.refusal && h("p", { class: "wrong", role: "alert" }, `${state.refusal}.`),

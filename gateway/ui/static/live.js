@@ -3,7 +3,7 @@
 //     connecting -> live -> reconnecting -> stale (since when) -> live
 //                      \-> full: the server has as many viewers as it takes; asked again, less often
 
-import { Refused, events } from "./api.js";
+import { Refused, events, get } from "./api.js";
 import { rest } from "./rest.js";
 import { MOST_DECISIONS, say, state, update } from "./state.js";
 
@@ -53,9 +53,12 @@ async function listenOnce(signal) {
       clearTimeout(timer);
       timer = setTimeout(() => silence.abort(), SILENT_MS);
       heard();
-      if (event === "end") return new Refused(0, data.reason);
-      if (event === "snapshot") began(data);
-      else if (event === "delta") changed(data);
+      if (event === "end") return new Refused(0, `the gateway ended the stream: ${data.reason.replaceAll("_", " ")}`);
+      if (event === "snapshot") {
+        began(data);
+        void older(signal);
+      }
+      if (event === "delta") changed(data);
     }
     return new Refused(0, "the connection ended");
   } catch (failure) {
@@ -107,6 +110,16 @@ function keep(now) {
 
 function began(data) {
   keep({ ...data, endpoints: new Map(Object.entries(data.endpoints)), decisions: newest(data.decisions ?? [], []) });
+}
+
+async function older(signal) {  // a snapshot has the newest decisions alone
+  try {
+    const { decisions } = await get(`api/decisions?limit=${MOST_DECISIONS}`, signal);
+    const now = current();
+    if (now) keep({ ...now, decisions: newest(now.decisions, decisions) });
+  } catch (failure) {
+    if (!(failure instanceof Refused) && failure.name !== "AbortError") throw failure;  // the newest are there anyhow
+  }
 }
 
 function changed(data) {

@@ -36,10 +36,10 @@ function cell(column, row, at) {
 function heading(id, { name, unit, number, by }, order) {
   const isOrder = order?.name === name;
   const direction = isOrder ? (order.falling ? "descending" : "ascending") : undefined;
-  const text = [name, unit && h("small", {}, unit)];
+  const text = [h("span", {}, name), unit && h("small", {}, unit)];
   return h("th", { scope: "col", class: number ? "number" : undefined, "aria-sort": direction },
     by ? h("button", { type: "button", class: "plain sort", onclick: () => choose(`order:${id}`, next(name, isOrder && order)) }, text,
-      isOrder && h("span", { "aria-hidden": "true" }, order.falling ? " ↓" : " ↑")) : h("span", {}, text));
+      isOrder && h("span", { class: "arrow", "aria-hidden": "true" }, order.falling ? "↓" : "↑")) : h("span", {}, text));
 }
 
 function next(name, order) {  // falling, rising, as it came

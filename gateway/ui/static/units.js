@@ -10,6 +10,7 @@ const grouped = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 function digits(value) {  // three that count, as far as there are decimals
   const size = Math.abs(value);
+  if (size >= 1000) return grouped.format(value);
   return value.toFixed(size >= 100 || Number.isInteger(size) ? 0 : size >= 10 ? 1 : 2);
 }
 

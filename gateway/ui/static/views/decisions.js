@@ -85,7 +85,7 @@ function facts(one) {
     ["cached, expected", count(one.expected_cached_tokens)], ["cached, reported", reported],
     ["first token, predicted", seconds(one.predicted_ttft_s)], ["first token, measured", one.state === null ? "under way" : seconds(one.ttft_s)],
     ["regret", one.state === null ? "under way" : seconds(one.regret_s)],
-    one.miss_reason && ["missed, since", one.miss_reason.replaceAll("_", " ")], one.lost_tokens && ["tokens lost", count(one.lost_tokens)],
+    one.miss_reason && ["missed, since", one.miss_reason.replaceAll("_", " ").replace(/:(\d+)$/, ", $1 tokens")], one.lost_tokens && ["tokens lost", count(one.lost_tokens)],
   ].filter(Boolean);
   return h("dl", { class: "facts" }, given.map(([name, value]) => h("div", { key: name }, h("dt", {}, name), h("dd", {}, typeof value === "string" ? told(value) : value))));
 }
@@ -96,7 +96,7 @@ function whole(found) {
   const chosen = found.rank ? `${found.endpoint}/${found.rank}` : found.endpoint;
   const others = found.others ?? { count: 0 };
   return [
-    h("h3", {}, "Candidates, cheapest first"),
+    h("h2", { class: "inner" }, "Candidates, cheapest first"),
     h("div", { class: "candidates" }, places.map(([place, terms]) => h("div", { class: place === chosen ? "candidate chosen" : "candidate", key: place },
       h("span", {}, place, place === chosen && " (chosen)"), termBar(terms, most_s), h("span", { class: "number" }, seconds(terms.cost_s))))),
     others.count > 0 && h("p", { class: "muted small" }, `${many(others.count, "more candidate")}, the cheapest at ${seconds(others.least_cost_s)}.`),
@@ -126,7 +126,7 @@ function filtered(found) {
   const more = Object.entries(found.filtered_others ?? {});
   if (!named.length && !more.length) return h("p", { class: "muted small" }, "No endpoint was left out.");
   const why = (reason) => found.filtered_why?.[reason] ?? reason.replaceAll("_", " ");
-  return [h("h3", {}, "Left out"), h("ul", { role: "list" },
+  return [h("h2", { class: "inner" }, "Left out"), h("ul", { role: "list" },
     named.map(([place, reason]) => h("li", { key: place }, h("b", {}, place), ": ", why(reason))),
     more.map(([reason, number]) => h("li", { key: reason }, `${many(number, "more endpoint")}: `, why(reason))))];
 }

@@ -1,11 +1,10 @@
 // A preview of a tenant's invoice as it would be drafted now. Nothing is kept by looking at it.
 
 import { h } from "../dom.js";
-import { card, empty, head, late, options, told, unread } from "../parts.js";
+import { card, empty, head, late, options, unread } from "../parts.js";
 import { page } from "../polls.js";
 import { choice, choose } from "../state.js";
 import { table } from "../table.js";
-import { money } from "../units.js";
 import { monthAt, months } from "./tenants.js";
 
 export const title = "Invoices";
@@ -43,21 +42,27 @@ function body() {
   if (found.failure && !found.data) {
     return card("Preview", null, empty("There is no preview.", `${found.failure}.`, "Invoices need a seller: name its file as invoicing_file in the configuration."));
   }
-  return unread(found) ? card("Preview", null, unread(found)) : [late(found), found.data.documents.map(document_), h("section", { class: "card", "aria-label": "The page itself" },
-    h("h2", {}, "The page itself"), h("div", { class: "body" }, h("iframe", { class: "invoice", key: found.data.html, sandbox: "", src: found.data.html, title: `Invoice of ${found.data.tenant} for ${found.data.month}, a preview`, loading: "lazy" })))];
+  return unread(found) ? card("Preview", null, unread(found)) : [late(found), found.data.documents.map((one) => document_(one, found.data))];
 }
 
-function document_(one) {
-  const written = (text) => told(money(text, one.currency));
-  return card(`In ${one.currency ?? "no currency"}`, null, table(`invoice:${one.currency}`, {
-    caption: `Lines of the invoice; net ${money(one.net, one.currency)}, tax ${money(one.tax, one.currency)}, total ${money(one.total, one.currency)}`,
-    rows: one.lines.map((line, at) => ({ ...line, at })), key: (line) => line.at,
-    columns: [
-      { name: "line", cell: (line) => line.description },
-      { name: "quantity", number: true, cell: (line) => line.quantity ?? "" },
-      { name: "unit price", number: true, cell: (line) => line.unit_price ?? "" },
-      { name: "amount", number: true, cell: (line) => written(line.amount) },
-    ],
-    empty: empty("The invoice has no lines."),
-  }));
+function document_(one, { tenant: name, month: when }) {
+  const said = `${one.kind.replaceAll("_", " ")} of ${name} for ${when} in ${one.currency}`;
+  return h("section", { class: "card", key: one.html, "aria-label": said },
+    h("h2", {}, one.number ? `${one.number}: ${said}` : `Draft: ${said}`),
+    h("p", { class: "muted small" }, `Net ${grouped(one.net)}, tax ${grouped(one.tax)}, total ${grouped(one.total)} ${one.currency}. Days of ${one.time_zone}.`),
+    h("div", { class: "body" }, lines(one, said)),
+    h("details", { open: true }, h("summary", {}, "As it would be printed"), h("iframe", { class: "invoice", sandbox: "", src: one.html, title: `The printed page: ${said}` })));
 }
+
+const lines = (one, said) => table(`invoice:${one.html}`, {
+  caption: `Lines: ${said}`, rows: one.lines.map((line, at) => ({ ...line, at })), key: (line) => line.at,
+  columns: [
+    { name: "line", cell: (line) => h("span", {}, line.description, line.group && line.group !== line.description && h("span", { class: "why" }, line.group)) },
+    { name: "quantity", number: true, cell: (line) => (line.quantity === null ? "" : `${grouped(line.quantity)} ${line.unit ?? ""}`) },
+    { name: "unit price", number: true, cell: (line) => (line.unit_price === null ? "" : `${line.unit_price} ${one.currency}${line.unit === "tokens" ? " per 1 M" : ""}`) },
+    { name: "amount", number: true, cell: (line) => `${grouped(line.amount)} ${one.currency}` },
+  ],
+  empty: empty("The invoice has no lines."),
+});
+
+const grouped = (text) => text.replace(/\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));

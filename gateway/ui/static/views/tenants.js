@@ -25,13 +25,16 @@ export const pages = () => ({ [address()]: 15 });
 const amount = (text, currency) => h("span", { title: text === null ? undefined : `${text} ${currency}` }, told(money(text, currency)));
 const number = (text) => (text === null || text === undefined ? null : Number(text));
 
+const isUsage = (one) => (one.kind ?? "usage") === "usage";
+const used = (write) => (one) => (isUsage(one) ? write(one) : "");  // a correction has amounts alone
+
 const COLUMNS = [
-  { name: "tenant", by: (one) => one.tenant, cell: (one) => one.tenant },
-  { name: "requests", number: true, by: (one) => one.requests, cell: (one) => h("span", {}, count(one.requests), one.failed > 0 && h("span", { class: "why" }, `${count(one.failed)} failed`)) },
-  { name: "fresh", unit: "tokens", number: true, by: (one) => one.fresh_tokens, cell: (one) => count(one.fresh_tokens) },
-  { name: "cached", unit: "tokens", number: true, by: (one) => one.cached_tokens, cell: (one) => h("span", {}, told(count(one.cached_tokens)), one.unreported_prompt_tokens > 0 && h("span", { class: "why" }, `${count(one.unreported_prompt_tokens)} not reported`)) },
-  { name: "output", unit: "tokens", number: true, by: (one) => one.output_tokens, cell: (one) => count(one.output_tokens) },
-  { name: "hit share", unit: "reported", number: true, by: (one) => one.hit_share, cell: (one) => meter(one.hit_share, share(one.hit_share)) },
+  { name: "tenant", by: (one) => one.tenant, cell: (one) => h("span", {}, one.tenant, !isUsage(one) && h("span", { class: "why" }, one.kind.replaceAll("_", " "))) },
+  { name: "requests", number: true, by: (one) => one.requests, cell: used((one) => h("span", {}, count(one.requests), one.failed > 0 && h("span", { class: "why" }, `${count(one.failed)} failed`))) },
+  { name: "fresh", unit: "tokens", number: true, by: (one) => one.fresh_tokens, cell: used((one) => count(one.fresh_tokens)) },
+  { name: "cached", unit: "tokens", number: true, by: (one) => one.cached_tokens, cell: used((one) => h("span", {}, told(count(one.cached_tokens)), one.unreported_prompt_tokens > 0 && h("span", { class: "why" }, `${count(one.unreported_prompt_tokens)} not reported`))) },
+  { name: "output", unit: "tokens", number: true, by: (one) => one.output_tokens, cell: used((one) => count(one.output_tokens)) },
+  { name: "hit share", unit: "reported", number: true, by: (one) => one.hit_share, cell: used((one) => meter(one.hit_share, share(one.hit_share))) },
   { name: "spend", number: true, by: (one) => number(one.charged), cell: (one) => h("span", {}, price(one, one.charged), one.unknown_amounts > 0 && h("span", { class: "why" }, `${many(one.unknown_amounts, "amount")} unknown`)) },
   { name: "saved", unit: "by caching", number: true, by: (one) => number(one.saved), cell: (one) => price(one, one.saved) },
 ];
@@ -58,7 +61,7 @@ function body(found) {
       ["Output", one.output_tokens === null ? UNKNOWN : `${short(one.output_tokens)} tok`, `${count(one.requests)} requests`],
     ])),
     h("section", { class: "card", "aria-label": "Usage by tenant" }, table("tenants", {
-      caption: `Usage from ${day(found.data.from)} to ${day(found.data.to)}`, columns: COLUMNS, rows: tenants, key: (one) => `${one.tenant} ${one.currency}`,
+      caption: `Usage from ${day(found.data.from)} to ${day(found.data.to)}`, columns: COLUMNS, rows: tenants, key: (one) => `${one.tenant} ${one.kind} ${one.currency}`,
       empty: empty("No tenant has used anything in this period.", "Choose a longer one. Tenants and their keys are made by: prefixgate keys create TENANT"),
     })),
   ];

@@ -84,10 +84,10 @@ function misses({ misses: rows, total }) {
     caption: `Misses of the last ${rangeName()}`, rows, key: (one) => one.reason,
     columns: [
       { name: "reason", cell: (one) => h("span", {}, one.reason.replaceAll("_", " "), WORDS[kindOf(one)] && h("span", { class: "why" }, WORDS[kindOf(one)])) },
-      { name: "requests", number: true, by: (one) => one.requests, cell: (one) => count(one.requests) },
+      { name: "requests", number: true, by: (one) => one.requests, cell: (one) => h("span", {}, count(one.requests), one.unknown > 0 && h("span", { class: "why" }, `tokens of ${count(one.unknown)} unknown`)) },
       { name: "tokens", unit: "lost", number: true, by: (one) => one.lost_tokens, cell: (one) => meter(one.lost_tokens === null ? null : one.lost_tokens / most, count(one.lost_tokens), "s2") },
       { name: "of prompt", unit: "tokens", number: true, cell: (one) => share(total.prompt_tokens && one.lost_tokens !== null ? one.lost_tokens / total.prompt_tokens : null) },
-      { name: "avoidable", cell: (one) => (one.avoidable === null || one.avoidable === undefined ? "unknown" : one.avoidable ? "yes, by routing" : "no") },
+      { name: "avoidable", cell: (one) => (one.avoidable === null || one.avoidable === undefined ? "unknown" : one.avoidable ? "yes" : "no") },
     ],
     empty: empty("Nothing was missed that had been seen before.", "Engines must report cached tokens for this: vLLM needs --enable-prompt-tokens-details, SGLang --enable-cache-report."),
   }));
