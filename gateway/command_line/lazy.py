@@ -12,7 +12,8 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NoReturn
 
@@ -32,7 +33,7 @@ from gateway.command_line.refusals import (
     say,
 )
 
-SERVES: Final = frozenset({"serve"})
+SERVES: Final = (["serve"], ["epp"])
 """Commands whose errors of the operating system are not the user's: they are raised, with their traceback."""
 
 
@@ -72,28 +73,15 @@ class LazyGroup(TyperGroup):
         if not standalone_mode:
             return super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
         try:
-            code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+            with _output(serves=given[:1] in SERVES):
+                code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
         except typer.TyperException as error:
             _end_misused(error)
         except typer.Abort:
             sys.exit(INTERRUPTED)
+        except typer.Exit as ended:
+            code = ended.exit_code
         sys.exit(code if isinstance(code, int) else 0)
-
-    def invoke(self, ctx: Any) -> Any:
-        """The command, and then what it printed: a pipe that is closed or a disk that is full is found out here."""
-        try:
-            try:
-                return super().invoke(ctx)
-            finally:
-                _flush()
-        except BrokenPipeError:
-            _drop_output()
-            raise typer.Exit(OUTPUT_CLOSED) from None
-        except OSError as error:
-            if ctx.invoked_subcommand in SERVES:
-                raise
-            _drop_output()
-            raise _refused_by_system(error) from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Where there are no panels, a section each."""
@@ -165,6 +153,31 @@ def _end_misused(error: typer.TyperException) -> NoReturn:
     sys.exit(error.exit_code if error.exit_code != NOT_DONE else CANNOT_BE_USED)
 
 
+@contextmanager
+def _output(*, serves: bool) -> Iterator[None]:
+    """Whatever is printed inside: that a pipe is closed or a disk is full is found out before all is over.
+
+    Raises `typer.Exit` for what the operating system refuses, unless the command `serves`.
+    """
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # Typer, or a table, found it out
+            _drop_output()
+            raise typer.Exit(OUTPUT_CLOSED) from None
+        raise
+    except BrokenPipeError:
+        _drop_output()
+        raise typer.Exit(OUTPUT_CLOSED) from None
+    except OSError as error:
+        if serves:
+            raise
+        _drop_output()
+        raise _refused_by_system(error) from None
+
+
 def _refused_by_system(error: OSError) -> typer.Exit:
     why = error.strerror or str(error)
     if error.filename is not None:
@@ -177,11 +190,6 @@ def _print_what_can_be_printed() -> None:
     """In a locale that lacks a letter its code is printed, and nothing breaks off."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _flush() -> None:
-    if sys.stdout is not None:
-        sys.stdout.flush()
 
 
 def _drop_output() -> None:

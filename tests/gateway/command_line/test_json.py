@@ -22,8 +22,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 PERIOD = ("--month", "2025-11")
 FILES = {
     "costs.yaml": (
-        "currency: USD\n"
-        "endpoints: [{endpoint: gpu-a, gpu_type: H100, gpus: 1, per_gpu_hour: 2, from: 2020-01-01}]\n"
+        "currency: USD\nendpoints: [{endpoint: gpu-a, gpu_type: H100, gpus: 1, per_gpu_hour: 2, from: 2020-01-01}]\n"
     ),
     "prices.yaml": "currency: USD\nprices: [{model: llama, from: 2020-01-01, input_per_mtok: 1, output_per_mtok: 2}]\n",
     "seller.yaml": (
