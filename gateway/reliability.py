@@ -52,15 +52,16 @@ class _Sums:
     too_many_tokens: int = 0
     too_few_tokens: int = 0
 
-    def add(self, prompt: int, expected: int, reported: int) -> None:
-        self.answers += 1
-        self.prompt_tokens += prompt
-        self.expected_tokens += expected
-        self.reported_tokens += reported
+    def add(self, prompt: int, expected: int, reported: int, times: int = 1) -> None:
+        """One answer more; with `times` of -1 one that was added is none of them any more."""
+        self.answers += times
+        self.prompt_tokens += prompt * times
+        self.expected_tokens += expected * times
+        self.reported_tokens += reported * times
         if expected > reported:
-            self.too_many_tokens += expected - reported
+            self.too_many_tokens += (expected - reported) * times
         else:
-            self.too_few_tokens += reported - expected
+            self.too_few_tokens += (reported - expected) * times
 
     def as_json(self) -> dict[str, object]:
         error = self.too_many_tokens + self.too_few_tokens
@@ -79,27 +80,24 @@ class _Sums:
 
 @dataclass(slots=True)
 class _Account:
-    """One endpoint in one mode, or all of them."""
+    """One endpoint in one mode, or all of them. `window` is over the `last` answers."""
 
     total: _Sums = field(default_factory=_Sums)
+    window: _Sums = field(default_factory=_Sums)
     last: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     inferred_restarts: int = 0
 
     def add(self, prompt: int, expected: int, reported: int) -> None:
         self.total.add(prompt, expected, reported)
+        if len(self.last) == WINDOW:
+            self.window.add(*self.last[0], times=-1)
+        self.window.add(prompt, expected, reported)
         self.last.append((prompt, expected, reported))
-
-    def window(self) -> _Sums:
-        """Over the last answers; O(`WINDOW`), for whoever looks."""
-        sums = _Sums()
-        for answer in self.last:
-            sums.add(*answer)
-        return sums
 
     def as_json(self) -> dict[str, object]:
         return {
-            "window": self.window().as_json(),
+            "window": self.window.as_json(),
             "total": self.total.as_json(),
             "receipts": {outcome.value: count for outcome, count in self.outcomes.items()},
             "inferred_restarts": self.inferred_restarts,

@@ -69,11 +69,11 @@ async def hottest(
         reading = hottest_of(redis, shard, top=top, max_nodes=max_nodes, block_tokens=block_tokens)
         found.append(await _in_time(reading, within_s))
     every = [prefix for one in found for prefix in one.prefixes]
-    prefixes = _with_parents_among(heapq.nlargest(top, every, key=lambda p: p.weight_tokens), every)
+    prefixes = with_parents_among(heapq.nlargest(top, every, key=lambda p: p.weight_tokens), every)
     return Hottest(tuple(prefixes), sum(one.nodes_read for one in found), any(one.cut for one in found))
 
 
-def _with_parents_among(told: Sequence[HotPrefix], every: Sequence[HotPrefix]) -> list[HotPrefix]:
+def with_parents_among(told: Sequence[HotPrefix], every: Sequence[HotPrefix]) -> list[HotPrefix]:
     """The prefixes told, where others found are not: each goes on from the closest of those that are."""
     names, parents = {one.hash for one in told}, {one.hash: one.parent for one in every}
 

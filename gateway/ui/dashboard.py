@@ -67,7 +67,7 @@ class DashboardParts:
 
 
 class Dashboard:
-    """Serves all paths under `path`. Never raises but for the cancellation of a stopping server."""
+    """Serves all paths under `path`; what goes wrong in another way than it foresees is raised to the edge."""
 
     def __init__(self, parts: DashboardParts) -> None:
         self._parts = parts

@@ -17,6 +17,7 @@ from gateway.team_admin import Also
 from gateway.telemetry import Telemetry
 from gateway.ui.answers import send_answer, text_answer
 from gateway.ui.books import TenantBooks
+from gateway.ui.caches import Caches
 from gateway.ui.dashboard import Dashboard, DashboardParts
 from gateway.ui.files import StaticFiles
 from gateway.ui.inside import INSIDE, Inside
@@ -67,6 +68,7 @@ def ui_of(config: Config, parts: UiParts) -> Ui:
         return Ui(Mounted(config.ui.path, _off))
     metrics, wall = parts.telemetry.ui, parts.clocks.wall
     inside = Inside(open_app(parts.admin), parts.team)
+    caches = Caches(inside)
     live = Live(
         LiveParts(
             endpoints=parts.endpoints,
@@ -81,6 +83,7 @@ def ui_of(config: Config, parts: UiParts) -> Ui:
             team=parts.team,
         ),
         inside,
+        caches,
     )
     viewers = Viewers(live.collect, live.forget, parts.draining, metrics, Bounds(config.ui.max_viewers))
     invoices = InvoicePreviews.of(config, wall)
@@ -98,7 +101,7 @@ def ui_of(config: Config, parts: UiParts) -> Ui:
             invoice=invoices.html,
         )
     )
-    return Ui(Mounted(config.ui.path, dashboard), Also(INSIDE, live.serve), (viewers.run,))
+    return Ui(Mounted(config.ui.path, dashboard), Also(INSIDE, live.serve), (viewers.run, caches.run))
 
 
 async def _off(scope: Scope, _receive: Receive, send: Send) -> None:
