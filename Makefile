@@ -74,7 +74,7 @@ helm-test: $(VENV)/installed ## the Helm chart: lint, renders, schemas of Kubern
 
 grafana-test: $(VENV)/installed ## alerts, recording rules and dashboards on a real Prometheus, which it unpacks (20 MB), behind simulated traffic, 3 minutes
 	bash tests/monitoring/install.sh $(CURDIR)/$(VENV)/prometheus
-	PROMETHEUS_DIR=$(CURDIR)/$(VENV)/prometheus $(BIN)/python -m pytest -q -n 0 -p no:randomly tests/monitoring/rules_checked.py $(PYTEST_ARGS)
+	PROMETHEUS_DIR=$(CURDIR)/$(VENV)/prometheus $(BIN)/python -m pytest -q -n 0 -p no:randomly tests/monitoring/rules_checked.py tests/monitoring/panels_checked.py --timeout 600 $(PYTEST_ARGS)
 
 # Builders, twine and what lists the materials have an environment of their own.
 $(VENV)/release/installed: tests/release/requirements.txt pyproject.toml | $(VENV)/installed

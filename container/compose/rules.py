@@ -1,7 +1,7 @@
 """Writes the chart's rules as one file of Prometheus: rules.py FOLDER FILE.
 
 In the folder each `*.yaml` is a list of rules; NAMESPACE in them is the namespace of a release, here the label that
-prometheus.yml gives.
+prometheus.yml gives, and RUNBOOK the page that alerts lead to.
 """
 
 import sys
@@ -10,11 +10,12 @@ from pathlib import Path
 import yaml
 
 NAMESPACE = "compose"
+RUNBOOK = "docs/runbook.md"
 
 
 def groups(folder: Path) -> dict[str, list[dict[str, object]]]:
     files = sorted(folder.glob("*.yaml"))
-    texts = {path.stem: path.read_text().replace("NAMESPACE", NAMESPACE) for path in files}
+    texts = {path.stem: path.read_text().replace("NAMESPACE", NAMESPACE).replace("RUNBOOK", RUNBOOK) for path in files}
     return {"groups": [{"name": f"prefixgate-{stem}", "rules": yaml.safe_load(text)} for stem, text in texts.items()]}
 
 

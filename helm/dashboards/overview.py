@@ -9,16 +9,15 @@ DURATION: Final = "prefixgate_request_duration_seconds"
 TOKENS: Final = "prefixgate_tokens_total"
 CACHED: Final = total(TOKENS, kind="cached")
 HIT_SHARE: Final = f"{CACHED} / {total(TOKENS, kind='prompt_reported')}"
-FAILED_SHARE: Final = f"{total('prefixgate_requests_total', state='failed')} / {total('prefixgate_requests_total')}"
+ALL: Final = total("prefixgate_requests_total")
+FAILED_SHARE: Final = f"({total('prefixgate_requests_total', state='failed')} or 0 * {ALL}) / {ALL}"
 SAVED: Final = 'sum(namespace:prefixgate_prefill_saved_seconds:rate5m{namespace=~"$namespace"})'
 
 NOW: Final = Row(
     "Now",
     (
         stat("Requests", "Client requests that ended, a second.", total("prefixgate_requests_total"), "reqps"),
-        stat(
-            "Failed", "Share of the requests that failed.", f"({FAILED_SHARE}) or vector(0)", "percentunit", 0.01, 0.05
-        ),
+        stat("Failed", "Share of the requests that failed.", FAILED_SHARE, "percentunit", 0.01, 0.05),
         stat(
             "Cached",
             "Share of the prompt tokens that engines had cached, of answers that say it.",

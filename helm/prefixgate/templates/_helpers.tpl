@@ -1,66 +1,38 @@
-{{- define "prefixgate.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" -}}
-{{- else -}}
-{{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{- define "prefixgate.selector" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-{{- end -}}
-
-{{- define "prefixgate.gatewaySelector" -}}
-{{ include "prefixgate.selector" . }}
-app.kubernetes.io/component: gateway
-{{- end -}}
-
-{{- define "prefixgate.valkeySelector" -}}
-{{ include "prefixgate.selector" . }}
-app.kubernetes.io/component: valkey
-{{- end -}}
-
-{{- define "prefixgate.labels" -}}
-{{ include "prefixgate.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
-{{- end -}}
-
-{{- define "prefixgate.image" -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
-{{- end -}}
-
-{{- define "prefixgate.serviceAccountName" -}}
-{{- if .Values.serviceAccount.create -}}
-{{- default (include "prefixgate.fullname" .) .Values.serviceAccount.name -}}
-{{- else -}}
-{{- default "default" .Values.serviceAccount.name -}}
-{{- end -}}
-{{- end -}}
-
-{{- define "prefixgate.secretName" -}}
-{{- default (include "prefixgate.fullname" .) .Values.secrets.existing.name -}}
-{{- end -}}
-
 {{/* What the Secret has, or is to have: JSON, key to text; the text of an existing one is not known and empty. */}}
 {{- define "prefixgate.secretData" -}}
 {{- $data := dict -}}
 {{- if .Values.secrets.existing.name -}}
 {{- range .Values.secrets.existing.keys -}}{{- $_ := set $data . "" -}}{{- end -}}
 {{- else -}}
-{{- $names := dict "admin-token" "adminToken" "salt-secret" "saltSecret" "keys.yaml" "keys" "redis-url" "redisUrl" "redis-password" "redisPassword" "postgres-url" "postgresUrl" "postgres-password" "postgresPassword" -}}
+{{- $names := dict "admin-token" "adminToken" "salt-secret" "saltSecret" "ui-token" "uiToken" "keys.yaml" "keys" "redis-url" "redisUrl" "redis-password" "redisPassword" "postgres-url" "postgresUrl" "postgres-password" "postgresPassword" -}}
 {{- range $key, $value := $names -}}
 {{- with get $.Values.secrets $value -}}{{- $_ := set $data $key . -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $data -}}
+{{- end -}}
+
+{{/* Those that are files in /run/secrets/prefixgate: JSON, a list of keys. */}}
+{{- define "prefixgate.secretFiles" -}}
+{{- $data := include "prefixgate.secretData" . | fromJson -}}
+{{- $found := list -}}
+{{- range list "admin-token" "keys.yaml" "salt-secret" "ui-token" -}}
+{{- if hasKey $data . -}}{{- $found = append $found . -}}{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* Those that are variables. */}}
+{{- define "prefixgate.secretVariables" -}}
+{{- $data := include "prefixgate.secretData" (index . 0) | fromJson -}}
+{{- $name := index . 1 -}}
+{{- range $key, $variable := index . 2 }}
+{{- if hasKey $data $key }}
+- name: {{ $variable }}
+  valueFrom:
+    secretKeyRef: {name: {{ $name | quote }}, key: {{ $key }}}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* Whether all replicas share an index: "true" or nothing. */}}
@@ -72,27 +44,46 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* Whether the ledger is in PostgreSQL: "true" or nothing. */}}
 {{- define "prefixgate.sharesLedger" -}}
 {{- $data := include "prefixgate.secretData" . | fromJson -}}
-{{- if or (hasKey $data "postgres-url") (dig "ledger" "url" "" .Values.config) -}}true{{- end -}}
+{{- if or .Values.postgres.enabled (hasKey $data "postgres-url") (dig "ledger" "url" "" .Values.config) -}}true{{- end -}}
 {{- end -}}
 
-{{/* prefixgate.yaml: what the chart knows, under what the values say. */}}
-{{- define "prefixgate.config" -}}
+{{/* What the chart knows of prefixgate.yaml, under what the values say, as JSON. */}}
+{{- define "prefixgate.configTree" -}}
 {{- $data := include "prefixgate.secretData" . | fromJson -}}
 {{- $index := dict -}}
 {{- if .Values.valkey.enabled -}}
-{{- $_ := set $index "redis_url" (printf "redis://%s-valkey:6379/0" (include "prefixgate.fullname" .)) -}}
+{{- $_ := set $index "redis_url" (printf "redis://%s:6379/0" (include "prefixgate.partName" (list . "valkey"))) -}}
 {{- $_ := set $index "max_bytes" (mul 3 1024 1024 1024) -}}
 {{- else if not (include "prefixgate.sharesIndex" .) -}}
 {{- $_ := set $index "max_bytes" (mul 512 1024 1024) -}}
 {{- end -}}
 {{- if hasKey $data "redis-password" -}}{{- $_ := set $index "redis_password_env" "REDIS_PASSWORD" -}}{{- end -}}
 {{- $ledger := dict "path" "/var/lib/prefixgate/prefixgate.db" "spool" "/var/lib/prefixgate/spool" -}}
+{{- if .Values.postgres.enabled -}}
+{{- $_ := set $ledger "url" (printf "postgresql://prefixgate@%s:5432/prefixgate" (include "prefixgate.partName" (list . "postgres"))) -}}
+{{- end -}}
 {{- if hasKey $data "postgres-password" -}}{{- $_ := set $ledger "password_env" "POSTGRES_PASSWORD" -}}{{- end -}}
 {{- $known := dict "listen" (dict "host" "0.0.0.0" "port" 8080) "index" $index "ledger" $ledger -}}
-{{- if hasKey $data "admin-token" -}}{{- $_ := set $known "admin_token_file" "/run/secrets/prefixgate/admin-token" -}}{{- end -}}
-{{- if hasKey $data "salt-secret" -}}{{- $_ := set $known "salt_secret_file" "/run/secrets/prefixgate/salt-secret" -}}{{- end -}}
-{{- if hasKey $data "keys.yaml" -}}{{- $_ := set $known "keys_file" "/run/secrets/prefixgate/keys.yaml" -}}{{- end -}}
-{{- toYaml (mustMergeOverwrite $known (deepCopy .Values.config)) -}}
+{{- $folder := "/run/secrets/prefixgate" -}}
+{{- if hasKey $data "admin-token" -}}{{- $_ := set $known "admin_token_file" (printf "%s/admin-token" $folder) -}}{{- end -}}
+{{- if hasKey $data "salt-secret" -}}{{- $_ := set $known "salt_secret_file" (printf "%s/salt-secret" $folder) -}}{{- end -}}
+{{- if hasKey $data "ui-token" -}}{{- $_ := set $known "ui" (dict "token_file" (printf "%s/ui-token" $folder)) -}}{{- end -}}
+{{- if hasKey $data "keys.yaml" -}}{{- $_ := set $known "keys_file" (printf "%s/keys.yaml" $folder) -}}{{- end -}}
+{{- toJson (mustMergeOverwrite $known (deepCopy .Values.config)) -}}
+{{- end -}}
+
+{{- define "prefixgate.config" -}}
+{{- include "prefixgate.configTree" . | fromJson | toYaml -}}
+{{- end -}}
+
+{{/* That of the endpoint picker: it is one process, has no data plane of its own, and may differ by `epp.config`. */}}
+{{- define "prefixgate.eppConfig" -}}
+{{- $tree := include "prefixgate.configTree" . | fromJson -}}
+{{- $_ := set $tree "workers" 1 -}}
+{{- $_ := unset $tree "supervised" -}}
+{{- $_ := unset $tree "continuation" -}}
+{{- $_ := unset $tree "ui" -}}
+{{- toYaml (mustMergeOverwrite $tree (dict "epp" (dict "port" 9002)) (deepCopy .Values.epp.config)) -}}
 {{- end -}}
 
 {{/* The three times of a stopping gateway, rounded up, and a margin; defaults as in docs/config.md. */}}
@@ -107,6 +98,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- dig "listen" "port" 8080 .Values.config | int64 -}}
 {{- end -}}
 
+{{/* Whether pods have volumes of their own, for the spool: then they are of a StatefulSet. "true" or nothing. */}}
+{{- define "prefixgate.ownVolumes" -}}
+{{- if and .Values.persistence.enabled (include "prefixgate.sharesLedger" .) (not .Values.persistence.existingClaim) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "prefixgate.kind" -}}
+{{- ternary "StatefulSet" "Deployment" (eq (include "prefixgate.ownVolumes" .) "true") -}}
+{{- end -}}
+
 {{- define "prefixgate.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -115,23 +115,28 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* Replicas that do not share a ledger and an index would each be a gateway of its own. */}}
-{{- define "prefixgate.refuse" -}}
-{{- $several := or .Values.autoscaling.enabled (gt (int64 .Values.replicas) 1) -}}
-{{- if and $several (not (include "prefixgate.sharesLedger" .)) -}}
-{{- fail "several replicas need one ledger: set secrets.postgresUrl, config.ledger.url, or postgres-url in secrets.existing.keys" -}}
+{{/* Where pods go, of values with these names. */}}
+{{- define "prefixgate.placing" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
-{{- if and $several (not (include "prefixgate.sharesIndex" .)) -}}
-{{- fail "several replicas share index and limits: set valkey.enabled, secrets.redisUrl, config.index.redis_url, or redis-url in secrets.existing.keys" -}}
-{{- end -}}
-{{- if and $several .Values.persistence.enabled -}}
-{{- fail "persistence is a volume of one pod: with several replicas leave it off; the ledger is in PostgreSQL" -}}
-{{- end -}}
-{{- $data := include "prefixgate.secretData" . | fromJson -}}
-{{- if and .Values.valkey.enabled (or (hasKey $data "redis-url") (dig "index" "redis_url" "" .Values.config)) -}}
-{{- fail "valkey.enabled and the URL of another Redis: choose one" -}}
-{{- end -}}
-{{- if eq (int64 (include "prefixgate.port" .)) 0 -}}
-{{- fail "config.listen.port is 0: a Service needs a port that is known" -}}
-{{- end -}}
+
+{{- define "prefixgate.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}

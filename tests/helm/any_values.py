@@ -1,0 +1,1 @@
+"""Any values that the schema allows: `make helm-test`."""
