@@ -25,6 +25,7 @@ from gateway.errors import (
     TooManyLogins,
     WrongToken,
 )
+from gateway.log_lines import LOGGER
 from gateway.product_version import product_version
 from gateway.status import Answer
 from gateway.ui.answers import (
@@ -142,6 +143,7 @@ class Dashboard:
         if not parts.sessions.is_token(given):
             parts.guesses.wrong(address)
             parts.metrics.logins("wrong_token").inc()
+            LOGGER.warning("wrong token at the dashboard", extra={"fields": {"address": address}})
             raise WrongToken("this is not the token of the dashboard")
         parts.metrics.logins("let_in").inc()
         return empty_answer(204, _cookie_field(scope, parts.sessions.begin()))

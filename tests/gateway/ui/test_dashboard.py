@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -35,8 +36,9 @@ async def test_without_a_token_one_sentence_says_how_to_turn_it_on(start_gateway
 
 
 async def test_nothing_is_told_to_who_has_not_logged_in(gateway: RunningGateway) -> None:
-    stranger = Sessions("another-token-of-somebody", 3600, lambda: 1.9e9).begin()
-    for cookie in ("", "1.2.3.4", stranger):
+    stranger = Sessions("another-token-of-somebody", 3600, time.time).begin()
+    expired = Sessions(TOKEN, 3600, lambda: time.time() - 3601).begin()
+    for cookie in ("", "1.2.3.4", stranger, expired):
         async with httpx.AsyncClient(base_url=f"{gateway.url}/ui/", cookies={COOKIE: cookie}) as client:
             for answer in [await client.get(path) for path in PRIVATE]:
                 assert answer.json() == {"error": {"code": "not_logged_in", "message": "log in first"}}
