@@ -35,7 +35,7 @@ MiB: Final = 1 << 20
 MOST_MESSAGE_BYTES: Final = 64 * MiB
 """Of one message at least: a gateway that buffers sends a body as a whole, and an answer too."""
 _SPARE_BYTES: Final = MiB
-_OURS: Final = ("/admin", "/metrics", "/health", "/ready")
+_OURS: Final = ("/admin", "/metrics", "/health", "/ready", "/ui")
 """Pages of the operator: not for those who come through the gateway in front."""
 
 

@@ -31,7 +31,7 @@ from gateway.errors import BadRequest
 from gateway.types import Headers
 from gateway.wire import EXTENSION, Scope
 
-SOMETHING: Final = b'{"choices":[{}]}'
+SOMETHING: Final = b'{"choices":[{"index":0}]}'
 """Stands for an answer that is not shown: it says that there is one, and nothing of it."""
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 

@@ -52,9 +52,9 @@ def simulated_engine(*options: str) -> Iterator[SimulatedEngine]:
             process.kill()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def engines() -> Iterator[list[SimulatedEngine]]:
-    """Two for the tests of a module."""
+    """Two for all tests of this folder."""
     with simulated_engine() as one, simulated_engine() as two:
         yield [one, two]
 
@@ -82,9 +82,9 @@ def running_picker(folder: Path, *urls: str, **flags: object) -> Iterator[Runnin
         yield RunningPicker(server.address, pages, server)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def picker(engines: list[SimulatedEngine], tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPicker]:
-    """One before both engines, for the tests of a module."""
+    """One before both engines, for all tests of this folder."""
     with running_picker(tmp_path_factory.mktemp("picker"), *(engine.url for engine in engines)) as running:
         yield running
 
