@@ -34,6 +34,7 @@ COMMANDS: Final = (
     Named("plan", "gateway.commands.plan:plan_command", "What a model needs on GPUs, and what that costs.", _PREPARE),
     Named("keys", "gateway.commands.keys:keys", "API keys.", _PREPARE),
     Named("prices", "gateway.commands.prices:prices", "The price book.", _PREPARE),
+    Named("completion", "gateway.commands.completion:completion", "A script with which a shell completes.", _PREPARE),
 )
 """In the order and under the headings of `prefixgate --help`."""
 

@@ -11,6 +11,7 @@ EXAMPLES: Final = {
     ),
     "demo": ("prefixgate demo --quick", "prefixgate demo --model tiny --json demo.json"),
     "check": ("prefixgate check -c prefixgate.yaml", "prefixgate check --backend http://gpu-a:8000 --no-proof --json"),
+    "completion": ("prefixgate completion bash",),
     "status": ("prefixgate status", "prefixgate status --gateway http://gpu-a:8080 --watch"),
     "explain": ("prefixgate explain 0190f2c4-6f3a-7d51-9c2e-2f1f8f0a7b11",),
     "index show": ("prefixgate index show",),
