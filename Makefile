@@ -191,7 +191,7 @@ $(VENV)/docs/installed: docs/site/requirements.txt
 	touch $@
 
 docs: $(VENV)/docs/installed ## the documentation as a site, build/site/index.html; a broken link, anchor or a page nobody finds fails
-	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --strict
 
 docs-serve: $(VENV)/docs/installed ## the same at http://127.0.0.1:8000, renewed while you write (DOCS_ADDRESS=HOST:PORT)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs serve --dev-addr $(or $(DOCS_ADDRESS),127.0.0.1:8000)

@@ -3,16 +3,16 @@
 Pages link to files of the checkout (`../bench/...`), which are not in the site: there the words stay and the link goes.
 """
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Final
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.structure.pages import Page
 
-_OUT_OF_DOCS: Final = re.compile(
-    r"\[([^\]\n]*)\]\((?:\.\./)+(?:bench|gateway|backends|billing|prefix_index|helm|tests|README|CHANGELOG|Makefile)[^)\s]*\)"
-)
+_LINK: Final = re.compile(r"\[([^\]\n]*)\]\((\.\./[^)\s#]*)[^)\s]*\)")
 _ELSEWHERE: Final = re.compile(
     r"<(?:script|img|iframe|source|video|audio)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\"'> ]*"
     r"|<link\b[^>]*\brel=[\"']?(?:stylesheet|preconnect|preload|icon)[^>]*\bhref=[\"']?(?:https?:)?//[^\"'> ]*"
@@ -22,9 +22,15 @@ _FALLBACK_HOST: Final = "https://unpkg.com/"
 """Where the theme's script would get a polyfill for browsers of before 2020, and diagrams, of which there are none."""
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Called by mkdocs for each page before it is rendered."""
-    return _OUT_OF_DOCS.sub(r"\1", markdown)
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def within(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(folder, match[2]))
+        return match[1] if target.startswith("../") else match[0]
+
+    return _LINK.sub(within, markdown)
 
 
 def on_post_build(config: MkDocsConfig) -> None:
