@@ -16,6 +16,8 @@ from billing.rollup_sql import rebuild
 from billing.schema import REVISION, metadata, requests
 
 _version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
+__all__ = ["bring_up", "mark", "revision_of", "run"]
+
 _OLDEST = "0001"
 _FIRST_WITH_SUMS = "0002"
 

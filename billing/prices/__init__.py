@@ -8,3 +8,5 @@ live            the book in force, read anew when its file changes
 view, advice    the book for people, and what looks wrong in it
 public_apis     prices of public APIs, as dated data (api_prices.yaml)
 """
+
+__all__: list[str] = []

@@ -7,3 +7,5 @@ counters        the same in this process: for one replica alone, and while Redis
 spending        what a request may cost, what it did, and what the ledger says was spent
 periods         days and months by the clocks of a time zone                      types    the nouns
 """
+
+__all__: list[str] = []

@@ -10,3 +10,5 @@ focus_invoice   an issued document in FOCUS
 csv_text        CSV that a spreadsheet may open   parquet       the same columns, typed
 tokens_by_kind  tokens as they were billed
 """
+
+__all__: list[str] = []

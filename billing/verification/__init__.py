@@ -6,3 +6,5 @@
 
 credits         what is given back where our own routing missed           columns         a miss's reason in SQL
 """
+
+__all__: list[str] = []

@@ -16,3 +16,5 @@ A worker that dies is replaced, at once the first time. A reload replaces them o
 takes connections from the same socket before the old one stops to. A supervisor that dies takes all workers with it:
 their lines end.
 """
+
+__all__: list[str] = []

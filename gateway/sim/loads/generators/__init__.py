@@ -2,3 +2,5 @@
 
 Every generator is a function of a seed and of a frozen dataclass with its numbers; the defaults are the published ones.
 """
+
+__all__: list[str] = []
