@@ -123,3 +123,25 @@ def test_screen_readers_hear_of_changes_of_state_and_not_of_figures(running: Wor
         page.wait_for_timeout(1_100)
     assert page.evaluate("window.heard") == 0
     assert page.locator("[aria-live]:not(#said), [role=status]:not(#said)").count() == 0
+
+
+def test_a_page_that_nobody_looks_at_is_no_viewer(running: World, open_page: OpenPage) -> None:
+    page = open_page(running.ui)
+    expect(page.locator("#link")).to_have_text("live")
+    looking = running.gateway.metric("prefixgate_ui_viewers")
+    page.clock.install()
+    turn = """hidden => {
+        Object.defineProperty(document, "hidden", { configurable: true, value: hidden });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(turn, True)
+    page.clock.fast_forward(61_000)
+    page.evaluate(turn, False)
+    expect(page.locator("#link")).to_have_text("live")
+    page.evaluate(turn, True)
+    page.clock.fast_forward(61_000)
+    for _ in range(100):
+        if running.gateway.metric("prefixgate_ui_viewers") == looking - 1:
+            return
+        page.wait_for_timeout(100)
+    pytest.fail("the page is still a viewer")

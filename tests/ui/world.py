@@ -40,7 +40,7 @@ _WORDS: Final = tuple(
     f"{start}{end}" for start in ("ba", "co", "di", "fa", "lu") for end in ("ne", "ra", "so", "ti", "mo")
 )
 _ENGINE: Final = EngineSpec(
-    capacity_blocks=1500,
+    capacity_blocks=800,
     max_running=32,
     perf=PerfModel(prefill_tokens_per_s=6000, itl_s=0.02, itl_s_per_request=0.0004),
 )

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { measure } from "./chart.js";
 import { render } from "./dom.js";
 import { entrance, frame } from "./frame.js";
-import { follow, unfollow } from "./live.js";
+import { follow, isFollowing, unfollow } from "./live.js";
 import { unwatch, watch } from "./polls.js";
 import { drawBy, state, update } from "./state.js";
 import * as decisions from "./views/decisions.js";
@@ -16,6 +16,7 @@ import * as prefixes from "./views/prefixes.js";
 import * as tenants from "./views/tenants.js";
 import { cache, latency } from "./views/traffic.js";
 
+const LEAVES_AFTER_MS = 60_000;
 const VIEWS = { overview, fleet, cache, latency, prefixes, decisions, tenants, invoices, findings };
 
 function draw() {
@@ -86,4 +87,11 @@ addEventListener("hashchange", () => {
   });
 });
 addEventListener("resize", measure);
+
+let leaving = null;
+document.addEventListener("visibilitychange", () => {  // who does not look is no viewer
+  clearTimeout(leaving);
+  if (document.hidden) leaving = setTimeout(unfollow, LEAVES_AFTER_MS);
+  else if (state.session && !isFollowing()) void follow(loggedOut);
+});
 void begin();

@@ -120,9 +120,9 @@ function asTable(id, title, points, series, values, write) {
         values.map((one) => h("td", { class: "number" }, told(write(one[at])))))).reverse()))));
 }
 
-/** The least of 1, 2, 2.5, 5 times a power of ten that is no less than `value`. */
+/** The least of 1, 2, 4, 8 times a power of ten that is no less than `value`: quarters of it are round. */
 function niceTop(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
+  return [1, 2, 4, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }

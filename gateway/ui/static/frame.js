@@ -5,6 +5,7 @@ import { pause } from "./live.js";
 import { pill } from "./parts.js";
 import { say, state, update } from "./state.js";
 import { nextTheme, theme } from "./theme.js";
+import { sentence } from "./units.js";
 
 const LINKS = {
   connecting: ["quiet", "connecting"], live: ["good", "live"], reconnecting: ["warn", "reconnecting"], stale: ["bad", "stale"], full: ["warn", "not live"],
@@ -68,7 +69,7 @@ export function entrance(onLogin) {
       h("input", { type: "text", name: "username", autocomplete: "username", value: "dashboard", hidden: true }),
       h("div", {}, h("label", { for: "token" }, "Token of the dashboard"),
         h("input", { id: "token", name: "token", type: "password", autocomplete: "current-password", required: true, "aria-describedby": "token-note", "aria-invalid": state.refusal ? "true" : undefined })),
-      state.refusal && h("p", { class: "wrong", role: "alert" }, `${state.refusal}.`),
+      state.refusal && h("p", { class: "wrong", role: "alert" }, sentence(state.refusal)),
       h("button", { class: "strong", type: "submit" }, "Log in"),
       h("p", { class: "muted small", id: "token-note" }, "It is in the file that ", h("code", {}, "ui.token_file"), " names on the gateway. It is not the admin token."))));
 }

@@ -34,7 +34,11 @@ export async function follow(onLoggedOut) {
 export function unfollow() {
   stop?.abort();
   stop = null;
+  state.link = "connecting";
 }
+
+/** Whether the stream is followed, or will be as soon as it can be. */
+export const isFollowing = () => stop !== null;
 
 /** Stop drawing what comes, or go on with what has come meanwhile. */
 export function pause(paused) {

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { say, update } from "./state.js";
-import { UNKNOWN } from "./units.js";
+import { UNKNOWN, sentence } from "./units.js";
 
 /** Text, set apart where it says that nothing is known. */
 export const told = (text) => (text === UNKNOWN ? h("span", { class: "unknown" }, text) : text);
@@ -40,7 +40,7 @@ export const empty = (what, ...todo) => h("div", { class: "empty" }, h("strong",
 
 /** While a page was not read yet, or could not be; null where it was. */
 export function unread(found) {
-  if (found.failure && !found.data) return empty("This cannot be shown now.", `${found.failure}.`);
+  if (found.failure && !found.data) return empty("This cannot be shown now.", sentence(found.failure));
   if (!found.data) return h("p", { class: "empty" }, "Reading …");
   return null;
 }

@@ -72,5 +72,8 @@ export const clock = known((text) => {
   return at.toDateString() === new Date().toDateString() ? time : `${at.toISOString().slice(0, 10)} ${time}`;
 });
 
+/** A sentence out of what stands without its capital and its full stop. */
+export const sentence = known((text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`);
+
 /** "1 endpoint", "2 endpoints" */
 export const many = (value, noun) => `${grouped.format(value)} ${noun}${value === 1 ? "" : "s"}`;

@@ -6,7 +6,7 @@ import { fetchOnce, page } from "../polls.js";
 import { choice, choose, state } from "../state.js";
 import { paged, table } from "../table.js";
 import { termBar, termLegend, termsOf } from "../terms.js";
-import { UNKNOWN, clock, count, many, seconds, share } from "../units.js";
+import { UNKNOWN, clock, count, many, seconds, sentence, share } from "../units.js";
 
 export const title = "Decisions";
 export const pages = () => ({});
@@ -73,7 +73,7 @@ function decision(one, most_s, rows) {
 
 function inside(one) {
   const found = page(detail(one.request_id));
-  return [h("p", {}, one.why, "."), facts(one), found.data ? whole(found.data) : h("p", { class: "muted" }, found.failure ? `The candidates cannot be shown: ${found.failure}.` : "Reading …")];
+  return [h("p", {}, sentence(one.why)), facts(one), found.data ? whole(found.data) : h("p", { class: "muted" }, found.failure ? `The candidates cannot be shown: ${found.failure}.` : "Reading …")];
 }
 
 function facts(one) {
@@ -85,7 +85,7 @@ function facts(one) {
     ["cached, expected", count(one.expected_cached_tokens)], ["cached, reported", reported],
     ["first token, predicted", seconds(one.predicted_ttft_s)], ["first token, measured", one.state === null ? "under way" : seconds(one.ttft_s)],
     ["regret", one.state === null ? "under way" : seconds(one.regret_s)],
-    one.miss_reason && ["missed, since", one.miss_reason.replaceAll("_", " ").replace(/:(\d+)$/, ", $1 tokens")], one.lost_tokens && ["tokens lost", count(one.lost_tokens)],
+    one.miss_reason && ["missed, since", one.miss_reason.replaceAll("_", " ").replace(/:(\d+)$/, ", token $1")], one.lost_tokens && ["tokens lost", count(one.lost_tokens)],
   ].filter(Boolean);
   return h("dl", { class: "facts" }, given.map(([name, value]) => h("div", { key: name }, h("dt", {}, name), h("dd", {}, typeof value === "string" ? told(value) : value))));
 }

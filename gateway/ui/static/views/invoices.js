@@ -5,6 +5,7 @@ import { card, empty, head, late, options, unread } from "../parts.js";
 import { page } from "../polls.js";
 import { choice, choose } from "../state.js";
 import { table } from "../table.js";
+import { sentence } from "../units.js";
 import { monthAt, months } from "./tenants.js";
 
 export const title = "Invoices";
@@ -40,7 +41,7 @@ function body() {
   if (!address()) return card("Preview", null, empty(`No tenant has used anything in ${month()}.`, "Choose another month."));
   const found = page(address());
   if (found.failure && !found.data) {
-    return card("Preview", null, empty("There is no preview.", `${found.failure}.`, "Invoices need a seller: name its file as invoicing_file in the configuration."));
+    return card("Preview", null, empty("There is no preview.", sentence(found.failure), "Invoices need a seller: name its file as invoicing_file in the configuration."));
   }
   return unread(found) ? card("Preview", null, unread(found)) : [late(found), found.data.documents.map((one) => document_(one, found.data))];
 }

@@ -6,7 +6,7 @@ import { card, command, empty, head, late, pill, tiles, told, unread } from "../
 import { page } from "../polls.js";
 import { state } from "../state.js";
 import { table } from "../table.js";
-import { UNKNOWN, clock, count, many, money, rate, seconds, share, short } from "../units.js";
+import { UNKNOWN, clock, count, many, money, rate, seconds, sentence, share, short } from "../units.js";
 import { endpoints, kvUse, standing } from "./fleet.js";
 import * as traffic from "./traffic.js";
 
@@ -37,9 +37,9 @@ function troubles(health) {
 
 const trouble = (one) => h("article", { class: "trouble", key: one.part, "data-kind": one.part === "ledger" ? "bad" : "warn" },
   h("h3", {}, pill(one.part === "ledger" ? "bad" : "warn", one.part.replaceAll("_", " "))),
-  h("p", {}, `${one.why}.`.replace("..", ".")),
-  one.meaning && h("p", { class: "muted" }, `It means: ${one.meaning}.`.replace("..", ".")),
-  one.remedy && h("p", {}, h("b", {}, "To mend it: "), `${one.remedy}.`.replace("..", ".")),
+  h("p", {}, sentence(one.why)),
+  one.meaning && h("p", { class: "muted" }, sentence(one.meaning)),
+  one.remedy && h("p", {}, h("b", {}, "To mend it: "), sentence(one.remedy)),
   one.command && command(one.command));
 
 function figures(live, found, day) {
@@ -83,7 +83,7 @@ function fleet(all) {
       { name: "sent", unit: "in flight", number: true, cell: (one) => count(one.in_flight_requests) },
       { name: "hit share", unit: "reported", number: true, cell: (one) => share(one.hit_share) },
     ],
-  }), all.length > 0 && h("p", { class: "small more" }, h("a", { href: "#fleet" }, "All of the fleet")));
+  }), all.length > 0 && h("p", { class: "small onward" }, h("a", { href: "#fleet" }, "All of the fleet")));
 }
 
 function last(decisions) {
@@ -97,5 +97,5 @@ function last(decisions) {
       { name: "cached", unit: "of prompt", number: true, cell: (one) => h("span", {}, one.state === null ? "under way" : told(count(one.reported_cached_tokens)), " of ", told(count(one.prompt_tokens))) },
       { name: "cost", number: true, cell: (one) => seconds(one.cost_s) },
     ],
-  }), decisions.length > 0 && h("p", { class: "small more" }, h("a", { href: "#decisions" }, "All decisions, term by term")));
+  }), decisions.length > 0 && h("p", { class: "small onward" }, h("a", { href: "#decisions" }, "All decisions, term by term")));
 }

@@ -25,12 +25,22 @@ export const pages = () => ({ [address()]: 15 });
 const amount = (text, currency) => h("span", { title: text === null ? undefined : `${text} ${currency}` }, told(money(text, currency)));
 const number = (text) => (text === null || text === undefined ? null : Number(text));
 
+// Requests under way have no currency yet: they are told beside what their tenant has used.
+function folded(rows) {
+  const isUnderWay = (one) => one.currency === null && one.requests === one.in_flight && isUsage(one);
+  const settled = rows.filter((one) => !isUnderWay(one));
+  const first = new Map(settled.map((one) => [one.tenant, one]).reverse());
+  const under = new Map(rows.filter(isUnderWay).map((one) => [one.tenant, one]));
+  return [...settled.map((one) => (first.get(one.tenant) === one ? { ...one, under_way: under.get(one.tenant)?.requests ?? 0 } : one)),
+    ...[...under.values()].filter((one) => !first.has(one.tenant)).map((one) => ({ ...one, under_way: one.requests, is_new: true }))];
+}
+
 const isUsage = (one) => (one.kind ?? "usage") === "usage";
 const used = (write) => (one) => (isUsage(one) ? write(one) : "");  // a correction has amounts alone
 
 const COLUMNS = [
   { name: "tenant", by: (one) => one.tenant, cell: (one) => h("span", {}, one.tenant, !isUsage(one) && h("span", { class: "why" }, one.kind.replaceAll("_", " "))) },
-  { name: "requests", number: true, by: (one) => one.requests, cell: used((one) => h("span", {}, count(one.requests), one.failed > 0 && h("span", { class: "why" }, `${count(one.failed)} failed`))) },
+  { name: "requests", number: true, by: (one) => one.requests, cell: used((one) => h("span", {}, count(one.requests), one.under_way > 0 && h("span", { class: "why" }, `${count(one.under_way)} under way`), one.failed > 0 && h("span", { class: "why" }, `${count(one.failed)} failed`))) },
   { name: "fresh", unit: "tokens", number: true, by: (one) => one.fresh_tokens, cell: used((one) => count(one.fresh_tokens)) },
   { name: "cached", unit: "tokens", number: true, by: (one) => one.cached_tokens, cell: used((one) => h("span", {}, told(count(one.cached_tokens)), one.unreported_prompt_tokens > 0 && h("span", { class: "why" }, `${count(one.unreported_prompt_tokens)} not reported`))) },
   { name: "output", unit: "tokens", number: true, by: (one) => one.output_tokens, cell: used((one) => count(one.output_tokens)) },
@@ -39,7 +49,7 @@ const COLUMNS = [
   { name: "saved", unit: "by caching", number: true, by: (one) => number(one.saved), cell: (one) => price(one, one.saved) },
 ];
 
-const price = (one, text) => (one.currency === null ? h("span", { class: "unknown" }, "no price") : amount(text, one.currency));
+const price = (one, text) => (one.currency === null ? h("span", { class: "unknown" }, one.is_new ? "under way" : "no price") : amount(text, one.currency));
 
 export function view() {
   const found = page(address());
@@ -51,7 +61,8 @@ export function view() {
 }
 
 function body(found) {
-  const { tenants, totals } = found.data;
+  const tenants = folded(found.data.tenants);
+  const totals = found.data.totals.filter((one) => one.currency !== null || one.requests > (one.in_flight ?? 0));
   return [
     late(found),
     totals.map((one) => tiles(`Totals in ${one.currency ?? "no currency"}`, [
