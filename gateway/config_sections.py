@@ -289,6 +289,9 @@ class Tracing(Section):
     sample_ratio: Annotated[float, Field(ge=0, le=1)] = Field(
         0.01, description="Share of the requests that are traced, of those whose caller does not say, 0 to 1."
     )
+    metrics_interval_s: Annotated[float, Field(ge=1, le=3600)] | None = Field(
+        None, description="How often metrics of calls of engines are sent there too, seconds; default: never."
+    )
     service_name: str = Field("prefixgate", min_length=1, description="Name of this service in its spans.")
     headers_file: Path | None = Field(None, description="File with header fields for the collector, name=value.")
     headers_env: str | None = Field(None, description="Environment variable with these header fields.")

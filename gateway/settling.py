@@ -37,7 +37,7 @@ from gateway.receipts import Receipt, Receipts
 from gateway.relay import StreamTee
 from gateway.request_counts import count_request, reason_of
 from gateway.telemetry import Telemetry
-from gateway.traced import traced
+from gateway.traced import inferences, traced
 from gateway.tracing import Trace, Tracer
 from gateway.waiting import LEDGER_DEADLINE_S
 
@@ -282,6 +282,9 @@ class Settler:
         outcome = self._outcomes.settled(exchange, settlement)
         usage = None if UsageFlag.ESTIMATED in settlement.flags else settlement.usage
         count_request(self._telemetry, exchange, settlement)
+        if self._tracer is not None and self._tracer.inferences is not None:
+            for call in inferences(exchange, settlement, self._urls(settlement)):
+                self._tracer.inferences.note(call)
         if settlement.endpoint_id is not None and usage is not None:
             self._compare(exchange, settlement.endpoint_id, usage)
         fields = _log_fields(exchange, settlement, None if outcome is None else outcome.regret_s)
@@ -296,9 +299,12 @@ class Settler:
         marks, now_s = exchange.request.marks, self._clocks.monotonic()
         if marks.ended_s:
             marks.settled_s = now_s
+        tracer.ended(traced(exchange, settlement, trace, now_s, self._urls(settlement)))
+
+    def _urls(self, settlement: Settlement) -> dict[str, str]:
+        """Of the endpoints that were tried."""
         tried = {attempt.endpoint_id for attempt in settlement.attempts}
-        urls = {one: self._fleet.config_of(one).url for one in tried if one in self._fleet}
-        tracer.ended(traced(exchange, settlement, trace, now_s, urls))
+        return {one: self._fleet.config_of(one).url for one in tried if one in self._fleet}
 
     def _compare(self, exchange: Exchange, endpoint_id: str, usage: Usage) -> None:
         """Our count of the prompt against the engine's."""

@@ -112,7 +112,7 @@ class Telemetry:
         self.tokens = counters(
             registry,
             "prefixgate_tokens",
-            "Tokens by kind: prompt, prompt_reported (cached ones are known), cached (as reported), cached_expected, output.",
+            "Tokens by kind: prompt, prompt_reported (its cached ones are told), cached, cached_expected, output.",
             ["endpoint", "kind"],
         )
         self.unreported = counters(
@@ -171,6 +171,12 @@ class Telemetry:
             registry,
             "prefixgate_trace_spans",
             "Spans by what became of them: sent, failed (the collector did not take them), dropped (too many waited).",
+            ["outcome"],
+        )
+        self.metric_exports = counters(
+            registry,
+            "prefixgate_metric_exports",
+            "Messages with metrics for a collector, by what became of them: sent, failed.",
             ["outcome"],
         )
         self.speed, self.verification = SpeedMetrics(registry), VerificationMetrics(registry)

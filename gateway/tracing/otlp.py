@@ -57,7 +57,7 @@ class CollectorClient:
     def __init__(self, collector: Collector, pause: Callable[[float], bool]) -> None:
         self._collector = collector
         self._pause = pause
-        self._resource = Resource(attributes=_pairs(collector.resource))
+        self._resource = Resource(attributes=pairs_of(collector.resource))
         self._http = httpx.Client(
             headers={**collector.headers, "content-type": "application/x-protobuf"},
             timeout=TIMEOUT_S,
@@ -111,12 +111,13 @@ def _message(span: Span) -> Message:
         kind=_KINDS[span.kind],
         start_time_unix_nano=span.began,
         end_time_unix_nano=span.ended,
-        attributes=_pairs(span.attributes),
+        attributes=pairs_of(span.attributes),
         status=None if span.error is None else Status(code=Status.STATUS_CODE_ERROR),
     )
 
 
-def _pairs(attributes: Mapping[str, Value]) -> list[KeyValue]:
+def pairs_of(attributes: Mapping[str, Value]) -> list[KeyValue]:
+    """Attributes as a message has them."""
     return [KeyValue(key=name, value=_any(value)) for name, value in attributes.items()]
 
 

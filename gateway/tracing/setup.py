@@ -8,15 +8,17 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
 from gateway.config import Config, ConfigInvalid, tracing_headers
 from gateway.product_version import product_version
 from gateway.telemetry import Telemetry
 from gateway.tracing.context import Sampler
+from gateway.tracing.inferences import Inferences
 from gateway.tracing.tracer import Tracer
 
-_PATH = "/v1/traces"
+_TRACES, _METRICS = "/v1/traces", "/v1/metrics"
 
 
 def tracer_of(config: Config, environment: Mapping[str, str], telemetry: Telemetry) -> Tracer | None:
@@ -31,7 +33,7 @@ def tracer_of(config: Config, environment: Mapping[str, str], telemetry: Telemet
             "tracing.otlp_endpoint: spans need the extra `otel`: pip install '.[otel]' in a checkout"
         ) from None
     collector = Collector(
-        url=_url_of(tracing.otlp_endpoint),
+        url=_url_of(tracing.otlp_endpoint, _TRACES),
         resource={
             "service.name": tracing.service_name,
             "service.version": product_version(),
@@ -41,12 +43,20 @@ def tracer_of(config: Config, environment: Mapping[str, str], telemetry: Telemet
         tls=_tls_of(config),
     )
     dice = random.Random()  # noqa: S311 - ids and chance, no secret
-    return Tracer(
+    tracer = Tracer(
         Sampler(tracing.sample_ratio, dice),
         lambda pause: CollectorClient(collector, pause),
         telemetry.trace_spans,
         dice,
     )
+    if tracing.metrics_interval_s is not None:
+        from gateway.tracing.otlp_metrics import MetricExporter  # noqa: PLC0415 - the same extra
+
+        calls = tracer.inferences = Inferences()
+        metrics_at = replace(collector, url=_url_of(tracing.otlp_endpoint, _METRICS))
+        exporter = MetricExporter(calls.registry, metrics_at, tracing.metrics_interval_s, telemetry.metric_exports)
+        tracer.on_close(exporter.close)
+    return tracer
 
 
 @asynccontextmanager
@@ -62,11 +72,11 @@ async def running_tracer(
             await asyncio.to_thread(tracer.close)
 
 
-def _url_of(endpoint: str) -> str:
-    """The address for spans at a collector, of which the base may be given."""
+def _url_of(endpoint: str, path: str) -> str:
+    """The address for this at a collector, of which the base may be given, or the address for spans."""
     parts = urlsplit(endpoint)
-    path = parts.path.rstrip("/")
-    return parts._replace(path=path if path.endswith(_PATH) else path + _PATH).geturl()
+    base = parts.path.rstrip("/").removesuffix(_TRACES)
+    return parts._replace(path=base + path).geturl()
 
 
 def _headers_of(text: str | None) -> Iterator[tuple[str, str]]:

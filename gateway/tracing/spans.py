@@ -29,7 +29,7 @@ Value = str | bool | int | float
 Moment = int
 """Nanoseconds since 1970."""
 
-_OPERATIONS: Final = {
+OPERATIONS: Final = {
     Route.CHAT: "chat",
     Route.RESPONSES: "chat",
     Route.MESSAGES: "chat",
@@ -70,7 +70,8 @@ class TracedRequest:
     """What spans are made of, once a request is over.
 
     `began_s` and the moments of `steps` are by one monotonic clock, `opened_at` is `began_s` by the wall's.
-    `attempt_ids` are the spans of the attempts, in order. `urls` are those of endpoints by id. None is unknown.
+    `attempt_ids` are the spans of the attempts, in order. `urls` are those of endpoints by id. `attributes` are of the
+    request's own span, `of_answer` of it and of the attempt that answered. None is unknown.
     """
 
     trace_id: bytes
@@ -88,6 +89,7 @@ class TracedRequest:
     status: int | None
     failed: bool
     attributes: Mapping[str, Value | None]
+    of_answer: Mapping[str, Value | None]
     model: str
     provider: str | None
 
@@ -118,6 +120,7 @@ def _root(request: TracedRequest) -> Span:
         "url.path": request.path,
         "http.response.status_code": status,
         **_of_model(request),
+        **request.of_answer,
         **request.attributes,
     }
     error = None if not request.failed else "failed" if status is None else str(status)
@@ -129,27 +132,39 @@ def _root(request: TracedRequest) -> Span:
 
 
 def _attempt(request: TracedRequest, span_id: bytes, attempt: Attempt) -> Span:
-    url = urlsplit(request.urls.get(attempt.endpoint_id, ""))
-    refused = attempt.status is not None and attempt.status >= 400
-    error = attempt.outcome if attempt.outcome not in _NO_FAULT else str(attempt.status) if refused else None
+    server, port = server_of(request.urls.get(attempt.endpoint_id, ""))
+    error = error_of(attempt)
     attributes: dict[str, Value | None] = {
         **_of_model(request),
+        **(request.of_answer if attempt is request.attempts[-1] and error is None else {}),
         "prefixgate.endpoint": attempt.endpoint_id,
         "prefixgate.outcome": attempt.outcome,
-        "server.address": url.hostname,
-        "server.port": url.port or {"http": 80, "https": 443}.get(url.scheme),
+        "server.address": server,
+        "server.port": port,
         "http.response.status_code": attempt.status,
         "error.type": error,
     }
-    name = f"{_OPERATIONS.get(request.route, 'POST')} {request.model}"
+    name = f"{OPERATIONS.get(request.route, 'POST')} {request.model}"
     times = (_wall(attempt.started_at), _wall(attempt.ended_at))
     ids = (request.trace_id, span_id, request.span_id)
     return Span(name, Kind.CLIENT, *ids, *times, _known(attributes), error)
 
 
+def error_of(attempt: Attempt) -> str | None:
+    """Why an attempt failed, as `error.type` has it; None where it did not."""
+    refused = attempt.status is not None and attempt.status >= 400
+    return attempt.outcome if attempt.outcome not in _NO_FAULT else str(attempt.status) if refused else None
+
+
+def server_of(url: str) -> tuple[str | None, int | None]:
+    """Address and port of a URL; None where it is not known."""
+    parts = urlsplit(url)
+    return parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
 def _of_model(request: TracedRequest) -> dict[str, Value | None]:
     return {
-        "gen_ai.operation.name": _OPERATIONS.get(request.route),
+        "gen_ai.operation.name": OPERATIONS.get(request.route),
         "gen_ai.provider.name": request.provider,
         "gen_ai.request.model": request.model,
     }

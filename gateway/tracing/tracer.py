@@ -17,6 +17,7 @@ from gateway.backlog import Backlog
 from gateway.log_lines import LOGGER
 from gateway.metrics import Counter
 from gateway.tracing.context import Sampler, Trace, new_id
+from gateway.tracing.inferences import Inferences
 from gateway.tracing.spans import Span, TracedRequest, spans_of
 from gateway.types import Headers
 
@@ -57,7 +58,14 @@ class Tracer:
         self._sink = sink_of(self._pause)
         self._counted = counted
         self._ids = _ids(dice)
+        self._closing: list[Callable[[float], None]] = []
+        self.inferences: Inferences | None = None
+        """Where calls of engines are counted, all of them; None where nobody asks for that."""
         self._backlog = Backlog("trace-exporter", self._export, most=MOST_WAITING, gather_s=GATHER_S)
+
+    def on_close(self, close: Callable[[float], None]) -> None:
+        """Call this at the end too, with the patience that it has."""
+        self._closing.append(close)
 
     def trace_of(self, headers: Headers) -> Trace | None:
         """What a request is traced as; None where it is not."""
@@ -70,6 +78,8 @@ class Tracer:
 
     def close(self) -> None:
         """Send what waits, within `DRAIN_S`; blocking."""
+        for close in self._closing:
+            close(DRAIN_S)
         self._backlog.flush(DRAIN_S)
         self._stopping.set()
         self._backlog.close()

@@ -250,6 +250,11 @@ RECORDED: Mapping[str, tuple[Series, str, float]] = {
         "namespace:prefixgate_prefill_saved_seconds:rate5m",
         1.5,
     ),
+    "no request that fails is a share of 0": (
+        {'prefixgate_requests_total{state="complete"}': "0+3x60"},
+        "namespace:prefixgate_requests_failed:ratio_rate5m",
+        0.0,
+    ),
     "requests that fail are a share of all": (
         {
             'prefixgate_requests_total{state="failed"}': "0+1x60",

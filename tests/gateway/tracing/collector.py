@@ -1,15 +1,17 @@
-"""A collector on a real port: takes spans over OTLP/HTTP as one does, and answers as it is told."""
+"""A collector on a real port: takes spans and metrics over OTLP/HTTP as one does, and answers as it is told."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, NumberDataPoint
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -26,6 +28,7 @@ class Collector:
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     taken: list[ExportTraceServiceRequest] = field(default_factory=list)
+    metrics: list[ExportMetricsServiceRequest] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     @property
@@ -38,6 +41,12 @@ class Collector:
             for scope in resource.scope_spans
             for span in scope.spans
         ]
+
+    def wait_for_metrics(self, holds: Callable[[ExportMetricsServiceRequest], bool]) -> ExportMetricsServiceRequest:
+        """The latest metrics, once something holds of them; fails where that does not come about."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: bool(self.metrics) and holds(self.metrics[-1]), 30), self.metrics
+            return self.metrics[-1]
 
     def wait_for(self, spans: int) -> list[Span]:
         """The spans, once there are so many; fails where they do not come."""
@@ -52,7 +61,9 @@ class Collector:
             self.headers.append(headers)
             self.bodies.append(body)
             answer = self.answers.pop(0) if self.answers else TAKEN
-            if answer[0] == 200:
+            if path == "/v1/metrics":
+                self.metrics.append(ExportMetricsServiceRequest.FromString(body))
+            elif answer[0] == 200:
                 self.taken.append(ExportTraceServiceRequest.FromString(body))
             self.changed.notify_all()
             return answer
@@ -89,6 +100,6 @@ def running_collector(*answers: Answer) -> Iterator[Collector]:
             thread.join()
 
 
-def attributes(span: Span) -> dict[str, object]:
-    """The attributes of a span, by name."""
+def attributes(span: Span | NumberDataPoint | HistogramDataPoint) -> dict[str, object]:
+    """The attributes of a span or a point, by name."""
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value") or "") for pair in span.attributes}

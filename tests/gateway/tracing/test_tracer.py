@@ -39,6 +39,7 @@ REQUEST = TracedRequest(
     status=None,
     failed=True,
     attributes={"nothing": None, "share": 0.5},
+    of_answer={},
     model="m",
     provider=None,
 )

@@ -81,7 +81,21 @@ async def test_a_request_is_a_tree_of_spans_and_none_of_its_text(
     for before, after in pairwise(ordered):
         assert before.end_time_unix_nano == after.start_time_unix_nano
 
+    of_answer = {
+        "gen_ai.request.stream": False,
+        "gen_ai.request.max_tokens": 9,
+        "gen_ai.usage.input_tokens": 40,
+        "gen_ai.usage.output_tokens": 2,
+        "gen_ai.usage.cache_read.input_tokens": 32,
+    }
+    decided = {name: value for name, value in attributes(root).items() if name.startswith("prefixgate.decision.")}
+    assert decided.pop("prefixgate.decision.candidates") == 1
+    assert sorted(decided) == [f"prefixgate.decision.{term}" for term in ("cost_s", "prefill_s", "wait_s")]
+    assert all(isinstance(value, float) for value in decided.values())
     assert attributes(root) == {
+        **of_answer,
+        **decided,
+        "prefixgate.decision.candidates": 1,
         "http.request.method": "POST",
         "http.route": "/v1/chat/completions",
         "url.path": "/v1/chat/completions",
@@ -89,11 +103,6 @@ async def test_a_request_is_a_tree_of_spans_and_none_of_its_text(
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "vllm",
         "gen_ai.request.model": "m",
-        "gen_ai.request.stream": False,
-        "gen_ai.request.max_tokens": 9,
-        "gen_ai.usage.input_tokens": 40,
-        "gen_ai.usage.output_tokens": 2,
-        "gen_ai.usage.cache_read.input_tokens": 32,
         "prefixgate.request_id": answer.headers["x-request-id"],
         "prefixgate.tenant": "default",
         "prefixgate.endpoint": "e0",
@@ -102,6 +111,7 @@ async def test_a_request_is_a_tree_of_spans_and_none_of_its_text(
         "prefixgate.expected_cached_tokens": 0,
     }
     assert attributes(attempt) == {
+        **of_answer,
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "vllm",
         "gen_ai.request.model": "m",
