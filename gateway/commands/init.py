@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -30,8 +31,7 @@ backends:
 {backends}
 
 # Tokenizers by served model name: needed where the engine has no /tokenize, and quicker where it has.
-#models:
-#  llama-3.1-8b: {{tokenizer: /models/llama-3.1-8b}}
+#models: {{llama-3.1-8b: {{tokenizer: /models/llama-3.1-8b}}}}
 
 # Where the index of prefixes lives. Without redis_url the gateway has a private Valkey; several gateways need one.
 {redis}
@@ -126,5 +126,6 @@ def _write(path: Path, text: str, *, is_secret: bool) -> None:
             file.write(text)
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise refused(f"{path} cannot be written: {error.strerror}", 1, code="file_unusable") from None

@@ -1,0 +1,121 @@
+"""`prefixgate status` shows a running gateway; `prefixgate init` writes a configuration to start one with."""
+
+import json
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from backends.reference.embedded import RunningEngine
+from gateway.cli import cli
+from gateway.config import load_config
+from gateway.edge.auth import load_keys
+from tests.gateway.conftest import RunningGateway, StartGateway
+
+MADE = ("prefixgate.yaml", "keys.yaml", "admin.token")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, [*arguments], env={"COLUMNS": "300"})
+
+
+@pytest.fixture
+def gateway(engine: RunningEngine, start_gateway: StartGateway, token_file: Path) -> RunningGateway:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        return start_gateway(engine.url, f"http://127.0.0.1:{taken.getsockname()[1]}", admin_token_file=token_file)
+
+
+def test_status_says_who_is_up_who_is_not_and_why(gateway: RunningGateway, token_file: Path) -> None:
+    shown = run("status", "--gateway", gateway.url, "--token-file", str(token_file))
+    assert shown.exit_code == 0, shown.output
+    assert re.search(rf"^{gateway.url}, prefixgate [^ ]+: ready, degraded, at ", shown.stdout)
+    assert "1 of 2 endpoints up, 0 requests under way" in shown.stdout
+    assert "degraded, endpoints: down: e1" in shown.stdout
+    rows = [line.split() for line in shown.stdout.splitlines() if re.match(r" *e\d ", line)]
+    assert [(row[0], row[1]) for row in rows] == [("e1", "down"), ("e0", "up")]
+    assert "cannot connect" in " ".join(rows[0])
+
+
+def test_without_a_token_status_shows_what_anybody_may_see(gateway: RunningGateway) -> None:
+    found = json.loads(run("status", "--gateway", gateway.url, "--json").stdout)
+    assert [(row["endpoint"], row["up"], row["running_requests"]) for row in found["endpoints"]] == [
+        ("e0", True, None),
+        ("e1", False, None),
+    ]
+
+
+def test_status_looks_again_and_again_a_line_of_json_each(gateway: RunningGateway) -> None:
+    shown = run("status", "--gateway", gateway.url, "--json", "--watch", "--looks", "3", "--every-s", "0.1")
+    assert shown.exit_code == 0
+    assert [json.loads(line)["ready"] for line in shown.stdout.splitlines()] == [True] * 3
+
+
+def test_status_of_a_gateway_that_nobody_can_be_served_by_fails(start_gateway: StartGateway) -> None:
+    gateway = start_gateway("http://127.0.0.1:9")
+    shown = run("status", "--gateway", gateway.url)
+    assert shown.exit_code == 1
+    assert "cannot serve" in shown.stdout
+
+
+def test_a_wrong_token_and_what_is_no_gateway_are_said(
+    gateway: RunningGateway, engine: RunningEngine, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("another")
+    refused = run("status", "--gateway", gateway.url, "--token-file", str(wrong))
+    assert (refused.exit_code, "has another admin token" in refused.stderr) == (2, True)
+    other = run("status", "--gateway", engine.url)
+    assert (other.exit_code, "it is no gateway" in other.stderr) == (1, True)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_init_writes_can_be_read_and_its_keys_and_token_work(here: Path) -> None:
+    made = run("init", "--backend", "http://a:8000", "--backend", "http://b:8000", "--tenant", "acme", "--admin")
+    assert made.exit_code == 0, made.output
+    assert sorted(path.name for path in here.iterdir()) == sorted(MADE)
+    assert [(here / name).stat().st_mode & 0o777 for name in MADE[1:]] == [0o600, 0o600]
+    config = load_config(Path("prefixgate.yaml"), {}, {})
+    assert [backend.name for backend in config.backends] == ["a-8000", "b-8000"]
+    key = made.stdout.partition("shown only now:  ")[2].split()[0]
+    assert load_keys(Path("keys.yaml"), b"").tenant_of(((b"x-api-key", key.encode()),)).id == "acme"
+    token = Path("admin.token").read_text().strip()
+    assert key not in "".join(Path(name).read_text() for name in MADE)
+    assert token not in made.output
+    assert len(token) > 40
+
+
+def test_every_line_that_init_comments_out_is_a_key_that_there_is(here: Path) -> None:
+    assert run("init").exit_code == 0
+    text = Path("prefixgate.yaml").read_text()
+    whole = re.sub(r"^#(?=[a-z_]+: )", "", text, flags=re.MULTILINE)
+    kept = whole.replace("ledger: {path: prefixgate.db}\n", "")  # it is in another place or the other
+    Path("whole.yaml").write_text(kept)
+    config = load_config(Path("whole.yaml"), {}, {})
+    assert config.index.redis_url is not None
+    assert config.ledger.url is not None
+    assert list(config.models) == ["llama-3.1-8b"]
+    assert (config.isolation, str(config.prices_file)) == ("none", "prices.yaml")
+
+
+def test_init_writes_over_nothing_unless_it_is_told_to(here: Path) -> None:
+    (here / "keys.yaml").write_text("mine")
+    refused = run("init", "--tenant", "acme")
+    assert (refused.exit_code, "keys.yaml: there already" in refused.stderr) == (2, True)
+    assert [path.name for path in here.iterdir()] == ["keys.yaml"]
+    assert run("init", "--tenant", "acme", "--force").exit_code == 0
+    assert "mine" not in (here / "keys.yaml").read_text()
+    assert run("init", "--tenant", "we ird", "--force").exit_code == 2
+
+
+def test_init_says_where_it_cannot_write(here: Path) -> None:
+    (here / "file").write_text("")
+    refused = run("init", "--output", "file/prefixgate.yaml")
+    assert (refused.exit_code, "file/prefixgate.yaml" in refused.stderr) == (1, True)
