@@ -193,6 +193,7 @@ def span_rows() -> Iterator[Row]:
             status=200,
             failed=False,
             attributes={f"prefixgate.{name}": str(value) for name, value in LINE.items()},
+            of_answer={},
             model="llama-3.1-8b",
             provider="vllm",
         )
