@@ -35,6 +35,7 @@ MiB: Final = 1 << 20
 MOST_MESSAGE_BYTES: Final = 64 * MiB
 """Of one message at least: a gateway that buffers sends a body as a whole, and an answer too."""
 _SPARE_BYTES: Final = MiB
+_KEEPALIVE_MS: Final = 20_000
 _OURS: Final = ("/admin", "/metrics", "/health", "/ready", "/ui")
 """Pages of the operator: not for those who come through the gateway in front."""
 
@@ -156,6 +157,9 @@ class EppServer(Server):
             ("grpc.max_receive_message_length", self._most_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
+            ("grpc.keepalive_time_ms", _KEEPALIVE_MS),  # a gateway whose machine is gone says nothing
+            ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
+            ("grpc.http2.max_pings_without_data", 0),
         ]
         server = grpc.aio.server(options=limits)
         add_to(server, Health(self._is_ready))

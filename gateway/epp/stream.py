@@ -33,6 +33,8 @@ from gateway.wire import EXTENSION, Scope
 
 SOMETHING: Final = b'{"choices":[{"index":0}]}'
 """Stands for an answer that is not shown: it says that there is one, and nothing of it."""
+MOST_UNWANTED_BYTES: Final = 64 * 1024
+"""Of a body that nobody reads yet: then the stream is not read any more."""
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
 
@@ -69,6 +71,7 @@ class Stream:
         self._pieces: list[bytes] = []
         self._received_bytes = 0
         self._is_whole = False
+        self._is_wanted = asyncio.Event()
         self._news = asyncio.Event()
         self._on_leave: Callable[[], object] | None = None
         self._asking: Asking | None = None
@@ -95,7 +98,9 @@ class Stream:
                 self._trailers(of_answer=shown.of_answer)
 
     async def room(self) -> None:
-        """Wait until there is room for more of the answer."""
+        """Wait until there is room for more: of the body, which may have to wait for its turn, or of the answer."""
+        if self._received_bytes > MOST_UNWANTED_BYTES:
+            await self._is_wanted.wait()
         await self._feed.room()
 
     def ends(self) -> None:
@@ -114,6 +119,7 @@ class Stream:
         if self.gone or self.replies.closed:
             return
         self.gone = True
+        self._is_wanted.set()
         self._news.set()
         if self._on_leave is not None:
             self._on_leave()
@@ -196,6 +202,7 @@ class Stream:
 
     async def whole_body(self, allow: Callable[[int], object]) -> bytes:
         """As `ServedRequest`."""
+        self._is_wanted.set()
         while not self._is_whole and not self.gone:
             allow(self._received_bytes)
             self._news.clear()

@@ -25,7 +25,7 @@ async def test_what_cannot_be_served_is_refused_as_the_proxy_would(picker: Runni
     async with Front(picker.address) as front:
         unknown = await front.ask(CHAT, chat("Hi?", model="nope"), request=mode)
         garbage = await front.ask(CHAT, b"{garbage", request=mode)
-        nowhere = await front.ask("/v1/nothing", chat("Hi?"), request=mode)
+        nowhere = await front.ask("/v1/nothing", chat("Hi?"), request=mode, pieces=())
         message = await front.ask("/v1/messages", b'{"model": "nope", "max_tokens": 3, "messages": []}', request=mode)
     assert (unknown.status, error_of(unknown)["code"]) == (404, "model_not_found")
     assert (garbage.status, error_of(garbage)["code"]) == (400, "invalid_request")

@@ -270,3 +270,29 @@ async def test_bytes_that_are_no_messages_end_their_stream_alone(picker: Running
         with pytest.raises(grpc.aio.AioRpcError):
             await stream.read()
         assert (await front.ask(CHAT, chat("Hi?"), answers=SAYS_HELLO)).status == 200
+
+
+async def test_a_body_that_waits_for_its_turn_is_read_when_it_comes(
+    engines: list[SimulatedEngine], start_picker: StartPicker
+) -> None:
+    picker = await asyncio.to_thread(
+        start_picker,
+        engines[0].url,
+        limits__concurrent_requests=1,
+        queue__classes=[{"name": "one", "max_requests": 1}],
+    )
+    async with Front(picker.address) as front, front.call() as call:
+        ask = await picked(call)
+        body = chat("Hi? " * 100_000)
+        pieces = [body[at : at + 30_000] for at in range(0, len(body), 30_000)]
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(front.ask(CHAT, body, pieces=pieces, answers=SAYS_HELLO))
+            async with asyncio.timeout(20):
+                while not await asyncio.to_thread(picker.pages.metric, "prefixgate_queued_requests"):
+                    await asyncio.sleep(0.02)
+            assert not waiting.done()
+            await call.show(answer_head(HEAD, ask, ends=False))
+            await call.show(body_message(b"".join(chat_stream("one")), request=False, ends=True))
+        told = waiting.result()
+    assert told.status == 200
+    assert len(told.request_body) >= len(body)
