@@ -1,5 +1,6 @@
 """The documentation as a site: every page has its place, and what pages say can be typed exists."""
 
+import json
 import re
 import textwrap
 from collections.abc import Iterator
@@ -67,6 +68,16 @@ def test_lists_begin_after_an_empty_line_as_the_site_needs_it() -> None:
             if not LIST_ITEM.match(first):
                 wrong += [f"{page.name}: {line}" for line in others if LIST_ITEM.match(line)]
     assert wrong == []
+
+
+def test_the_figures_of_the_first_page_are_those_of_the_demo() -> None:
+    found = json.loads((ROOT / "bench" / "results" / "demo.json").read_text())["rows"]
+    text = (DOCS / "index.md").read_text()
+    for policy in ("round_robin", "prefix"):
+        runs = [run for row in found for run in row["runs"] if run["policy"] == policy]
+        computed, seconds = ([run[name] for run in runs] for name in ("computed_tokens", "ttft_p50_s"))
+        assert f"{min(computed):,} to {max(computed):,}" in text
+        assert f"{min(seconds):.2f} to {max(seconds):.2f}" in text
 
 
 def test_the_site_is_built_with_pinned_versions() -> None:
