@@ -9,8 +9,8 @@ A probe (probes.py) goes the way of a client's request: the same parser and tran
 endpoint's own key. So what is proven is what serves. Probes are short but for one, and sent one after the other to each
 model: a fleet in use hardly notices, and its cache holds a few blocks more afterwards. What an endpoint refuses is
 shown as such and proves nothing either way. Cost: 15 to 19 requests for each endpoint and model. An endpoint may list
-thousands of models: a few are probed at once, adapters are not where their base is, which has their tokenizer, and what
-is left out or comes too late is named (`Effort`).
+thousands of models: a few are probed at once, adapters and short names are not where what they stand for is, which has
+their tokenizer, and what is left out or comes too late is named (`Effort`).
 """
 
 import asyncio
@@ -165,7 +165,7 @@ class _Work:
         self.turn = asyncio.Semaphore(effort.at_once)
         provable = prover.provable()
         bases = {model.id for model in provable}
-        wanted = [model for model in provable if model.parent not in bases]
+        wanted = [model for model in provable if model.parent not in bases and model.alias_of not in bases]
         self.chosen, self._left = wanted[: effort.most_models], wanted[effort.most_models :]
 
     def left_out(self) -> list[Proof]:

@@ -23,7 +23,7 @@ from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
 from gateway.probes import probes
-from gateway.proof import Proof, Verdict, prove, summary
+from gateway.proof import Effort, Proof, Verdict, prove, summary
 from gateway.types import Route, TokenSource
 from prefix_index import TokenIds
 from prefix_index.prompt import ModelText, PromptView, Renderer, load_model_text
@@ -247,6 +247,35 @@ async def test_only_healthy_endpoints_and_models_with_tokens_are_asked(texts: Ma
     assert await prove([(configs, down), (configs, unseen)], texts) == []
     assert await prove([(configs, UP)], {}) == []
     assert await prove([(configs, replace(UP, facts=replace(FACTS, models=())))], texts) == []
+
+
+async def test_of_thousands_of_models_a_few_are_probed_and_the_others_are_named(
+    engine: RunningEngine, texts: Mapping[str, ModelText]
+) -> None:
+    names = ["tiny", *(f"m{number}" for number in range(3000))]
+    models = (
+        *(ServedModel(name) for name in names),
+        *(ServedModel(f"adapter-{number}", parent="tiny") for number in range(1000)),
+        ServedModel("t", alias_of="tiny"),
+    )
+    endpoint = replace(UP, facts=replace(FACTS, models=models))
+    all_texts = dict.fromkeys(names, texts["tiny"])
+    told: list[tuple[int, int | None]] = []
+    effort = Effort(most_models=2, told=lambda done, total: told.append((done, total)))
+    proofs = await prove([(EndpointConfig(A, engine.url, api_key=KEY), endpoint)], all_texts, effort)
+    probed = {proof.model for proof in proofs if proof.verdict is not Verdict.NOT_PROBED}
+    assert probed == {"tiny", "m0"}
+    assert [proof.model for proof in proofs if proof.verdict is Verdict.NOT_PROBED] == names[2:]
+    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert summary(proofs).endswith("; 2,999 models not probed")
+
+
+async def test_when_the_time_is_up_no_probe_is_sent(engine: RunningEngine, texts: Mapping[str, ModelText]) -> None:
+    before = engine.stats()
+    proofs = await prove([(EndpointConfig(A, engine.url, api_key=KEY), UP)], texts, Effort(limit_s=-1.0))
+    assert [(proof.model, proof.verdict) for proof in proofs] == [("tiny", Verdict.NOT_PROBED)]
+    assert summary(proofs) == "token parity: nothing could be compared; 1 model not probed"
+    assert engine.stats() == before
 
 
 def test_probes_ask_for_one_token_and_fit_a_short_context() -> None:
