@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from backends import BackendError, EndpointSnapshot, NoEndpoint, UpstreamError
+from billing import PREFILLED
 from gateway.answer_head import is_event_stream
 from gateway.continuing import (
     OPENAI_COMPLETION_TOKENS,
@@ -30,7 +31,6 @@ from gateway.continuing import (
     said_in,
     why_not,
 )
-from gateway.disaggregation import PREFILLED
 from gateway.errors import GatewayError, ModelNotFound, as_gateway_error
 from gateway.exchange import CUT, Exchange, FirstBytes
 from gateway.pipeline_parts import Parts

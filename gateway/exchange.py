@@ -38,9 +38,8 @@ class Clocks:
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
-ANSWERED: Final = "answered"
 CUT: Final = "cut"
-"""How attempts end that are no fault of their endpoint: by itself, or since nobody waits for it any more."""
+"""How an attempt ends that nobody waits for any more. With `ANSWERED`, that is no fault of its endpoint."""
 _MOST_WAITED: Final = 0.25
 _MOST_WAITED_S: Final = 0.01
 """A part of an answer's time, and seconds, that handing it on may take where nobody waits for the client."""

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from backends import EndpointSnapshot, UpstreamError, UpstreamResponse
-from billing import LedgerUnavailable, SettlementState
+from billing import ANSWERED, LedgerUnavailable, SettlementState
 from gateway.access import allowed, must_fit
 from gateway.answer_head import answer_headers, is_event_stream
 from gateway.chunk_sink import chunk_sink
@@ -25,7 +25,7 @@ from gateway.disaggregation import received
 from gateway.dispatching import Dispatcher
 from gateway.edge.error_shapes import stream_error
 from gateway.errors import GatewayError, Internal, NotFound, UpstreamFailed, as_gateway_error
-from gateway.exchange import ANSWERED, Exchange, FirstBytes
+from gateway.exchange import Exchange, FirstBytes
 from gateway.log_lines import LOGGER
 from gateway.pipeline_parts import Parts, PipelineOptions
 from gateway.relay import StreamTee

@@ -6,13 +6,13 @@ the lines of other metrics first, by prefix, leaves the real parser a dozen line
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from backends.dialects.event_sources import MAX_RANKS
-from backends.dialects.types import Dialect, MetricNames, Samples, Series
+from backends.dialects.types import CacheShape, Dialect, MetricNames, Samples, Series
 from backends.types import LoadSample
 
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -116,6 +116,15 @@ def whole_number(text: object) -> int | None:
     except (ValueError, OverflowError):
         return None
     return int(number) if 0 < number <= MOST_COUNTED and number.is_integer() else None
+
+
+def paged(sizes: Sequence[Series], blocks: Sequence[Series]) -> CacheShape:
+    """A cache of blocks of one size, by the series of that size, in tokens, and of how many each rank has."""
+    block_size = whole_number(sizes[0][1]) if sizes else None
+    blocks_of_all = whole_number(_sum([count for _, count in blocks]))
+    if block_size is None or blocks_of_all is None:
+        return CacheShape(block_size)
+    return CacheShape(block_size, blocks_of_all * block_size)
 
 
 def _by_rank(samples: Samples, names: tuple[str, ...], label: str | None) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ holds cached tokens is not known. What the front end does to models (loading, un
 of Triton's own protocols, which the gateway is not told.
 """
 
-from backends.dialects.metrics import total, whole_number
+from backends.dialects.metrics import paged
 from backends.dialects.types import EMBEDDINGS, CacheShape, Dialect, Info, MetricNames, Samples, Series
 from backends.features import Feature
 
@@ -31,12 +31,10 @@ def _prepare(samples: Samples) -> Samples:
 
 
 def _shape(samples: Samples, info: Info) -> CacheShape:
-    sizes = _labelled(samples, _BLOCKS, "kv_cache_block_type", "tokens_per")
-    block_size = whole_number(sizes[0][1]) if sizes else None
-    blocks = whole_number(total({_BLOCKS: _labelled(samples, _BLOCKS, "kv_cache_block_type", "max")}, (_BLOCKS,)))
-    if block_size is None or blocks is None:
-        return CacheShape(block_size)
-    return CacheShape(block_size, blocks * block_size)
+    return paged(
+        _labelled(samples, _BLOCKS, "kv_cache_block_type", "tokens_per"),
+        _labelled(samples, _BLOCKS, "kv_cache_block_type", "max"),
+    )
 
 
 TRITON = Dialect(

@@ -12,7 +12,7 @@ whoever reads it, and no page says whether it holds anything: that it may be pol
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from backends.dialects.metrics import total, whole_number
+from backends.dialects.metrics import paged
 from backends.dialects.types import (
     OPENAI_HINTS,
     CacheShape,
@@ -69,12 +69,7 @@ def _blocks(blocks: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 
 def _shape(samples: Samples, info: Info) -> CacheShape:
-    block_sizes = [value for _, value in samples.get(_BLOCK_SIZE, ())]
-    block_size = whole_number(block_sizes[0]) if block_sizes else None
-    blocks = whole_number(total(samples, (_MAX_BLOCKS,)))
-    if block_size is None or blocks is None:
-        return CacheShape(block_size)
-    return CacheShape(block_size, blocks * block_size)
+    return paged(samples.get(_BLOCK_SIZE, ()), samples.get(_MAX_BLOCKS, ()))
 
 
 TRTLLM = Dialect(

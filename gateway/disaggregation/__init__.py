@@ -10,7 +10,7 @@ advice.py      roles without a counterpart, for `prefixgate check`
 setup.py       all of it, from the configuration
 """
 
-from gateway.disaggregation.legs import PREFILLED, for_decode
+from gateway.disaggregation.legs import for_decode
 from gateway.disaggregation.setup import Disaggregating, DisaggregationParts
 from gateway.disaggregation.splitting import (
     PrefillFailed,
@@ -23,7 +23,6 @@ from gateway.disaggregation.splitting import (
 from gateway.disaggregation.truth import billed, prompt_at, received, split_columns
 
 __all__ = [
-    "PREFILLED",
     "Disaggregating",
     "DisaggregationParts",
     "PrefillFailed",

@@ -18,7 +18,7 @@ from typing import Final
 
 from backends import Deadlines, UpstreamClient, UpstreamError, UpstreamRequest
 from backends.disaggregated import Edit, Handed
-from billing import Attempt, Usage
+from billing import PREFILLED, Attempt, Usage
 from gateway.attempts import Attempts
 from gateway.edge.splice import add_fields, cut_fields
 from gateway.edge.upstream import Outgoing
@@ -37,10 +37,8 @@ from gateway.types import InferenceRequest
 
 MOST_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """Of a prefill leg's answer: the ids of a prompt of a million tokens, twice."""
-PREFILLED: Final = "prefilled"
-"""The outcome of an attempt whose prompt another endpoint went on with."""
 IN_VAIN: Final = "prefilled_in_vain"
-"""The same where nobody went on with it."""
+"""The outcome of an attempt whose prompt nobody went on with; `PREFILLED` is that where another endpoint did."""
 
 
 class LegOutcome(StrEnum):

@@ -17,8 +17,9 @@ from typing import Final
 
 from backends import NoEndpoint, UpstreamError
 from backends.disaggregated import Meeting
+from billing import PREFILLED
 from gateway.disaggregation.aside import PairIds, SetAside
-from gateway.disaggregation.legs import IN_VAIN, PREFILLED, LegOutcome, LegParts, PrefillLegs
+from gateway.disaggregation.legs import IN_VAIN, LegOutcome, LegParts, PrefillLegs
 from gateway.disaggregation.releasing import Releaser
 from gateway.disaggregation.weighing import Pair, Weighing
 from gateway.edge.upstream import upstream_headers

@@ -16,9 +16,9 @@ from typing import Final
 from prometheus_client import Gauge
 
 from backends import NoEndpoint, ServedModel
-from billing import SettlementState
+from billing import ANSWERED, SettlementState
 from gateway.errors import BadRequest, ModelNotFound
-from gateway.exchange import ANSWERED, CUT, Exchange
+from gateway.exchange import CUT, Exchange
 from gateway.fleet import Fleet
 from gateway.log_lines import LOGGER
 from gateway.model_routes.choice import arm_of, key_of
