@@ -15,9 +15,11 @@ bucket as if values were spread evenly on a logarithmic scale: at most 21 % off,
 """
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -142,18 +144,16 @@ def sum_of(spans: Iterable[Traffic]) -> Traffic:
 
 
 def percentile_s(counts: Sequence[int], share: float) -> float | None:
-    """Seconds that this share of the values do not exceed; None where there are none. O(buckets)."""
-    total = sum(counts)
-    if not total:
+    """Seconds that this share of the values, more than 0, do not exceed; None where there are none. O(buckets)."""
+    risen = list(accumulate(counts))
+    if not risen[-1]:
         return None
-    left = share * total
-    for place, count in enumerate(counts):
-        if count and left <= count:
-            below = BOUNDS_S[place - 1] if place else BOUNDS_S[0] / 10 ** (1 / PER_DECADE)
-            above = BOUNDS_S[min(place, len(BOUNDS_S) - 1)]
-            return math.exp(math.log(below) + (math.log(above) - math.log(below)) * left / count)
-        left -= count
-    return BOUNDS_S[-1]
+    wanted = share * risen[-1]
+    place = bisect_left(risen, wanted)
+    inside = (wanted - (risen[place] - counts[place])) / counts[place]
+    below = BOUNDS_S[place - 1] if place else BOUNDS_S[0] / 10 ** (1 / PER_DECADE)
+    above = BOUNDS_S[min(place, len(BOUNDS_S) - 1)]
+    return below * math.pow(above / below, inside)
 
 
 def _sums(

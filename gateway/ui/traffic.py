@@ -58,11 +58,16 @@ class TrafficBook:
     """One per process; keeps the spans of the longest ranges, a few hundred."""
 
     def __init__(
-        self, where: Path | str, wall: Callable[[], datetime], monotonic: Callable[[], float] = time.monotonic
+        self,
+        where: Path | str,
+        wall: Callable[[], datetime],
+        monotonic: Callable[[], float] = time.monotonic,
+        reading: Callable[[Path | str, int, int, int, float], Mapping[int, Traffic]] = traffic_of,
     ) -> None:
         self._where = where
         self._wall = wall
         self._monotonic = monotonic
+        self._reading = reading
         self._spans: dict[tuple[int, int], _Read] = {}
         self._next_s: dict[str, float] = {}
         self._turn = asyncio.Lock()  # spans the reading: two of them would only take twice as long
@@ -113,7 +118,7 @@ class TrafficBook:
             if left_s <= 0:
                 return
             try:
-                found = traffic_of(self._where, start_us, end_us, step_us, left_s)
+                found = self._reading(self._where, start_us, end_us, step_us, left_s)
             except ReportTooSlow:
                 return
             except LedgerUnavailable:

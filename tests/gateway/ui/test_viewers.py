@@ -14,6 +14,7 @@ from gateway.errors import TooManyViewers
 from gateway.ui.viewers import QUEUED, Bounds, Viewers
 from gateway.ui_metrics import UiMetrics
 from gateway.wire import Message
+from tests.until import until
 
 WITHIN_S = 20.0
 
@@ -140,9 +141,7 @@ async def test_a_viewer_that_fell_behind_gets_a_snapshot_in_place_of_what_it_mis
         await client.event()
         client.reads.clear()
         (viewer,) = viewers._viewers
-        async with asyncio.timeout(WITHIN_S):
-            while not client._buffer and client.sent.empty() and not viewer.events:
-                await asyncio.sleep(0.01)
+        await until(lambda: client._buffer or not client.sent.empty() or viewer.events, within_s=WITHIN_S)
         for number in range(QUEUED + 1):
             viewer.tell(b"event: delta\ndata: %d\n\n" % number)
         assert (len(viewer.events), viewer.missed) == (0, True)
@@ -154,9 +153,7 @@ async def test_a_viewer_that_fell_behind_gets_a_snapshot_in_place_of_what_it_mis
 async def test_a_viewer_that_never_reads_is_cut_and_others_go_on() -> None:
     async with running(World(), patience_s=0.2) as viewers, looking(viewers) as reader:
         async with looking(viewers, reads=False) as client:
-            async with asyncio.timeout(WITHIN_S):
-                while viewers.count == 2:
-                    await asyncio.sleep(0.01)
+            await until(lambda: viewers.count != 2, within_s=WITHIN_S)
             assert not client.complete
         await reader.event()
         assert (await reader.event())[0] == "delta"
@@ -180,9 +177,7 @@ async def test_a_stream_ends_in_order(why: str) -> None:
         while events[-1][0] != "end":
             events.append(await client.event())
         assert events[-1] == ("end", {"reason": why})
-        async with asyncio.timeout(WITHIN_S):
-            while viewers.count:
-                await asyncio.sleep(0.01)
+        await until(lambda: not viewers.count, within_s=WITHIN_S)
         assert client.complete
 
 
