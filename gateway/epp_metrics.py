@@ -12,7 +12,7 @@ class EppMetrics:
         self.streams = counters(
             registry,
             "prefixgate_epp_streams",
-            "Requests of the gateway in front by how they ended: answered, refused, left, cut, broken, unseen.",
+            "Requests of the gateway in front by how they ended: answered, ours, left, cut, broken, unseen.",
             ["outcome"],
         )
         self.unbilled = counters(

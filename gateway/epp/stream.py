@@ -137,7 +137,7 @@ class Stream:
         if said is None or not said.ended:
             return "left"
         if self._picked is None:
-            return "refused"
+            return "ours"
         if self.is_unseen:
             return "unseen"
         return "answered" if self._answering is said else "cut"

@@ -37,6 +37,7 @@ RULES: Final = {
     "prefixgate_endpoint_bound_requests": Rule.MAX,
     "prefixgate_held_body_bytes": Rule.SUM,
     "prefixgate_ui_viewers": Rule.SUM,
+    "prefixgate_epp_open_streams": Rule.SUM,
     "prefixgate_endpoint_healthy": Rule.MIN,
     # Each worker judges by its own requests: an endpoint is in each state in which one of them has it.
     "prefixgate_endpoint_state": Rule.MAX,

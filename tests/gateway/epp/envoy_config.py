@@ -21,6 +21,8 @@ class Plan:
     retries: int = 0
     tls: bool = True
     response_headers: str = "SEND"
+    original_destination: bool = False
+    """The cluster has no endpoints of its own, and goes where the header says."""
 
 
 def config_of(plan: Plan) -> str:
@@ -78,6 +80,14 @@ def _listener(plan: Plan) -> dict[str, object]:
 
 
 def _engines(plan: Plan) -> dict[str, object]:
+    if plan.original_destination:
+        return {
+            "name": "engines",
+            "type": "ORIGINAL_DST",
+            "connect_timeout": "2s",
+            "lb_policy": "CLUSTER_PROVIDED",
+            "original_dst_lb_config": {"use_http_header": True, "http_header_name": "x-gateway-destination-endpoint"},
+        }
     override = {
         "@type": f"{_TYPES}/envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost",
         "override_host_sources": [
