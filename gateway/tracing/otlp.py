@@ -15,15 +15,9 @@ from typing import Final
 
 import httpx
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Status
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
+from gateway.tracing import otlp_messages as otlp
+from gateway.tracing.otlp_messages import Message
 from gateway.tracing.spans import Kind, Span, Value
 
 TIMEOUT_S: Final = 10.0
@@ -33,9 +27,9 @@ MOST_WAIT_S: Final = 30.0
 MOST_TRIES: Final = 5
 _AGAIN: Final = frozenset({429, 502, 503, 504})
 _KINDS: Final = {
-    Kind.SERVER: Message.SPAN_KIND_SERVER,
-    Kind.CLIENT: Message.SPAN_KIND_CLIENT,
-    Kind.INTERNAL: Message.SPAN_KIND_INTERNAL,
+    Kind.SERVER: otlp.SPAN_KIND_SERVER,
+    Kind.CLIENT: otlp.SPAN_KIND_CLIENT,
+    Kind.INTERNAL: otlp.SPAN_KIND_INTERNAL,
 }
 _SAMPLED: Final = 1
 _HELD_UP_BY: Final = 16
@@ -57,7 +51,7 @@ class CollectorClient:
     def __init__(self, collector: Collector, pause: Callable[[float], bool]) -> None:
         self._collector = collector
         self._pause = pause
-        self._resource = Resource(attributes=pairs_of(collector.resource))
+        self._resource = otlp.Resource(attributes=pairs_of(collector.resource))
         self._http = httpx.Client(
             headers={**collector.headers, "content-type": "application/x-protobuf"},
             timeout=TIMEOUT_S,
@@ -90,19 +84,19 @@ class CollectorClient:
         return 0
 
 
-def request_of(resource: Resource, spans: Iterable[Span]) -> ExportTraceServiceRequest:
+def request_of(resource: Message, spans: Iterable[Span]) -> Message:
     """Spans as the message that a collector takes. 12 µs a span; an event loop that wants to go on waits for 16 of
     them, which is less than the 5 ms after which a switch of threads is forced."""
-    scope = ScopeSpans(scope=InstrumentationScope(name="prefixgate"))
+    scope = otlp.ScopeSpans(scope=otlp.InstrumentationScope(name="prefixgate"))
     for number, span in enumerate(spans, 1):
         scope.spans.append(_message(span))
         if number % _HELD_UP_BY == 0:
             time.sleep(0)
-    return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[scope])])
+    return otlp.ExportTraceServiceRequest(resource_spans=[otlp.ResourceSpans(resource=resource, scope_spans=[scope])])
 
 
 def _message(span: Span) -> Message:
-    return Message(
+    return otlp.Span(
         trace_id=bytes.fromhex(span.trace_id.decode()),
         span_id=bytes.fromhex(span.span_id.decode()),
         parent_span_id=b"" if span.parent_id is None else bytes.fromhex(span.parent_id.decode()),
@@ -112,27 +106,27 @@ def _message(span: Span) -> Message:
         start_time_unix_nano=span.began,
         end_time_unix_nano=span.ended,
         attributes=pairs_of(span.attributes),
-        status=None if span.error is None else Status(code=Status.STATUS_CODE_ERROR),
+        status=None if span.error is None else otlp.Status(code=otlp.STATUS_CODE_ERROR),
     )
 
 
-def pairs_of(attributes: Mapping[str, Value]) -> list[KeyValue]:
+def pairs_of(attributes: Mapping[str, Value]) -> list[Message]:
     """Attributes as a message has them."""
-    return [KeyValue(key=name, value=_any(value)) for name, value in attributes.items()]
+    return [otlp.KeyValue(key=name, value=_any(value)) for name, value in attributes.items()]
 
 
-def _any(value: Value) -> AnyValue:
+def _any(value: Value) -> Message:
     if isinstance(value, bool):
-        return AnyValue(bool_value=value)
+        return otlp.AnyValue(bool_value=value)
     if isinstance(value, int):
-        return AnyValue(int_value=value)
-    return AnyValue(double_value=value) if isinstance(value, float) else AnyValue(string_value=value)
+        return otlp.AnyValue(int_value=value)
+    return otlp.AnyValue(double_value=value) if isinstance(value, float) else otlp.AnyValue(string_value=value)
 
 
 def _refused(answer: bytes) -> int:
     """How many spans a collector did not take although it took the batch."""
     try:
-        return ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans
+        return int(otlp.ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans)
     except DecodeError:
         return 0
 

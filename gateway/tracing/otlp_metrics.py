@@ -14,27 +14,15 @@ from itertools import pairwise
 from typing import Final
 
 import httpx
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AggregationTemporality,
-    Histogram,
-    HistogramDataPoint,
-    Metric,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 from prometheus_client.core import Sample
 
 from gateway.metrics import Counter
+from gateway.tracing import otlp_messages as otlp
 from gateway.tracing.otlp import TIMEOUT_S, Collector, pairs_of
+from gateway.tracing.otlp_messages import Message
 
-_CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _NUMBERS: Final = frozenset({"server.port"})
 _FLAGS: Final = frozenset({"otel.metric.overflow"})
 _UNITS: Final = {"counter": "{token}", "histogram": "s"}
@@ -51,7 +39,7 @@ class MetricExporter:
         self._every_s = every_s
         self._counted = counted
         self._began_ns = time.time_ns()
-        self._resource = Resource(attributes=pairs_of(collector.resource))
+        self._resource = otlp.Resource(attributes=pairs_of(collector.resource))
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metric-exporter", daemon=True)
         self._thread.start()
@@ -80,22 +68,22 @@ class MetricExporter:
         self._counted("sent" if taken else "failed").inc()
 
 
-def request_of(
-    registry: CollectorRegistry, resource: Resource, began_ns: int, now_ns: int
-) -> ExportMetricsServiceRequest | None:
+def request_of(registry: CollectorRegistry, resource: Message, began_ns: int, now_ns: int) -> Message | None:
     """All metrics as the message that a collector takes; None where there is nothing to tell."""
     metrics = [metric for family in registry.collect() if (metric := _metric(family, began_ns, now_ns)) is not None]
     if not metrics:
         return None
-    scope = ScopeMetrics(scope=InstrumentationScope(name="prefixgate"), metrics=metrics)
-    return ExportMetricsServiceRequest(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope])])
+    scope = otlp.ScopeMetrics(scope=otlp.InstrumentationScope(name="prefixgate"), metrics=metrics)
+    return otlp.ExportMetricsServiceRequest(
+        resource_metrics=[otlp.ResourceMetrics(resource=resource, scope_metrics=[scope])]
+    )
 
 
-def _metric(family: Family, began_ns: int, now_ns: int) -> Metric | None:
-    metric = Metric(name=family.name, description=family.documentation, unit=_UNITS[family.type])
+def _metric(family: Family, began_ns: int, now_ns: int) -> Message | None:
+    metric = otlp.Metric(name=family.name, description=family.documentation, unit=_UNITS[family.type])
     if family.type == "counter":
         points = [
-            NumberDataPoint(
+            otlp.NumberDataPoint(
                 attributes=_attributes(sample.labels),
                 start_time_unix_nano=began_ns,
                 time_unix_nano=now_ns,
@@ -104,14 +92,16 @@ def _metric(family: Family, began_ns: int, now_ns: int) -> Metric | None:
             for sample in family.samples
             if sample.name.endswith("_total")
         ]
-        metric.sum.CopyFrom(Sum(data_points=points, aggregation_temporality=_CUMULATIVE, is_monotonic=True))
+        metric.sum.CopyFrom(otlp.Sum(data_points=points, aggregation_temporality=otlp.CUMULATIVE, is_monotonic=True))
         return metric if points else None
-    seen = Histogram(data_points=list(_histograms(family, began_ns, now_ns)), aggregation_temporality=_CUMULATIVE)
+    seen = otlp.Histogram(
+        data_points=list(_histograms(family, began_ns, now_ns)), aggregation_temporality=otlp.CUMULATIVE
+    )
     metric.histogram.CopyFrom(seen)
     return metric if seen.data_points else None
 
 
-def _histograms(family: Family, began_ns: int, now_ns: int) -> Iterator[HistogramDataPoint]:
+def _histograms(family: Family, began_ns: int, now_ns: int) -> Iterator[Message]:
     """Its samples come series by series: buckets, count, sum."""
     buckets: list[Sample] = []
     for sample in family.samples:
@@ -119,7 +109,7 @@ def _histograms(family: Family, began_ns: int, now_ns: int) -> Iterator[Histogra
             buckets.append(sample)
         elif sample.name.endswith("_sum"):
             risen = [0, *(int(bucket.value) for bucket in buckets)]
-            yield HistogramDataPoint(
+            yield otlp.HistogramDataPoint(
                 attributes=_attributes(sample.labels),
                 start_time_unix_nano=began_ns,
                 time_unix_nano=now_ns,
@@ -131,12 +121,12 @@ def _histograms(family: Family, began_ns: int, now_ns: int) -> Iterator[Histogra
             buckets = []
 
 
-def _attributes(labels: dict[str, str]) -> list[KeyValue]:
+def _attributes(labels: dict[str, str]) -> list[Message]:
     """Labels that say something; what is empty is unknown."""
-    return [KeyValue(key=name, value=_value(name, value)) for name, value in labels.items() if value]
+    return [otlp.KeyValue(key=name, value=_value(name, value)) for name, value in labels.items() if value]
 
 
-def _value(name: str, value: str) -> AnyValue:
+def _value(name: str, value: str) -> Message:
     if name in _NUMBERS:
-        return AnyValue(int_value=int(value))
-    return AnyValue(bool_value=True) if name in _FLAGS else AnyValue(string_value=value)
+        return otlp.AnyValue(int_value=int(value))
+    return otlp.AnyValue(bool_value=True) if name in _FLAGS else otlp.AnyValue(string_value=value)

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from gateway.tracing.inferences import MOST_SERVERS, PREFIX, Inference, Inferences
+from gateway.tracing.otlp_messages import Resource
 from gateway.tracing.otlp_metrics import request_of
 from tests.gateway.conftest import StartGateway, start
 from tests.gateway.scripted_engine import answer_chat, answer_json, chat_stream, scripted_engine
@@ -22,15 +22,16 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": CANARY}], "user":
 CALL = Inference("chat", "vllm", "m", "10.0.0.1", 8000, None, 0.5, 0.015, (40, 2, 32))
 
 
-def by_name(request: ExportMetricsServiceRequest | None) -> dict[str, Metric]:
-    assert request is not None
+def by_name(request: ExportMetricsServiceRequest) -> dict[str, Metric]:
     (resource,) = request.resource_metrics
     (scope,) = resource.scope_metrics
     return {metric.name.removeprefix(f"{PREFIX}."): metric for metric in scope.metrics}
 
 
 def told(inferences: Inferences) -> dict[str, Metric]:
-    return by_name(request_of(inferences.registry, Resource(), 1, 2))
+    sent = request_of(inferences.registry, Resource(), 1, 2)
+    assert sent is not None
+    return by_name(ExportMetricsServiceRequest.FromString(sent.SerializeToString()))
 
 
 def test_nothing_is_told_before_anything_was_called() -> None:
