@@ -13,6 +13,7 @@ from gateway.attempts import Attempts
 from gateway.config import Config
 from gateway.disaggregation.aside import SetAside
 from gateway.disaggregation.legs import LegParts
+from gateway.disaggregation.pages import disaggregation_router
 from gateway.disaggregation.splitting import Splitter, SplitterParts
 from gateway.disaggregation.truth import SplitTruth
 from gateway.disaggregation.weighing import Weighing, WeighingParts
@@ -79,12 +80,11 @@ class Disaggregating:
             worked=parts.worked,
             attempts=parts.attempts,
         )
-        self._fleet = parts.fleet
         parts.registry.subscribe(self.new_generation)
         self._aside = SetAside(metrics, monotonic, asked.set_aside_s)
         self.splitter = Splitter(SplitterParts(weighing, legs, rng, self._aside))
         self.truth = SplitTruth(parts.perf, self.transfers, metrics)
-        self.router = self._pages()
+        self.router: APIRouter = disaggregation_router(parts.fleet, self._aside, self.transfers)
         """Of the admin API."""
 
     def new_generation(self, endpoint_id: str, generation: int) -> None:
@@ -96,19 +96,3 @@ class Disaggregating:
         """An endpoint is none of the fleet any more."""
         self._aside.forget(endpoint_id)
         self.transfers.removed(endpoint_id)
-
-    def _pages(self) -> APIRouter:
-        router = APIRouter(prefix="/admin/disaggregation")
-
-        @router.get("")
-        async def disaggregation() -> dict[str, object]:
-            """Roles, how long it takes to hand a prompt over, and who is not asked since it failed at that."""
-            aside = self._aside.now()
-            return {
-                "roles": self._fleet.roles.as_json(),
-                "set_aside": sorted(aside.endpoints),
-                "pairs_set_aside": [{"prefill": one, "decode": other} for one, other in sorted(aside.pairs)],
-                "transfers": self.transfers.as_json(),
-            }
-
-        return router

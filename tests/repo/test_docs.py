@@ -17,10 +17,14 @@ from billing.prices.live import LivePrices
 from gateway.admin import AdminParts, admin_app
 from gateway.cli import cli
 from gateway.config import Backend, Config, Model, load_config
+from gateway.cost_pages import cost_router
 from gateway.decision_log import DecisionLog
+from gateway.disaggregation.pages import disaggregation_router
 from gateway.discovery_sections import DnsSource, KubernetesSource
+from gateway.divergence.pages import lint_router
 from gateway.endpoint_pages import endpoint_router
 from gateway.errors import GatewayError
+from gateway.fixes.pages import fix_router
 from gateway.model_routes import route_router
 from gateway.price_pages import price_router
 from gateway.queue_config import QueueClass
@@ -29,6 +33,7 @@ from gateway.routes_config import Canary, ModelRoute, RouteArm
 from gateway.telemetry import Telemetry
 from gateway.templates import template_router
 from gateway.types import Reason
+from gateway.verification_pages import verification_router
 from prefix_index.kv_events.feed_types import FeedState
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -46,10 +51,14 @@ def config_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def admin_openapi() -> dict[str, Any]:
     """The document of the admin API; none of what it shows is asked."""
-    nothing: Any = SimpleNamespace(index=None, fleet=None, receipts=None, feeds=None, is_shared=False)
+    nothing: Any = SimpleNamespace(index=None, fleet=None, receipts=None, feeds=None, is_shared=False, config=None)
     prices = price_router(LivePrices(None, lambda: datetime.now(UTC)))
     reports, templates, endpoints = report_router(ReportPages("")), template_router(None), endpoint_router(nothing)
-    routers = (prices, reports, templates, endpoints, route_router(None))
+    routers = (
+        *(prices, reports, templates, endpoints, route_router(None), cost_router(nothing), fix_router(nothing)),
+        *(verification_router(nothing, nothing), lint_router(nothing, nothing, nothing)),
+        disaggregation_router(nothing, nothing, nothing),
+    )
     parts = AdminParts(DecisionLog(), nothing, nothing, nothing, nothing, routers)
     return admin_app("token", parts).openapi()
 
