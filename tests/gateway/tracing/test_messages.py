@@ -41,11 +41,11 @@ def test_fields_have_the_numbers_and_types_of_the_protocol(name: str) -> None:
 
 def test_enumerations_have_the_numbers_of_the_protocol() -> None:
     kinds = trace_pb2.Span.SpanKind
-    assert (otlp.SPAN_KIND_INTERNAL, otlp.SPAN_KIND_SERVER, otlp.SPAN_KIND_CLIENT) == (
+    assert (
         kinds.Value("SPAN_KIND_INTERNAL"),
         kinds.Value("SPAN_KIND_SERVER"),
         kinds.Value("SPAN_KIND_CLIENT"),
-    )
+    ) == (otlp.SPAN_KIND_INTERNAL, otlp.SPAN_KIND_SERVER, otlp.SPAN_KIND_CLIENT)
     assert trace_pb2.Status.STATUS_CODE_ERROR == otlp.STATUS_CODE_ERROR
     assert metrics_pb2.AGGREGATION_TEMPORALITY_CUMULATIVE == otlp.CUMULATIVE
 
