@@ -10,6 +10,7 @@ import ipaddress
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from backends import DialFailed, DialReason, EndpointConfig
@@ -33,16 +34,22 @@ class Addresses:
 
     async def of(self, endpoint: EndpointConfig, within_s: float) -> tuple[str, ...]:
         """The addresses of an endpoint, at least one. Raises `DialFailed` where its name leads to none in time."""
-        target = target_of(endpoint)
-        literal = _literal(target.host, target.port)
+        key, literal = _place(endpoint)
         if literal is not None:
-            return (literal,)
-        key = target.host, target.port
+            return literal
         found = self._found.get(key)
         if found is None or found.until_s < self._clock():
             found = _Found(await _looked_up(endpoint, *key, within_s), self._clock() + KEPT_S)
             self._found[key] = found
         return found.addresses
+
+
+@lru_cache(4096)
+def _place(endpoint: EndpointConfig) -> tuple[tuple[str, int], tuple[str, ...] | None]:
+    """Host and port, and the address where the host is one. Kept: a request may ask for all endpoints of a fleet."""
+    target = target_of(endpoint)
+    literal = _literal(target.host, target.port)
+    return (target.host, target.port), None if literal is None else (literal,)
 
 
 async def _looked_up(endpoint: EndpointConfig, host: str, port: int, within_s: float) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """`prefixgate epp`, once its configuration is read."""
 
+import signal
 import time
 from collections.abc import Mapping
 
@@ -7,6 +8,7 @@ from gateway.config import Config, ConfigInvalid
 from gateway.epp.certificates import credentials_of
 from gateway.epp.picking import EnvoyPlane
 from gateway.epp.server import EppServer
+from gateway.log_lines import LOGGER
 from gateway.serving import run_until_stopped
 
 
@@ -16,6 +18,7 @@ def serve_epp(config: Config, environment: Mapping[str, str]) -> bool:
     Raises `ConfigInvalid` where a picker cannot do what is configured.
     """
     check_epp(config)
+    signal.signal(signal.SIGHUP, lambda *_: LOGGER.warning("SIGHUP: prefixgate epp reloads no configuration"))
     plane = EnvoyPlane(config.epp, config.limits.connect_s, time.monotonic)
     return run_until_stopped(EppServer(config, environment, plane))
 

@@ -20,10 +20,11 @@ _LOOK_S: Final = 0.5
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the package has no types
-    """By whether requests can be served; `is_ready` asks."""
+    """By whether requests can be served, which `is_ready` asks; who watches is let go once `stops` says so."""
 
-    def __init__(self, is_ready: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, is_ready: Callable[[], Awaitable[bool]], stops: Callable[[], bool]) -> None:
         self._is_ready = is_ready
+        self._stops = stops
 
     async def Check(self, request: Any, context: Any) -> Any:
         """Once."""
@@ -35,7 +36,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the packa
     async def Watch(self, request: Any, _context: Any) -> AsyncIterator[Any]:
         """At each change."""
         last = None
-        while True:
+        while not self._stops():
             status = await self._status(request.service)
             if status is None:
                 status = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN

@@ -162,7 +162,7 @@ class EppServer(Server):
             ("grpc.http2.max_pings_without_data", 0),
         ]
         server = grpc.aio.server(options=limits)
-        add_to(server, Health(self._is_ready))
+        add_to(server, Health(self._is_ready, lambda: self._gateway.stopping))
         if secure:
             method = grpc.stream_stream_rpc_method_handler(self._processor.process, parse, serialize)
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Process": method}),))

@@ -69,6 +69,7 @@ class Stream:
         self._modes = options.modes
         self._head: HeadShown | None = None
         self._pieces: list[bytes] = []
+        self._body = b""
         self._received_bytes = 0
         self._is_whole = False
         self._is_wanted = asyncio.Event()
@@ -210,8 +211,7 @@ class Stream:
         if not self._is_whole:
             raise BadRequest("the connection was closed before the body was whole")
         allow(self._received_bytes)
-        body, self._pieces = b"".join(self._pieces), []
-        return body
+        return self._body
 
     def start(self, status: int, fields: Headers) -> None:
         """As `ServedRequest`."""
@@ -285,7 +285,8 @@ class Stream:
     def _body_is_whole(self, *, by_trailers: bool) -> None:
         assert self._asking is not None
         self._is_whole = True
-        self._asking.body_came(b"".join(self._pieces), by_trailers=by_trailers)
+        self._body, self._pieces = b"".join(self._pieces), []
+        self._asking.body_came(self._body, by_trailers=by_trailers)
         self._news.set()
 
     def _trailers(self, *, of_answer: bool) -> None:
