@@ -1,7 +1,7 @@
 """Why a command does not do what it was asked: a line on standard error, or an object there where JSON was asked for.
 
-    prefixgate: there is no ledger /srv/prefixgate.db
-    {"error": {"code": "ledger_unavailable", "message": "there is no ledger /srv/prefixgate.db", "help": null}}
+    prefixgate: there is no ledger at /srv/prefixgate.db
+    {"error": {"code": "ledger_missing", "message": "there is no ledger at /srv/prefixgate.db", "help": "--ledger ..."}}
 
 Exit codes are those of docs/cli.md: 1 what was asked for is not so, or could not be done; 2 it cannot be asked so.
 """
@@ -23,18 +23,19 @@ INTERRUPTED: Final = 130
 OUTPUT_CLOSED: Final = 141
 CODES: Final = {NOT_DONE: "not_done", CANNOT_BE_USED: "cannot_be_used", NOT_STARTED: "not_started"}
 HELP: Final = {
-    "admin_token_missing": "the gateway's own: --token-file FILE, or admin_token_file in the configuration",
+    "admin_token_missing": "it is the gateway's own, which has an admin API where its configuration names one",
     "admin_token_wrong": "the token is in the file that admin_token_file of the gateway's configuration names",
     "backends_missing": "prefixgate init --backend URL writes a configuration",
     "gateway_away": "start it with `prefixgate serve`, or name another one with --gateway URL",
     "invoicing_file_missing": "docs/invoices.md shows the file",
     "keys_file_missing": "any new name will do for `keys create`; docs/limits.md shows the file",
-    "ledger_unavailable": "--ledger FILE or URL names another one; ledger.path and ledger.url in the configuration do",
+    "ledger_missing": "--ledger FILE or URL names another one, as do ledger.path and ledger.url in the configuration",
     "prices_file_missing": "docs/prices.md shows the file",
 }
 """What would help, by code, where the message itself does not say it."""
 
 _AS_JSON: ContextVar[bool] = ContextVar("errors are JSON", default=False)
+_NO_LEDGER: Final = "there is no ledger at "
 _WORD_STARTS: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -58,6 +59,12 @@ def refused(why: str | Exception, exit_code: int = CANNOT_BE_USED, *, code: str 
     return typer.Exit(exit_code)
 
 
+def remark(what: str) -> None:
+    """What a person should know of a result that looks like none; programs see it themselves."""
+    if not _AS_JSON.get():
+        typer.echo(f"prefixgate: {what}", err=True)
+
+
 def say(message: str, code: str, hint: str | None = None) -> None:
     """Put an error on standard error, with what would help."""
     hint = hint or HELP.get(code)
@@ -73,4 +80,6 @@ def _code_of(error: Exception) -> str:
     """`LedgerUnavailable` is `ledger_unavailable`; all that an operating system says is `file_unusable`."""
     if isinstance(error, OSError):
         return "file_unusable"
+    if _NO_LEDGER in str(error):
+        return "ledger_missing"
     return _WORD_STARTS.sub("_", type(error).__name__).lower()

@@ -30,6 +30,7 @@ from billing.money import pico_per_token
 from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
 from gateway.command_line.completing import tenants
+from gateway.command_line.refusals import remark
 from gateway.config import ledger_place
 from gateway.cost_terms import assumptions, total_line
 from gateway.terminal import AsJson, ConfigFile, From, Month, TimeZone, To, read_config, refused
@@ -158,6 +159,8 @@ def jobs(
     match CostFormat.JSON if as_json else format_:
         case CostFormat.TABLE:
             _print([shown], found.currency)
+            if not wanted:
+                remark("no call of that period has a job id, or none is of that tenant and job")
         case CostFormat.CSV:
             typer.echo(csv_of(shown), nl=False)
         case CostFormat.JSON:

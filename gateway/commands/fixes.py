@@ -14,6 +14,7 @@ from billing.reports.zones import asked_period
 from billing.when import zone_named
 from gateway.command_line.answers import print_json
 from gateway.command_line.completing import tenants
+from gateway.command_line.refusals import remark
 from gateway.config import ledger_place
 from gateway.fixes import ALL_FIXES, Fix, How, fixed
 from gateway.fixes.pages import ledger_rows
@@ -62,6 +63,8 @@ def fixes(
         print_json(rows)
     else:
         show_tables(_table(rows), spare=("Output tokens", "Cached"), whole="--format json")
+        if not rows:
+            remark("no request of that period was changed on its way; docs/fixes.md says how that is turned on")
 
 
 def _try(file: Path, how: How) -> None:

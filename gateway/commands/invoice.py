@@ -43,6 +43,7 @@ from billing.prices.plans_file import load_plans
 from billing.when import from_us, to_us
 from gateway.command_line.answers import print_json
 from gateway.command_line.completing import tenants
+from gateway.command_line.refusals import remark
 from gateway.config import ledger_place
 from gateway.terminal import AsJson, ConfigFile, LedgerPlace, read_config, refused
 from gateway.terminal_tables import show_tables
@@ -175,6 +176,8 @@ def list_(
             kind = "draft, period closed" if draft.frozen else "draft"
             table.add_row(*map(escape, _row(draft.document, draft.id, kind)))
         show_tables(table, spare=("to invoice", "issued", "to, exclusive"))
+        if not table.row_count:
+            remark("there is no document yet; `prefixgate invoice draft` makes one")
         for closed in office.book.closings(connection, seller_id):
             _say(f"closed: {closed.start_text} to {closed.end_text} ({closed.timezone})")
 

@@ -20,6 +20,7 @@ from billing.prices.public_apis import ApiPrice, api_prices
 from billing.prices.view import per_mtok, quote_view
 from gateway.command_line.answers import print_json
 from gateway.command_line.completing import models, tenants
+from gateway.command_line.refusals import remark
 from gateway.currency_advice import Money, currency_advice
 from gateway.keys_file import KeysFileInvalid, read_keys_file
 from gateway.terminal import AsJson, ConfigFile, read_config, refused
@@ -102,6 +103,10 @@ def show(
     for name, quote in quotes.items():
         _add_quote(table, name, quote, prompt_tokens)
     _print(table, "--json")
+    if model is not None and quotes[model].price is None:
+        remark(
+            f"the book has no price of {model!r} then; it has {', '.join(sorted({one.model for one in book.prices}))}"
+        )
 
 
 def _book(path: Path | None) -> PriceBook:

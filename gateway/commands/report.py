@@ -30,6 +30,7 @@ from billing.reports.zones import asked_period
 from billing.when import from_us, zone_named
 from gateway.command_line.completing import models, tenants
 from gateway.command_line.progress import Said, nobody, progress
+from gateway.command_line.refusals import remark
 from gateway.config import ledger_place
 from gateway.terminal import (
     AsJson,
@@ -192,6 +193,8 @@ def _write_table(wanted: _Wanted) -> None:
     with _opened(wanted) as out:
         console = show_tables(*tables, spare=_SPARE, whole="--format csv", file=out)
         console.print(f"ledger: {place_of(wanted.where)}", markup=False, highlight=False)
+    if not found.lines:
+        remark("nothing was used then by whom that was asked of; `prefixgate ledger show` says of when there is usage")
 
 
 def _write_rows(format_: ReportFormat, wanted: _Wanted) -> None:

@@ -151,6 +151,23 @@ def test_a_ledger_that_is_none_or_of_another_version_is_named(ledger: Path, tmp_
             assert path.name in complaint([*command, "--ledger", str(path)])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["report", "--month", "2025-11", "--tenant", "nobody"], "nothing was used then"),
+        (["jobs", "--month", "2025-11", "--tenant", "nobody"], "no call of that period has a job id"),
+        (["fixes", "--month", "2025-11"], "no request of that period was changed"),
+    ],
+)
+def test_a_result_that_looks_like_none_is_explained_to_people_alone(
+    arguments: list[str], said: str, ledger: Path
+) -> None:
+    shown = CliRunner().invoke(cli, [*arguments, "--ledger", str(ledger)])
+    assert (shown.exit_code, said in shown.stderr) == (0, True)
+    shown = CliRunner().invoke(cli, [*arguments, "--ledger", str(ledger), "--json"])
+    assert (shown.exit_code, shown.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("month", ["2026-13", "yesterday", "2026", ""])
 @pytest.mark.parametrize("command", ["report", "cost", "jobs", "verify", "fixes"])
 def test_a_month_that_is_none_is_named(command: str, month: str, ledger: Path, tmp_path: Path) -> None:

@@ -145,8 +145,8 @@ def test_every_command_prints_the_json_that_is_documented(
     ("arguments", "code", "exit_code"),
     [
         (["report", "--month", "2026-13"], "period_invalid", 2),
-        (["report", "--month", "2026-11", "--ledger", "gone.db"], "ledger_unavailable", 2),
-        (["verify", "--month", "2026-11", "--ledger", "gone.db"], "ledger_unavailable", 2),
+        (["report", "--month", "2026-11", "--ledger", "gone.db"], "ledger_missing", 2),
+        (["verify", "--month", "2026-11", "--ledger", "gone.db"], "ledger_missing", 2),
         (["cost", "--month", "2026-11", "-c", "gone.yaml"], "config_invalid", 2),
         (["keys", "list"], "keys_file_missing", 2),
         (["prices", "show"], "prices_file_missing", 2),
