@@ -47,7 +47,7 @@ test-clients: $(VENV)/installed ## curl, Node, Chromium and Python clients see e
 	for program in curl node chromium; do command -v $$program >/dev/null || { echo "make test-clients needs $$program: apt-get install curl nodejs chromium" >&2; exit 1; }; done
 	$(BIN)/python -m pytest -q -n 0 -m clients -p no:randomly tests/clients $(PYTEST_ARGS)
 
-ui-test: $(VENV)/installed ## the dashboard in Chromium: every view, live, by keyboard, accessible, 2 minutes; installs what drives it, and Chromium where there is none (600 MB)
+ui-test: $(VENV)/installed ## the dashboard in Chromium: every view, live, by keyboard, accessible, 4 minutes; installs what drives it, and Chromium where there is none (600 MB)
 	PYTHON=$(BIN)/python bash tests/ui/install.sh $(VENV)/ui
 	UI_DIR=$(CURDIR)/$(VENV)/ui $(BIN)/python -m pytest -q -n 0 -m ui -p no:randomly tests/ui $(PYTEST_ARGS)
 

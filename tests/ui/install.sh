@@ -25,18 +25,24 @@ found() {
 unpack() {  # into $FOLDER/debian: the package, what it depends on and is not here, and fonts that look like a desktop's
     command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
         fail "install Chromium, or name one in PREFIXGATE_BROWSER"
-    local wanted=(chromium fonts-inter fonts-jetbrains-mono)
-    plan() { apt-get --simulate --no-install-recommends install "${wanted[@]}" 2>/dev/null | awk '/^Inst /{print $2}'; }
-    if ! test -n "$(plan)"; then
-        apt-get update --quiet --quiet >/dev/null 2>&1 || true  # lists of packages may be absent from an image
+    local wanted
+    missing() {  # the packages that would be installed
+        apt-get --simulate --no-install-recommends install chromium fonts-inter fonts-jetbrains-mono 2>/dev/null |
+            awk '/^Inst /{print $2}'
+    }
+    wanted=$(missing || true)
+    if test -z "$wanted"; then  # images come without the lists of packages
+        apt-get update --quiet --quiet >/dev/null 2>&1 || true
+        wanted=$(missing || true)
     fi
+    test -n "$wanted" || fail "apt-get knows no package chromium; name a browser in PREFIXGATE_BROWSER"
     mkdir -p "$FOLDER/packages" "$FOLDER/debian"
-    (cd "$FOLDER/packages" && apt-get download --quiet --quiet $(plan) 2>/dev/null) || fail "apt-get cannot fetch Chromium"
+    (cd "$FOLDER/packages" && apt-get download --quiet --quiet $wanted 2>/dev/null) || fail "apt-get cannot fetch Chromium"
     for package in "$FOLDER"/packages/*.deb; do
         dpkg-deb --extract "$package" "$FOLDER/debian"
     done
     rm -rf "$FOLDER/packages"
-    test -x "$FOLDER/debian/usr/lib/chromium/chromium" || fail "apt-get knows no package chromium; try PREFIXGATE_BROWSER"
+    test -x "$FOLDER/debian/usr/lib/chromium/chromium" || fail "the package chromium has no program"
 }
 
 wrap() {  # a program that finds the unpacked libraries and fonts
@@ -68,7 +74,8 @@ mkdir -p "$FOLDER"
 FOLDER=$(cd "$FOLDER" && pwd)
 "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --target "$FOLDER/lib" "${DRIVER[@]}" "$RULES"
 if test -n "${PREFIXGATE_BROWSER:-}"; then
-    ln -s "$(command -v "$PREFIXGATE_BROWSER" || fail "there is no program $PREFIXGATE_BROWSER")" "$FOLDER/browser"
+    program=$(command -v "$PREFIXGATE_BROWSER") || fail "there is no program $PREFIXGATE_BROWSER"
+    ln -s "$program" "$FOLDER/browser"
 elif program=$(found); then
     ln -s "$program" "$FOLDER/browser"
 else

@@ -47,3 +47,12 @@ def test_a_dashboard_that_is_off_says_how_it_is_turned_on(
         page = open_page(f"{off.gateway.url}/ui", login=False)
         accounts[-1].expected.append("404")
         expect(page.locator("body")).to_contain_text("ui.token_file")
+
+
+def test_the_dashboard_works_wherever_it_is_put(open_page: OpenPage, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with world(tmp_path_factory.mktemp("elsewhere"), ui__path="/llm/looking-glass") as elsewhere:
+        page = open_page(elsewhere.ui.removesuffix("/"))
+        assert page.url == elsewhere.ui
+        expect(page.locator("#link")).to_have_text("live")
+        page.goto(f"{elsewhere.ui}#constructor")
+        expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()

@@ -58,7 +58,7 @@ class World:
     @property
     def ui(self) -> str:
         """Where its dashboard is."""
-        return f"{self.gateway.url}/ui/"
+        return f"{self.gateway.url}{self.config.ui.path}/"
 
 
 @dataclass(slots=True)
@@ -119,6 +119,7 @@ def world(folder: Path, *, engines: int = 2, speed: float = 40, port: int = 0, *
             "invoicing_file": folder / "seller.yaml",
             "ui.token_file": folder / "ui-token",
             "isolation": "none",
+            "index.deadline_ms": 100,  # a busy machine is no degraded gateway
             "poll_interval_s": 0.5,
             "limits.drain_s": 2,
             "limits.close_idle_s": 0,

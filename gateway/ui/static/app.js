@@ -32,7 +32,7 @@ function draw() {
 
 function enterView() {
   const name = location.hash.slice(1);
-  state.view = name in VIEWS ? name : "overview";
+  state.view = Object.hasOwn(VIEWS, name) ? name : "overview";
   document.title = state.session ? `${VIEWS[state.view].title}: prefixgate` : "prefixgate";
 }
 

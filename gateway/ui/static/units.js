@@ -65,11 +65,11 @@ export const money = known((amount, currency) => {
   return `${least ? "< " : ""}${sign}${written}${SPACE}${currency ?? ""}`.trim();
 });
 
-/** A moment of today, or with its date: "14:05:09". */
+/** A moment, here: of today "14:05:09", of another day "2026-11-30 14:05:09". */
 export const clock = known((text) => {
   const at = new Date(text);
   const time = at.toLocaleTimeString("en-GB");
-  return at.toDateString() === new Date().toDateString() ? time : `${at.toISOString().slice(0, 10)} ${time}`;
+  return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString("sv-SE")} ${time}`;
 });
 
 /** A sentence out of what stands without its capital and its full stop. */

@@ -24,8 +24,9 @@ export function view() {
   const held = choice("decisions:held", null);
   const isHeld = held !== null && choice("decisions:open", new Set()).size > 0;
   const fresh = wanted(all);
-  const rows = isHeld ? held.map((id) => all.find((one) => one.request_id === id)).filter(Boolean) : fresh;
-  const newer = isHeld ? fresh.findIndex((one) => one.request_id === rows[0]?.request_id) : 0;
+  const rows = isHeld ? held.map((kept) => all.find((one) => one.request_id === kept.request_id) ?? kept) : fresh;
+  const known = isHeld ? fresh.findIndex((one) => one.request_id === rows[0].request_id) : 0;
+  const newer = known < 0 ? fresh.length : known;
   const { from, pages } = paged("decisions", rows.length, 25);
   const shown = rows.slice(from, from + 25);
   const most_s = Math.max(...shown.map((one) => one.cost_s ?? 0), 1e-9);
@@ -56,7 +57,7 @@ function decision(one, most_s, rows) {
     const next = new Set(open);
     if (isOpen) next.add(one.request_id);
     else next.delete(one.request_id);
-    if (isOpen && !open.size) state.choices.set("decisions:held", rows.map((each) => each.request_id));
+    if (isOpen && !open.size) state.choices.set("decisions:held", rows);
     choose("decisions:open", next);
     if (isOpen) void fetchOnce(detail(one.request_id));
   };

@@ -72,7 +72,8 @@ function charts(found) {
 }
 
 function fleet(all) {
-  const worst = [...all].sort((one, other) => (one.state === "up") - (other.state === "up") || (other.kv_use ?? -1) - (one.kv_use ?? -1));
+  const fuller = (one, other) => (all.length > MOST_ENDPOINTS ? (other.kv_use ?? -1) - (one.kv_use ?? -1) : 0);  // few stay where they are
+  const worst = [...all].sort((one, other) => (one.state === "up") - (other.state === "up") || fuller(one, other));
   return card("Fleet", null, table("overview-fleet", {
     caption: all.length > MOST_ENDPOINTS ? `${MOST_ENDPOINTS} of ${count(all.length)}: those in trouble first, then the fullest` : `${many(all.length, "endpoint")}`,
     rows: worst.slice(0, MOST_ENDPOINTS), key: (one) => one.id, empty: empty("No endpoint is known.", "Name one: prefixgate serve --backend http://HOST:PORT"),
