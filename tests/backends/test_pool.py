@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,6 +16,7 @@ from backends.target import target_of
 from backends.types import Deadlines, EndpointId, UpstreamRequest
 from tests.backends.upstream import CHAT, PATIENT, Case, cases, endpoint, peer_sees_us_leave, run_on_uvloop
 from tests.hostile import HostileServer, Peer, answer, hang, reset_before_first_byte, stream
+from tests.until import until
 
 DEADLINE_S = 10
 
@@ -33,12 +34,6 @@ async def pool_of(url: str, limit: int) -> AsyncIterator[Pool]:
         yield pool
     finally:
         await pool.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 async def ask(client: UpstreamClient, server: HostileServer, path: str = "/v1/x") -> bytes:

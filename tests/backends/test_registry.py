@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -22,6 +22,7 @@ from backends.types import (
     InFlight,
 )
 from tests.backends.engine_page import VLLM_STARTED_AT_S, EnginePage
+from tests.until import until
 
 A, B = EndpointId("a"), EndpointId("b")
 FAST = PollSettings(interval_s=0.02, deadline_s=10)
@@ -41,12 +42,6 @@ def registry_of(*engines: EnginePage, settings: PollSettings = FAST, api_key: st
 
 def of(registry: Registry, endpoint_id: EndpointId = A) -> EndpointSnapshot:
     return next(snapshot for snapshot in registry.snapshot() if snapshot.id == endpoint_id)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_an_endpoint_is_down_until_it_was_seen(engine: EnginePage) -> None:

@@ -10,7 +10,8 @@ from backends.errors import FirstByteTimeout, UnknownEndpoint
 from backends.registry import PollSettings, Registry
 from backends.types import EndpointConfig, EndpointId
 from tests.backends.engine_page import VLLM_STARTED_AT_S, EnginePage
-from tests.backends.test_registry import A, B, of, until
+from tests.backends.test_registry import A, B, of
+from tests.until import until
 
 FAST = PollSettings(interval_s=0.02, deadline_s=10)
 

@@ -21,6 +21,7 @@ from bench.relay_runs import PACED, UNPACED, beside, closing, holds, request_mak
 from bench.relay_runs import Row as Measured
 from bench.result import RESULTS
 from bench.stream_backend import streaming_engines
+from tests.until import until
 
 FILE = RESULTS / "relay.json"
 USAGE = {"prompt_tokens": 464, "completion_tokens": 20, "total_tokens": 484}
@@ -66,9 +67,7 @@ async def test_clients_count_what_comes_and_ask_again(paced: bool) -> None:
         with closing(streams):
             streams.record()
             await streams.open(2, 1000, staggered=False)
-            async with asyncio.timeout(20):
-                while streams.answers < 6:
-                    await asyncio.sleep(0.01)
+            await until(lambda: streams.answers >= 6)
             assert streams.failures == 0
             assert streams.chunks >= 18
             assert len(streams.gaps) >= 12

@@ -1,6 +1,5 @@
 """A ledger that goes away and comes back, and what a test of it waits for."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ import psycopg
 
 from billing import Ledger, LedgerOptions, reading
 from billing.rollup_sql import differences
+from tests.until import until
 
 
 def with_spool(folder: Path, most_bytes: int = 1 << 30) -> LedgerOptions:
@@ -29,15 +29,11 @@ def away(postgres_url: str) -> Iterator[None]:
 
 
 async def until_empty(ledger: Ledger) -> None:
-    async with asyncio.timeout(20):
-        while ledger.spool is None or ledger.spool.is_away or ledger.spool.size_bytes:
-            await asyncio.sleep(0.001)
+    await until(lambda: not (ledger.spool is None or ledger.spool.is_away or ledger.spool.size_bytes))
 
 
 async def until_healthy(ledger: Ledger) -> None:
-    async with asyncio.timeout(20):
-        while not ledger.healthy:
-            await asyncio.sleep(0.001)
+    await until(lambda: ledger.healthy)
 
 
 def sums_equal_rows(where: str | Path) -> bool:

@@ -28,6 +28,7 @@ from billing.database import Sync
 from billing.sqlite_file import SqliteFile
 from tests.billing.conftest import Rows
 from tests.billing.samples import attempt, book, opened, settled
+from tests.until import until
 
 IMPATIENT = LedgerOptions(busy_timeout_s=0.01)
 
@@ -58,9 +59,7 @@ async def test_a_database_that_fails_fails_its_rows_and_works_again(
             assert not healthy(ledger)
             with pytest.raises(LedgerUnavailable, match="locked"):
                 await ledger.settle(settled("before"))
-        async with asyncio.timeout(10):
-            while not healthy(ledger):
-                await asyncio.sleep(0)
+        await until(lambda: healthy(ledger))
         await ledger.settle(settled("before"))
         await ledger.open(opened("after"))
     assert [row["request_id"] for row in rows("requests")] == ["after", "before"]
@@ -244,9 +243,7 @@ async def test_the_log_is_moved_into_the_file_beside_the_writer(
     async with open_ledger(ledger_path, book()) as ledger:
         new_bytes = ledger_path.stat().st_size
         await asyncio.gather(*(ledger.open(opened(f"{number:05d}")) for number in range(200)))
-        async with asyncio.timeout(20):
-            while ledger_path.stat().st_size <= new_bytes:
-                await asyncio.sleep(0)
+        await until(lambda: ledger_path.stat().st_size > new_bytes)
 
 
 def test_a_log_that_is_too_long_begins_anew_though_commits_never_pause(

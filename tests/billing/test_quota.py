@@ -28,7 +28,8 @@ from prefix_index.redis_clients import connect_one
 from tests.billing.quotas import NOON, NOON_MS, TTL_MS, ask, outcome, pools, purse
 from tests.billing.samples import opened, settled
 from tests.prefix_index.busy import busy_loop
-from tests.prefix_index.door import Door, eventually
+from tests.prefix_index.door import Door
+from tests.until import until
 
 DOLLAR = purse(1_000_000)
 
@@ -66,7 +67,7 @@ async def gone(door: Door) -> None:
     await door.shut()
     for _ in range(20):
         await asyncio.sleep(0)
-    await eventually(lambda: not door._streams)
+    await until(lambda: not door._streams)
 
 
 async def spent_of(quotas: Quotas, one: Purse, name: str) -> int:
@@ -167,9 +168,7 @@ async def test_a_client_that_leaves_while_redis_is_asked_leaves_no_hold(quota_ur
             door.hold()
             passed = door.passed_bytes
             leaving = asyncio.ensure_future(quotas.admit(ask("a", limit)))
-            async with asyncio.timeout(5):
-                while door.passed_bytes == passed:
-                    await asyncio.sleep(0)
+            await until(lambda: door.passed_bytes != passed)
             leaving.cancel()
             await asyncio.gather(leaving, return_exceptions=True)
             door.release()
@@ -229,7 +228,7 @@ async def test_what_is_spent_while_redis_is_away_is_charged_there_once_it_is_bac
         assert isinstance(await quotas.admit(ask("during", (), [DOLLAR], micro=200_000)), Granted)
         assert [quotas.is_away] == [True]
         quotas.settle(replace(outcome("during", [DOLLAR], micro=100_000), committed_ms=2**50))
-        await eventually(lambda: not quotas.is_away)
+        await until(lambda: not quotas.is_away)
         assert quotas.owed == 0
         assert await spent_of(quotas, DOLLAR, "after") == 400_000
 
@@ -275,7 +274,7 @@ async def test_replicas_without_redis_grant_their_share() -> None:
     ):
         for name, quotas in (("a", one), ("b", other)):
             await quotas.admit(ask(name))
-        await eventually(lambda: {one._counters.replicas, other._counters.replicas} == {2})
+        await until(lambda: {one._counters.replicas, other._counters.replicas} == {2})
         await server.stop()
         let_in = [isinstance(await one.admit(ask(f"r{number}", limit)), Granted) for number in range(10)]
         assert let_in == [True] * 5 + [False] * 5

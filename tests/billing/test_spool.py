@@ -31,6 +31,7 @@ from billing.writer import Record
 from tests.billing.conftest import Rows
 from tests.billing.outages import away, sums_equal_rows, until_empty, with_spool
 from tests.billing.samples import NOON, attempt, book, opened, settled
+from tests.until import until
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -117,9 +118,7 @@ asyncio.run(main())
     assert died.returncode == -9, died.stderr
     options = replace(with_spool(spool_folder), takeover_s=0.05)
     async with open_ledger(postgres_url, book(), options=options) as ledger:
-        async with asyncio.timeout(20):
-            while len(rows("settlements")) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(rows("settlements")) >= 2)
         assert ledger.interrupted == 1
     states = {row["request_id"]: row["state"] for row in rows("settlements")}
     assert states == {"settled in the spool": "complete", "opened in the spool": "interrupted"}

@@ -14,6 +14,7 @@ from billing.spool import Spool, SpoolFull
 from tests.billing.conftest import Rows
 from tests.billing.outages import away, until_empty, until_healthy, with_spool
 from tests.billing.samples import book, opened, settled
+from tests.until import until
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -34,9 +35,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> list[Spool]:
 
 async def until_probed(probes: list[Spool], times: int) -> None:
     most = len(probes) + times
-    async with asyncio.timeout(20):
-        while len(probes) < most:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(probes) >= most)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from billing.takeover import Takeover, lock_key
 from billing.writer import Record
 from tests.billing.conftest import Rows
 from tests.billing.samples import book, opened, settled
+from tests.until import until
 
 QUICK = LedgerOptions(takeover_s=0.2)
 SLOW = LedgerOptions(takeover_s=3600)
@@ -94,9 +95,7 @@ async def test_a_killed_gateways_open_rows_are_closed_once_by_those_that_live(po
             open_ledger(postgres_url, book(), options=QUICK) as two,
         ):
             gateways[0].kill()
-            async with asyncio.timeout(30):
-                while interrupted(one) + interrupted(two) < 10:
-                    await asyncio.sleep(0.01)
+            await until(lambda: interrupted(one) + interrupted(two) >= 10)
             states = {row["request_id"]: row["state"] for row in rows("settlements")}
             assert {states[f"a-{call}"] for call in range(0, 20, 2)} == {"interrupted"}
             assert {states[f"a-{call}"] for call in range(1, 20, 2)} == {"complete"}
@@ -136,9 +135,7 @@ async def test_a_long_call_is_not_closed_while_its_gateway_has_nothing_to_write(
         await ledger.open(opened("long"))
         (owner,) = rows("owners")
         end_sessions(postgres_url)
-        async with asyncio.timeout(20):
-            while not is_held(postgres_url, str(owner["owner_id"])):
-                await asyncio.sleep(0.01)
+        await until(lambda: is_held(postgres_url, str(owner["owner_id"])))
         await ledger.settle(settled("long"))
     assert len(rows("owners")) == 1
 

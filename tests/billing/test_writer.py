@@ -13,6 +13,7 @@ from billing import LedgerUnavailable, OpenedRequest, RowRefused
 from billing import writer as writer_module
 from billing.writer import MOST_IN_BATCH, Outcome, Record, Writer
 from tests.billing.samples import opened
+from tests.until import until
 
 
 class ScriptedStore:
@@ -206,9 +207,7 @@ async def test_an_unhealthy_store_is_probed_until_it_works_though_no_row_comes(
         with pytest.raises(LedgerUnavailable):
             await writer.put(opened("1"))
         store.broken = False
-        async with asyncio.timeout(10):
-            while not healthy(writer):
-                await asyncio.sleep(0)
+        await until(lambda: healthy(writer))
     assert store.probes > 0
 
 

@@ -9,6 +9,7 @@ import yaml
 from gateway.edge.auth import new_key
 from tests.gateway.scripted_engine import USAGE, answer_chat
 from tests.hostile import Behaviour, Peer
+from tests.until import until
 
 KEY, DIGEST = new_key()
 OTHER_KEY, OTHER_DIGEST = new_key()
@@ -80,6 +81,4 @@ class Gate:
 
     async def reached(self, number: int) -> None:
         """Until so many requests have come to the engine."""
-        async with asyncio.timeout(30):
-            while self.waiting < number:
-                await asyncio.sleep(0.005)
+        await until(lambda: self.waiting >= number)

@@ -15,6 +15,7 @@ from prefix_index import Chain, Claim, EmbeddedServer, HotPrefix, SharedIndex, S
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway
 from tests.gateway.scripted_engine import answer_chat, scripted_engine
 from tests.prefix_index.door import Door
+from tests.until import until
 
 TOKEN = {"authorization": "Bearer letmein"}
 PATHS = (
@@ -58,16 +59,11 @@ def confirmed_blocks(report: Any) -> int:
 
 async def until_confirmed(gateway: RunningGateway, at_least: int = 1) -> Any:
     """The report, once so many blocks are known to be held."""
-    async with asyncio.timeout(10):
-        while confirmed_blocks(report := await shown(gateway)) < at_least:
-            await asyncio.sleep(0.02)
-    return report
+    return await until(lambda: shown(gateway), lambda report: confirmed_blocks(report) >= at_least)
 
 
 async def until_empty(gateway: RunningGateway) -> None:
-    async with asyncio.timeout(10):
-        while any(row["blocks"] for row in (await shown(gateway))["holders"]):
-            await asyncio.sleep(0.02)
+    await until(lambda: shown(gateway), lambda found: not any(row["blocks"] for row in found["holders"]))
 
 
 async def test_the_index_says_who_holds_how_much_and_how_far_it_can_be_relied_on(gateway: RunningGateway) -> None:
@@ -143,9 +139,7 @@ async def test_what_kv_events_tell_of_an_endpoint_that_is_cleared_is_read_anew(
     events = KvEventsConfig("tcp://*:0", "tcp://*:0")
     with run_engine(EngineConfig(model=MODEL, kv_blocks=400, threads=1, kv_events=events)) as publishing:
         gateway = await started(start_gateway, publishing.url, token_file)
-        async with asyncio.timeout(20):
-            while not gateway.metric("prefixgate_kv_feed_state", state="in_step"):
-                await asyncio.sleep(0.05)
+        await until(lambda: gateway.metric("prefixgate_kv_feed_state", state="in_step"))
         await ask(gateway, STORY)
         before = confirmed_blocks(await until_confirmed(gateway))
         (feed,) = (await shown(gateway))["feeds"]
@@ -189,9 +183,7 @@ async def test_holders_of_the_past_are_shown_as_such_and_can_be_cleared_by_name(
         answer = await shown(gateway, "/admin/index/clear?holder=gone@3", "POST")
         assert answer["holders"] == ["gone@3"]
         assert {(row["claim"], row["blocks"]) for row in answer["cleared"]} == {("confirmed", 8), ("disk", 5)}
-        async with asyncio.timeout(10):
-            while "gone@3" in {row["holder"] for row in (await shown(gateway))["holders"]}:
-                await asyncio.sleep(0.02)
+        await until(lambda: shown(gateway), lambda found: "gone@3" not in {row["holder"] for row in found["holders"]})
         assert (await call(gateway, "/admin/index/clear?holder=gone@3", "POST")).status_code == 404
 
 
@@ -281,9 +273,10 @@ async def test_where_redis_is_away_it_is_said_and_nothing_is_cleared(
             answer = await call(gateway, path, method)
             assert answer.status_code == 503
             assert answer.json()["detail"].startswith("the index could not be read: ")
-        async with asyncio.timeout(10):
-            while "own copy meanwhile: unreachable" not in (await call(gateway, "/admin/index/top")).json()["detail"]:
-                await asyncio.sleep(0.02)
+        await until(
+            lambda: call(gateway, "/admin/index/top"),
+            lambda found: "own copy meanwhile: unreachable" in found.json()["detail"],
+        )
 
 
 async def test_what_needs_no_redis_is_shown_also_while_redis_hangs_and_soon(
@@ -300,9 +293,7 @@ async def test_what_needs_no_redis_is_shown_also_while_redis_hangs_and_soon(
                 await ask(gateway, STORY)
             await until_confirmed(gateway)
             door.hold()
-            async with asyncio.timeout(20):
-                while not gateway.metric("prefixgate_degraded", part="index"):
-                    await asyncio.sleep(0.02)
+            await until(lambda: gateway.metric("prefixgate_degraded", part="index"))
             report = await shown(gateway)
             assert (report["store"], report["total"], report["holders"], report["shards"]) == (None, None, [], [])
             assert report["unreadable"] == "no answer within 0.1 s"

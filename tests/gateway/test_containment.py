@@ -12,6 +12,7 @@ from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
 from tests.gateway.scripted_engine import answer_chat, chat_stream, scripted_engine
 from tests.gateway.test_faults import CHAT, STREAM, ask, error_of
 from tests.hostile import Peer, stream
+from tests.until import until
 
 
 async def test_a_body_nested_to_any_depth_is_served_or_refused(
@@ -110,9 +111,7 @@ async def test_while_the_ledger_fails_no_engine_computes_what_could_not_be_bille
             assert error_of(second)["code"] == "service_unavailable"
             assert len(engine.requests) == reached
             assert "ledger" in (await client.get(f"{gateway.url}/health")).json()["degraded"]
-        async with asyncio.timeout(10):
-            while (await ask(client, gateway, CHAT)).status_code != 200:
-                await asyncio.sleep(0.1)
+        await until(lambda: ask(client, gateway, CHAT), lambda found: found.status_code == 200)
 
 
 async def test_a_client_who_leaves_while_the_end_is_settled_is_counted_once(
@@ -139,7 +138,5 @@ async def test_a_client_who_leaves_while_the_end_is_settled_is_counted_once(
                 await answer.aclose()
                 await asyncio.sleep(0.3)
         assert [row.state for row in await settled(gateway, 1)] == ["complete"]
-        async with asyncio.timeout(5):
-            while await asyncio.to_thread(gateway.metric, "prefixgate_in_flight_requests"):
-                await asyncio.sleep(0.05)
+        await until(lambda: asyncio.to_thread(gateway.metric, "prefixgate_in_flight_requests"), lambda found: not found)
         assert await asyncio.to_thread(gateway.metric, "prefixgate_requests_total") == 1

@@ -17,6 +17,7 @@ from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
 from gateway.edge.auth import new_key
 from tests.gateway.conftest import RunningGateway, StartGateway, ledger_rows, settled
+from tests.until import until
 
 LIBRARY = "You are a careful assistant of a small library. " + " ".join(
     f"Rule {n}: answer politely, cite shelf number {7 * n} and never guess." for n in range(1, 16)
@@ -169,9 +170,7 @@ async def test_backend_restart_fence_a_restarted_engine_is_not_expected_to_hold_
     port = int(url.rpartition(":")[2])
     with run_engine(config, port=port):
         async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
-            async with asyncio.timeout(20):
-                while (seen := await generation_of(client)) is None or seen == before:
-                    await asyncio.sleep(0.02)
+            await until(lambda: generation_of(client), lambda seen: seen is not None and seen != before)
             answer = await client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 200
         assert answer.headers["x-prefixgate-cached-tokens"] == "0"

@@ -22,6 +22,7 @@ from tests.gateway.scripted_engine import (
     scripted_engine,
 )
 from tests.hostile import Behaviour, Peer, hang, reset_before_first_byte, stream
+from tests.until import until
 
 CHAT: Final[dict[str, Any]] = {"model": "m", "messages": [{"role": "user", "content": "Where are the books?"}]}
 IN_TIME_S: Final = 20.0
@@ -55,12 +56,13 @@ async def standing(client: httpx.AsyncClient, gateway: RunningGateway, endpoint:
     return found
 
 
-async def until(client: httpx.AsyncClient, gateway: RunningGateway, state: str, endpoint: str = "e0") -> dict[str, Any]:
+async def until_in_state(
+    client: httpx.AsyncClient, gateway: RunningGateway, state: str, endpoint: str = "e0"
+) -> dict[str, Any]:
     """Wait until an endpoint is in a state."""
-    async with asyncio.timeout(IN_TIME_S):
-        while (found := await standing(client, gateway, endpoint))["state"] != state:
-            await asyncio.sleep(0.01)
-    return found
+    return await until(
+        lambda: standing(client, gateway, endpoint), lambda found: found["state"] == state, within_s=IN_TIME_S
+    )
 
 
 def told(*words: str) -> Behaviour:
@@ -184,15 +186,16 @@ async def test_clients_that_leave_a_working_engine_are_never_held_against_it(
         gateway = await start(start_gateway, engine.url, **QUICK | {"health__first_byte_least_s": 600.0})
         await learned(client, gateway)
         talking = asyncio.ensure_future(ask(client, gateway, stream=True))
-        async with asyncio.timeout(IN_TIME_S):
-            while len(engine.requests) <= WARM:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(engine.requests) > WARM, within_s=IN_TIME_S)
         for after_s in (0.05, 0.8):
             await asyncio.gather(*(leave_unanswered(client, gateway, after_s) for _ in range(40)))
         over.set()
         assert (await talking).status_code == 200
         found = await standing(client, gateway)
-        assert (found["breaker_opened"], gateway.metric("prefixgate_endpoint_faults_total", kind="left_unanswered")) == (0, 0)
+        assert (
+            found["breaker_opened"],
+            gateway.metric("prefixgate_endpoint_faults_total", kind="left_unanswered"),
+        ) == (0, 0)
 
 
 async def test_an_engine_in_which_requests_wait_and_nothing_moves_is_stalled_whatever_its_health_says(
@@ -202,14 +205,14 @@ async def test_an_engine_in_which_requests_wait_and_nothing_moves_is_stalled_wha
         gateway = await start(start_gateway, wedges.url, good.url, **QUICK | {"health__open_s": 0.3})
         await learned(client, gateway)
         wedges.metrics = page(waiting=3, running=8, steps=70)
-        found = await until(client, gateway, "stalled")
+        found = await until_in_state(client, gateway, "stalled")
         assert found["why"].startswith("requests wait, and no counter of its metrics page has moved")
         assert found["since"].endswith("+00:00")
         health = (await client.get(f"{gateway.url}/health")).json()
         assert "stalled: e0" in health["degraded"]["endpoints"] or "half open: e0" in health["degraded"]["endpoints"]
         assert health["endpoints"]["e0"]["healthy"]
         assert gateway.metric("prefixgate_endpoint_set_aside_total", endpoint="e0", why="stalled") >= 1
-        await until(client, gateway, "stalled")
+        await until_in_state(client, gateway, "stalled")
         assert await asked_by(client, gateway, stream=True) == "e1"
         for step in range(71, 400):  # it moves again
             wedges.metrics = page(waiting=3, running=8, steps=step)
@@ -228,7 +231,7 @@ async def test_where_all_are_stalled_requests_are_served_all_the_same(
     async with scripted_engine(told("Hi")) as engine:
         engine.metrics = page(waiting=3, running=8, steps=70)
         gateway = await start(start_gateway, engine.url, **QUICK)
-        await until(client, gateway, "stalled")
+        await until_in_state(client, gateway, "stalled")
         assert await asked_by(client, gateway, stream=True) == "e0"
 
 
@@ -272,7 +275,7 @@ async def test_an_endpoint_that_breaks_off_its_answers_opens_its_breaker(
         for _ in range(8):
             with suppress(httpx.HTTPError):
                 await ask(client, gateway)
-        assert (await until(client, gateway, "open"))["why"] == "broken off, 3 times in a row"
+        assert (await until_in_state(client, gateway, "open"))["why"] == "broken off, 3 times in a row"
 
 
 async def test_half_open_an_endpoint_gets_no_more_than_its_probes_at_a_time(
@@ -300,11 +303,9 @@ async def test_half_open_an_endpoint_gets_no_more_than_its_probes_at_a_time(
         while (await standing(client, gateway))["breaker_opened"] == 0:
             await asked_by(client, gateway)
         engine.scripts[:] = [counts]
-        await until(client, gateway, "half_open")
+        await until_in_state(client, gateway, "half_open")
         under_way = [asyncio.ensure_future(asked_by(client, gateway)) for _ in range(20)]
-        async with asyncio.timeout(IN_TIME_S):
-            while sum(one.done() for one in under_way) < 18:
-                await asyncio.sleep(0.01)
+        await until(lambda: sum(one.done() for one in under_way) >= 18, within_s=IN_TIME_S)
         assert max(at_once) == 2
         go_on.set()
         assert sorted(await asyncio.gather(*under_way)) == ["e0"] * 2 + ["e1"] * 18
@@ -333,7 +334,7 @@ async def test_an_endpoint_that_fails_far_more_than_its_peers_is_left_out_for_a_
         assert found["breaker_opened"] == 0
         assert gateway.metric("prefixgate_endpoint_set_aside_total", endpoint="e0", why="fails") == 1
         bad.scripts[:] = [answer_chat("Hi")]
-        await until(client, gateway, "up")
+        await until_in_state(client, gateway, "up")
         assert {await asked_by(client, gateway) for _ in range(6)} == {"e0", "e1", "e2"}
 
 
@@ -376,11 +377,9 @@ async def test_health_flap_keeps_load_speed_breaker_and_index(
         before = (await client.get(f"{gateway.url}/health")).json()["endpoints"]["e0"]
         speed = gateway.metric("prefixgate_perf_base_seconds", endpoint="e0")
         engine.unwell = True
-        await until(client, gateway, "down")
+        await until_in_state(client, gateway, "down")
         engine.unwell = False
-        async with asyncio.timeout(IN_TIME_S):
-            while (await standing(client, gateway))["state"] == "down":
-                await asyncio.sleep(0.01)
+        await until(lambda: standing(client, gateway), lambda found: found["state"] != "down", within_s=IN_TIME_S)
         after = (await client.get(f"{gateway.url}/health")).json()["endpoints"]["e0"]
         assert (before["in_flight_requests"], after["in_flight_requests"]) == (1, 1)
         assert after["generation"] == before["generation"]

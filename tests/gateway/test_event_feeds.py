@@ -17,6 +17,7 @@ from gateway.event_feeds import tells_enough
 from prefix_index import EmbeddedServer, connect
 from prefix_index.redis_census import census
 from tests.gateway.conftest import RunningGateway, StartGateway, ledger_rows, settled
+from tests.until import until
 
 MODEL = "tiny"
 ANYWHERE = KvEventsConfig("tcp://*:0", "tcp://*:0")
@@ -46,9 +47,7 @@ def feed_states(gateway: RunningGateway) -> set[str]:
 
 
 async def until_feed_is(gateway: RunningGateway, state: str, within_s: float = 20.0) -> None:
-    async with asyncio.timeout(within_s):
-        while await asyncio.to_thread(feed_states, gateway) != {state}:
-            await asyncio.sleep(0.05)
+    await until(lambda: asyncio.to_thread(feed_states, gateway), lambda found: found == {state}, within_s=within_s)
 
 
 async def ask(gateway: RunningGateway, *said: str, max_tokens: int = 4) -> httpx.Response:
@@ -178,9 +177,10 @@ async def test_redis_flush_costs_a_followed_engine_nothing(
         async with connect(server.url) as client:
             assert isinstance(client, Redis)
             await client.flushall()
-        async with asyncio.timeout(20):
-            while gateway.metric("prefixgate_kv_feed_state", state="in_step") != 1 or not await holds(server.url):
-                await asyncio.sleep(0.05)
+        await until(
+            lambda: holds(server.url),
+            lambda found: gateway.metric("prefixgate_kv_feed_state", state="in_step") == 1 and found,
+        )
         answer = await ask(gateway, STORY)
         assert int(answer.headers["x-prefixgate-cached-tokens"]) == cached_tokens(answer) == known
 
@@ -199,7 +199,5 @@ async def test_a_feed_that_would_take_the_messages_of_another_is_named_in_health
     with engine(None) as other:
         backends = [{"url": publishing.url, "id": "e0"}, {"url": other.url, "id": "e1", "kv_events": at}]
         gateway = await asyncio.to_thread(start, start_gateway, backends=backends)
-        async with asyncio.timeout(20):
-            while not gateway.http.get("/health").json()["degraded"].get("kv_events"):
-                await asyncio.sleep(0.05)
+        await until(lambda: gateway.http.get("/health").json()["degraded"].get("kv_events"))
         assert "share it" in gateway.http.get("/health").json()["degraded"]["kv_events"]

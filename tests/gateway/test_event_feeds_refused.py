@@ -17,8 +17,9 @@ from gateway.event_feeds import EventFeedParts, EventFeeds
 from gateway.fleet import Fleet
 from prefix_index import SharedIndex
 from prefix_index.kv_events.feed_types import FeedState
-from tests.prefix_index.kv_events.feeding import Sink, letters, until, urls
+from tests.prefix_index.kv_events.feeding import Sink, letters, urls
 from tests.prefix_index.kv_events.publisher import Publisher, publishing
+from tests.until import until
 
 
 @dataclass

@@ -19,6 +19,7 @@ from gateway.keys_edit import KeyWish, create_key, revoke_key, rotate_key
 from tests.gateway.conftest import StartGateway, start
 from tests.gateway.limited import DIGEST, KEY, OTHER_KEY, bearer, keys_file
 from tests.gateway.scripted_engine import answer_chat, scripted_engine
+from tests.until import until
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 COMMENTED = f"""# Who may call, and why.
@@ -148,9 +149,7 @@ def test_a_command_that_cannot_be_done_says_why_and_changes_nothing(
 
 
 async def until_status(client: httpx.AsyncClient, url: str, key: str, status: int) -> None:
-    async with asyncio.timeout(10):
-        while (await client.get(f"{url}/v1/models", headers=bearer(key))).status_code != status:
-            await asyncio.sleep(0.02)
+    await until(lambda: client.get(f"{url}/v1/models", headers=bearer(key)), lambda found: found.status_code == status)
 
 
 async def test_a_running_gateway_takes_a_changed_file_over_and_an_invalid_one_not(
@@ -172,9 +171,7 @@ async def test_a_running_gateway_takes_a_changed_file_over_and_an_invalid_one_no
         assert "acme" not in health["keys"]
         await until_status(client, gateway.url, made.key, 200)
         path.write_text(whole)
-        async with asyncio.timeout(10):
-            while "keys" in (await client.get(f"{gateway.url}/health")).json()["degraded"]:
-                await asyncio.sleep(0.02)
+        await until(lambda: client.get(f"{gateway.url}/health"), lambda found: "keys" not in found.json()["degraded"])
         await until_status(client, gateway.url, OTHER_KEY, 200)
         assert gateway.metric("prefixgate_keys_reloads_total", outcome="invalid") == 1
 
@@ -196,9 +193,7 @@ async def test_a_date_that_is_none_in_the_changed_file_does_not_stop_the_gateway
         gateway = await start(start_gateway, engine.url, keys_file=path, keys_poll_s=0.05)
         await until_status(client, gateway.url, KEY, 200)
         path.write_text(text)
-        async with asyncio.timeout(10):
-            while "keys" not in (await client.get(f"{gateway.url}/health")).json()["degraded"]:
-                await asyncio.sleep(0.02)
+        await until(lambda: client.get(f"{gateway.url}/health"), lambda found: "keys" in found.json()["degraded"])
         await until_status(client, gateway.url, KEY, 200)
         listed = await asyncio.to_thread(CliRunner().invoke, cli, ["keys", "list", "--file", str(path)])
         assert listed.exit_code == 2

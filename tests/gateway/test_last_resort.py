@@ -7,7 +7,7 @@ import httpx
 
 from tests.gateway.conftest import StartGateway, start
 from tests.gateway.scripted_engine import answer_chat, answer_json, scripted_engine
-from tests.gateway.test_endpoint_health import QUICK, ask, asked_by, standing, until
+from tests.gateway.test_endpoint_health import QUICK, ask, asked_by, standing, until_in_state
 from tests.hostile import Peer, hang
 
 
@@ -26,7 +26,7 @@ async def test_the_only_endpoint_is_asked_though_its_breaker_is_open_while_polls
         for _ in range(3):
             with suppress(httpx.HTTPError):
                 await ask(client, gateway)
-        await until(client, gateway, "open")
+        await until_in_state(client, gateway, "open")
         assert (await client.get(f"{gateway.url}/ready")).status_code == 200
         assert [model["id"] for model in (await client.get(f"{gateway.url}/v1/models")).json()["data"]] == ["m"]
         assert [await asked_by(client, gateway) for _ in range(3)] == ["e0"] * 3

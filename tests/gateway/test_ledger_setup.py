@@ -1,10 +1,6 @@
 """A gateway whose ledger is a PostgreSQL server, also while that is away."""
 
-import asyncio
 import logging
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -14,9 +10,11 @@ from psycopg.rows import dict_row
 
 from gateway.checking import check_files
 from gateway.config import Config, ConfigInvalid, ledger_place, load_config
+from tests.billing.outages import away
 from tests.gateway.conftest import StartGateway, start
 from tests.gateway.scripted_engine import answer_chat, scripted_engine
 from tests.gateway.test_faults import CHAT, ask
+from tests.until import until
 
 SECRET = "correct-horse-battery"
 
@@ -25,18 +23,6 @@ def settled(url: str) -> list[dict[str, object]]:
     query = "SELECT * FROM settlements JOIN requests USING (request_id) ORDER BY opened_at_us"
     with psycopg.connect(url, row_factory=dict_row) as server:
         return server.execute(query).fetchall()
-
-
-@contextmanager
-def away(url: str) -> Iterator[None]:
-    name = url.partition("@/")[2].partition("?")[0]
-    with psycopg.connect(url.replace(name, "postgres"), autocommit=True) as server:
-        server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false".encode())
-        server.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'".encode())
-        try:
-            yield
-        finally:
-            server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true".encode())
 
 
 async def test_requests_are_billed_in_postgresql(
@@ -62,10 +48,7 @@ async def test_while_the_server_is_away_usage_waits_on_the_disk(
             health = (await client.get(f"{gateway.url}/health")).json()
             assert "wait on the local disk" in health["degraded"]["ledger"]
             assert gateway.metric("prefixgate_ledger_spool_records") == 6
-        deadline = time.monotonic() + 20
-        while gateway.metric("prefixgate_ledger_spool_bytes"):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
+        await until(lambda: gateway.metric("prefixgate_ledger_spool_bytes") == 0)
         assert [row["state"] for row in settled(postgres_url)] == ["complete"] * 3
         assert "ledger" not in (await client.get(f"{gateway.url}/health")).json().get("degraded", {})
 

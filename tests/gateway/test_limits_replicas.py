@@ -16,6 +16,7 @@ from gateway.demo.processes import clean_environment, started_process
 from prefix_index import EmbeddedServer
 from tests.gateway.limited import OTHER_KEY, Gate, keys_file, post, prices_file
 from tests.gateway.scripted_engine import scripted_engine
+from tests.until import until
 
 REPLICAS = 4
 CALLS = 200
@@ -95,9 +96,7 @@ async def test_m_200_parallel_calls_on_a_dollar_and_v_four_workers_do_not_multip
         async with asyncio.TaskGroup() as group:
             for number in range(CALLS):
                 group.create_task(call(number))
-            async with asyncio.timeout(60):
-                while gate.waiting + len(answers) < CALLS:
-                    await asyncio.sleep(0.01)
+            await until(lambda: gate.waiting + len(answers) >= CALLS, within_s=60)
             in_flight = gate.waiting
             gate.open()
         served = sum(one.status_code == 200 for one in answers)
@@ -135,6 +134,4 @@ async def test_y_what_a_killed_replica_held_frees_itself(tmp_path: Path) -> None
             doomed.process.kill()
             await asyncio.gather(lost, return_exceptions=True)
         gate.open()
-        async with asyncio.timeout(20):
-            while (await post(client, urls[0])).status_code != 200:
-                await asyncio.sleep(0.05)
+        await until(lambda: post(client, urls[0]), lambda found: found.status_code == 200)

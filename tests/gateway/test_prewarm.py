@@ -22,6 +22,7 @@ from tests.gateway.conftest import STORY, RunningGateway, StartGateway, settled
 from tests.gateway.scripted_engine import METRICS, ScriptedEngine, answer_chat, answer_json, scripted_engine
 from tests.gateway.test_storm import parts_of
 from tests.hostile import Peer
+from tests.until import until
 
 ENGINE = EngineConfig(model="tiny", served_model_name="tiny", kv_blocks=600, threads=1)
 
@@ -38,9 +39,10 @@ def kept(name: bytes, saved_tokens: float = 16.0, body: bytes = b"{}", chain: tu
 
 
 async def until_prewarmed(gateway: RunningGateway, outcome: str, count: int = 1) -> None:
-    async with asyncio.timeout(20):
-        while await asyncio.to_thread(gateway.metric, "prefixgate_prewarm_requests_total", outcome=outcome) < count:
-            await asyncio.sleep(0.02)
+    await until(
+        lambda: asyncio.to_thread(gateway.metric, "prefixgate_prewarm_requests_total", outcome=outcome),
+        lambda found: found >= count,
+    )
 
 
 async def until_restart_is_seen(gateway: RunningGateway, before: int) -> None:

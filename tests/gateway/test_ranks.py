@@ -22,6 +22,7 @@ from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway, s
 from tests.gateway.limited import Gate
 from tests.gateway.ranked_engine import ranked_engine
 from tests.gateway.scripted_engine import scripted_engine
+from tests.until import until
 
 LOADS_SETTLE_S = 10.0
 
@@ -134,9 +135,9 @@ async def test_a_restart_of_the_server_empties_all_its_ranks(
         server.started_at_s += 100
         for engine in two:
             engine.engine.reset_prefix_cache()
-        async with asyncio.timeout(LOADS_SETTLE_S):
-            while await _generation(gateway) != int(server.started_at_s):
-                await asyncio.sleep(0.02)
+        await until(
+            lambda: _generation(gateway), lambda found: found == int(server.started_at_s), within_s=LOADS_SETTLE_S
+        )
         before = len(server.usages)
         for _ in range(2):
             answer = await ask(gateway, client, said)
@@ -161,9 +162,7 @@ async def test_four_gateways_do_not_herd_onto_a_rank_in_a_burst(start_gateway: S
         async with asyncio.TaskGroup() as group:
             for number in range(burst):
                 group.create_task(ask(gateways[number % 4], client, f"{number} {number} {STORY}"))
-            async with asyncio.timeout(60):
-                while held.waiting < burst:
-                    await asyncio.sleep(0.01)
+            await until(lambda: held.waiting >= burst, within_s=60)
             held.open()
         counts = Counter((server.url, rank) for server in servers for rank in server.asked)
     assert len(counts) == 4

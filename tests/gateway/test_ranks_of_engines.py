@@ -2,7 +2,6 @@
 
 import random
 import secrets
-import time
 from collections.abc import Iterator
 
 import httpx
@@ -10,6 +9,7 @@ import pytest
 
 from backends.simulated.serving import ServerSpec, SimulatedServer
 from tests.gateway.conftest import RunningGateway, StartGateway
+from tests.until import until_in_thread
 
 ADAPTERS = tuple(f"a{number}" for number in range(6))
 
@@ -75,10 +75,7 @@ def test_a_server_that_restarts_is_given_its_prefixes_rank_by_rank(start_gateway
             for question in ("Who?", "And why?"):
                 ask(gateway, [{"role": "system", "content": story}, {"role": "user", "content": question}])
         server.restart()
-        until_s = time.monotonic() + 20
-        while gateway.metric("prefixgate_prewarm_requests_total", outcome="computed") < 2:
-            assert time.monotonic() < until_s
-            time.sleep(0.02)
+        until_in_thread(lambda: gateway.metric("prefixgate_prewarm_requests_total", outcome="computed") >= 2)
         assert {record.rank for record in server.records()} == {0, 1}
         known = ask(gateway, [{"role": "system", "content": story}, {"role": "user", "content": "And when?"}])
         assert int(known.headers["x-prefixgate-cached-tokens"]) > 100

@@ -17,6 +17,7 @@ from tests.gateway.conftest import RunningGateway, StartGateway, start
 from tests.gateway.scripted_engine import METRICS, USAGE, answer_chat, answer_json, scripted_engine
 from tests.gateway.test_regressions_relay import CHAT, answers, ask, nothing_is_left
 from tests.hostile import Peer
+from tests.until import until
 
 IN_TIME_S: Final = 20.0
 MESSAGES: Final[list[dict[str, Any]]] = [{"role": "user", "content": "Where are the books?"}]
@@ -55,9 +56,7 @@ async def test_load_is_counted_on_every_path_so_that_no_endpoint_gets_all(
         gateway = await start(start_gateway, one.url, other.url, health__stall_s=0)
         body = {"model": "m", "stream": streams} | EVERY_PATH[path]
         asked = [asyncio.ensure_future(client.post(f"{gateway.url}{path}", json=body)) for _ in range(8)]
-        async with asyncio.timeout(IN_TIME_S):
-            while sum((await loads(client, gateway)).values()) < 8:
-                await asyncio.sleep(0.01)
+        await until(lambda: loads(client, gateway), lambda found: sum(found.values()) >= 8, within_s=IN_TIME_S)
         assert min((await loads(client, gateway)).values()) >= 1
         go_on.set()
         await asyncio.gather(*asked)
@@ -80,9 +79,9 @@ async def test_fail_over_keeps_affinity_a_gateway_that_starts_anew_knows_what_th
         for _ in range(3):
             went_on = await ask(client, before)
         before.server.should_exit = True
-        async with asyncio.timeout(IN_TIME_S):
-            while before.server.started and await is_there(client, before):
-                await asyncio.sleep(0.02)
+        await until(
+            lambda: is_there(client, before), lambda found: not (before.server.started and found), within_s=IN_TIME_S
+        )
         after = await start(start_gateway, one.url, other.url, **shared)
         again = await ask(client, after)
         assert again.headers["x-prefixgate-cached-tokens"] == went_on.headers["x-prefixgate-cached-tokens"] == "32"

@@ -10,6 +10,7 @@ from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.model_files import ensure_model
 from backends.reference.types import EngineConfig
 from tests.gateway.conftest import MODEL, RunningGateway, StartGateway
+from tests.until import until
 
 STORIES = [f"Report {number}. " + "A caravan crosses the desert by night. " * 12 for number in range(6)]
 
@@ -78,9 +79,7 @@ async def test_the_next_turn_is_expected_with_the_answer_that_it_begins_with(
     question = "Tell me in a few sentences about the sea and its tides."
     first = await ask(gateway, question, max_tokens=48)
     said = first.json()["choices"][0]["message"]["content"]
-    async with asyncio.timeout(20):
-        while not gateway.metric("prefixgate_next_turns_total"):
-            await asyncio.sleep(0.01)
+    await until(lambda: gateway.metric("prefixgate_next_turns_total"))
     second = await ask(gateway, question, said, "And the moon?")
     usage = second.json()["usage"]
     reported = usage["prompt_tokens_details"]["cached_tokens"]

@@ -30,6 +30,7 @@ from tests.hostile import (
     reset_before_first_byte,
     stream,
 )
+from tests.until import until
 
 CHAT: Final[dict[str, Any]] = {"model": "m", "messages": [{"role": "user", "content": "Where are the books?"}]}
 HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -71,9 +72,7 @@ async def connected(
 
 async def nothing_is_left(gateway: RunningGateway) -> None:
     """Wait until no load is counted for anyone, at the endpoint and everywhere else."""
-    async with asyncio.timeout(IN_TIME_S):
-        while left(gateway) or gateway.metric("prefixgate_in_flight_requests"):
-            await asyncio.sleep(0.01)
+    await until(lambda: not (left(gateway) or gateway.metric("prefixgate_in_flight_requests")), within_s=IN_TIME_S)
 
 
 async def head_and_silence(peer: Peer) -> None:
@@ -204,9 +203,11 @@ async def test_models_with_one_down(start_gateway: StartGateway, client: httpx.A
         async with scripted_engine(answer_chat("Hi"), model="other") as leaving:
             gateway = await start(start_gateway, "http://127.0.0.1:9", engine.url, leaving.url)
             assert await models(client, gateway) == ["m", "other"]
-        async with asyncio.timeout(IN_TIME_S):
-            while not (await client.get(f"{gateway.url}/health")).json()["degraded"]["endpoints"].count("e2"):
-                await asyncio.sleep(0.01)
+        await until(
+            lambda: client.get(f"{gateway.url}/health"),
+            lambda found: found.json()["degraded"]["endpoints"].count("e2"),
+            within_s=IN_TIME_S,
+        )
         assert "m" in await models(client, gateway)
         assert (await ask(client, gateway)).status_code == 200
 

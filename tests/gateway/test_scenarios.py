@@ -31,6 +31,7 @@ from tests.gateway.scripted_engine import (
     scripted_engine,
 )
 from tests.hostile import Behaviour, Peer, stream
+from tests.until import until
 
 CHAT_PATH = "/v1/chat/completions"
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Where are the books?"}]}
@@ -165,22 +166,18 @@ async def test_t_a_decode_engine_that_claims_all_but_one_token_is_disputed_suspe
     """It says that all but one token was cached, although nothing was, and its counters say so."""
     async with running_known_engine(1, split_prefill=True) as engine:
         gateway = await asyncio.to_thread(start_gateway, engine.url, admin_token_file=token_file)
-        async with asyncio.timeout(10):
-            while engine.pages_read < 5:  # what comes right behind a sample might be in it
-                await asyncio.sleep(0.02)
+        await until(lambda: engine.pages_read >= 5)  # what comes right behind a sample might be in it
         async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
             for number in range(4):
                 message = {"role": "user", "content": f"call {number}"}
                 await client.post(CHAT_PATH, json={"model": MODEL, "messages": [message]})
             rows = await settled(gateway, 4)
-            async with asyncio.timeout(10):
-                while gateway.metric("prefixgate_engine_prefix_tokens_total", kind="queries") < engine.queries:
-                    await asyncio.sleep(0.02)
+            await until(
+                lambda: gateway.metric("prefixgate_engine_prefix_tokens_total", kind="queries") >= engine.queries
+            )
         assert gateway.metric("prefixgate_split_prefill_suspected") == 1
         gateway.server.should_exit = True
-        async with asyncio.timeout(20):
-            while not (found := verify(gateway.ledger_path, *_today())).endpoints[0].spans:
-                await asyncio.sleep(0.02)
+        found = await until(lambda: verify(gateway.ledger_path, *_today()), lambda found: found.endpoints[0].spans)
     [check] = found.endpoints
     assert all("disputed" in row.flags for row in rows)
     assert (check.disputed, check.is_suspect, found.is_sound) == (4, True, False)

@@ -23,6 +23,7 @@ from tests.gateway.scripted_engine import (
     scripted_engine,
 )
 from tests.hostile import Behaviour, close_before_first_byte, hang, raw, reset_before_first_byte, stream
+from tests.until import until
 
 NONSENSE: list[dict[str, Any]] = [
     {"prompt_tokens": -5, "completion_tokens": -1, "prompt_tokens_details": {"cached_tokens": -(10**18)}},
@@ -134,9 +135,7 @@ async def test_after_a_storm_of_failures_and_cut_requests_nothing_counts_as_unde
                     clients.create_task(seated(number))
             over.set()
             await restarting
-        async with asyncio.timeout(10):
-            while left(gateway):
-                await asyncio.sleep(0.05)
+        await until(lambda: not left(gateway))
         known = 0
         for request_id in filter(None, ids):
             found = await client.get(

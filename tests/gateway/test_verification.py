@@ -21,6 +21,7 @@ from billing.verification.report import Verification, verify
 from gateway.cli import cli
 from tests.backends.reference.micro_model import micro_weights
 from tests.gateway.conftest import RunningGateway, StartGateway, settled
+from tests.until import until
 
 STORY = "A caravan crosses the desert by night, and every well on its way has a keeper with a name. " * 4
 CONFIG = EngineConfig(model="tiny", served_model_name="tiny", kv_blocks=600, threads=1)
@@ -82,9 +83,7 @@ def spans_end(gateway: RunningGateway) -> None:
 
 async def verified_after_the_end(gateway: RunningGateway, samples_at_least: int) -> Verification:
     spans_end(gateway)
-    async with asyncio.timeout(20):
-        while len(await asyncio.to_thread(samples, gateway.ledger_path)) < samples_at_least:
-            await asyncio.sleep(0.02)
+    await until(lambda: asyncio.to_thread(samples, gateway.ledger_path), lambda found: len(found) >= samples_at_least)
     return await asyncio.to_thread(verify, gateway.ledger_path, *today())
 
 
@@ -95,9 +94,7 @@ async def test_u_gateway_engine_and_ledger_count_the_same_tokens(
     await asyncio.to_thread(ask, gateway.url, "one?", "two?", "two?", "three?")
     rows = await settled(gateway, 4)
     prompt, cached = sum(row.prompt_tokens or 0 for row in rows), sum(row.cached_tokens or 0 for row in rows)
-    async with asyncio.timeout(10):
-        while await seen(gateway, kind="queries") < prompt:
-            await asyncio.sleep(0.02)
+    await until(lambda: seen(gateway, kind="queries"), lambda found: found >= prompt)
     assert await seen(gateway, kind="hits") == cached > 0
     assert gateway.metric("prefixgate_tokens_total", kind="cached") == cached
     found = await verified_after_the_end(gateway, 2)
@@ -116,9 +113,7 @@ async def test_who_asks_the_engine_past_the_gateway_shows_in_the_coverage(
     await asyncio.to_thread(ask, gateway.url, "one?")
     [row] = await settled(gateway, 1)
     await asyncio.to_thread(ask, engines[0].url, "one?", "one?", "one?")
-    async with asyncio.timeout(10):
-        while await seen(gateway, kind="queries") < 4 * (row.prompt_tokens or 0):
-            await asyncio.sleep(0.02)
+    await until(lambda: seen(gateway, kind="queries"), lambda found: found >= 4 * (row.prompt_tokens or 0))
     found = await verified_after_the_end(gateway, 2)
     [check] = found.endpoints
     assert check.coverage == 0.25
@@ -132,13 +127,9 @@ async def test_counters_are_kept_from_before_and_after_a_restart(start_gateway: 
         gateway = await asyncio.to_thread(start_over, start_gateway, [engine])
         await asyncio.to_thread(ask, gateway.url, "one?")
         [row] = await settled(gateway, 1)
-        async with asyncio.timeout(10):
-            while await seen(gateway, kind="queries") < (row.prompt_tokens or 0):
-                await asyncio.sleep(0.02)
+        await until(lambda: seen(gateway, kind="queries"), lambda found: found >= (row.prompt_tokens or 0))
     with run_engine(CONFIG, micro_weights(), port=port):
-        async with asyncio.timeout(20):
-            while len(found := await asyncio.to_thread(samples, gateway.ledger_path)) < 3:
-                await asyncio.sleep(0.02)
+        found = await until(lambda: asyncio.to_thread(samples, gateway.ledger_path), lambda found: len(found) >= 3)
     assert [(queries, hits) for _, hits, queries in found[:3]] == [(0, 0), (row.prompt_tokens, 0), (0, 0)]
     checked = await asyncio.to_thread(verify, gateway.ledger_path, *today())
     assert [span.status.value for span in checked.endpoints[0].spans][:2] == ["matched", "restarted"]
@@ -182,9 +173,7 @@ async def test_where_the_configuration_says_so_it_is_given_back_by_itself(
     gateway = await asyncio.to_thread(start_over, start_gateway, engines, billing__credit_own_misses=True, **flags)
     await asyncio.to_thread(ask, gateway.url, "one?", "one?")
     _, second = await settled(gateway, 2)
-    async with asyncio.timeout(10):
-        while not (found := await asyncio.to_thread(credits_of, gateway.ledger_path)):
-            await asyncio.sleep(0.02)
+    found = await until(lambda: asyncio.to_thread(credits_of, gateway.ledger_path))
     assert [request_id for request_id, _ in found] == [second.request_id]
 
 

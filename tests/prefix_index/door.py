@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 
 WITHIN_S = 10.0
@@ -121,10 +120,3 @@ class Door:
                     self.passed_bytes += len(chunk)
                 target.write(chunk)
         target.close()
-
-
-async def eventually(condition: Callable[[], object], *, within_s: float = WITHIN_S) -> None:
-    """Wait until a condition holds; fails after a deadline."""
-    async with asyncio.timeout(within_s):
-        while not condition():
-            await asyncio.sleep(0.002)

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 
 from prefix_index.embedded import _packaged_binary
 from tests.prefix_index.door import WITHIN_S
+from tests.until import until
 
 SERVICE = "index"
 
@@ -69,21 +70,24 @@ async def a_server(
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     running = Server(port, process)
     try:
-        await until(running.client.ping)
+        await until_answered(running.client.ping)
         yield running
     finally:
         running.kill()
         await running.client.aclose()
 
 
-async def until(ask: Callable[[], object], met: Callable[[object], object] = lambda _: True) -> None:
+async def until_answered(
+    ask: Callable[[], Awaitable[object]], met: Callable[[object], object] = lambda _: True
+) -> None:
     """Ask again and again until the answer is as awaited; errors are no answers."""
-    async with asyncio.timeout(WITHIN_S * 2):
-        while True:
-            with suppress(redis_errors.RedisError, OSError):
-                if met(await cast(Awaitable[object], ask())):
-                    return
-            await asyncio.sleep(0.01)
+
+    async def is_met() -> bool:
+        with suppress(redis_errors.RedisError, OSError):
+            return bool(met(await ask()))
+        return False
+
+    await until(is_met, within_s=WITHIN_S * 2)
 
 
 @asynccontextmanager
@@ -111,11 +115,11 @@ async def cluster(
         for at in range(1, number):
             await nodes[at].ask("CLUSTER", "MEET", "127.0.0.1", ports[0], ports[number])
         for node in nodes:
-            await until(partial(node.ask, "CLUSTER", "INFO"), _knows(number))
+            await until_answered(partial(node.ask, "CLUSTER", "INFO"), _knows(number))
         first = cast(bytes, await nodes[0].ask("CLUSTER", "MYID")).decode()
         for node in nodes[3:]:
-            await until(partial(node.ask, "CLUSTER", "REPLICATE", first))
-            await until(partial(node.ask, "INFO", "replication"), _is_linked)
+            await until_answered(partial(node.ask, "CLUSTER", "REPLICATE", first))
+            await until_answered(partial(node.ask, "INFO", "replication"), _is_linked)
         yield nodes
 
 
@@ -161,7 +165,7 @@ async def watched(directory: Path, tls: ssl.SSLContext | None = None) -> AsyncIt
         primary = await stack.enter_async_context(a_server(directory / "primary", ports[0]))
         following = (f"replicaof 127.0.0.1 {primary.port}", f"replica-announce-port {await address(ports[1])}")
         replica = await stack.enter_async_context(a_server(directory / "replica", ports[1], following))
-        await until(lambda: replica.ask("INFO", "replication"), _is_linked)
+        await until_answered(lambda: replica.ask("INFO", "replication"), _is_linked)
         sentinels, monitored = [], await address(primary.port)
         for at, port in enumerate(ports[2:]):
             watching = (
@@ -173,7 +177,7 @@ async def watched(directory: Path, tls: ssl.SSLContext | None = None) -> AsyncIt
                 await stack.enter_async_context(a_server(directory / f"sentinel{at}", port, watching, sentinel=True))
             )
         for sentinel in sentinels:
-            await until(partial(sentinel.ask, "SENTINEL", "MASTER", SERVICE), _sees_all)
+            await until_answered(partial(sentinel.ask, "SENTINEL", "MASTER", SERVICE), _sees_all)
         yield Watched(primary, replica, sentinels, [await address(one.port) for one in sentinels], tls is not None)
 
 

@@ -14,8 +14,8 @@ from prefix_index.embedded import EmbeddedServer, kept_running
 from prefix_index.errors import EmbeddedServerFailed
 from prefix_index.redis_clients import connect_one
 from prefix_index.redis_radix import RedisRadix
-from tests.prefix_index.door import eventually
 from tests.prefix_index.subjects import chain
+from tests.until import until
 
 
 def runs(pid: int) -> bool:
@@ -76,7 +76,7 @@ async def test_it_ends_when_the_gateway_is_killed() -> None:
     assert home.exists()
     gateway.kill()
     await gateway.wait()
-    await eventually(lambda: not runs(pid) and not home.exists())
+    await until(lambda: not runs(pid) and not home.exists())
 
 
 async def test_a_server_that_died_is_noticed_and_started_again() -> None:
@@ -84,7 +84,7 @@ async def test_a_server_that_died_is_noticed_and_started_again() -> None:
     await server.start()
     assert server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
-    await eventually(lambda: server.pid is None)
+    await until(lambda: server.pid is None)
     await server.start()
     async with connect_one(server.url) as client:
         assert await client.ping()
@@ -97,8 +97,8 @@ async def test_a_server_that_is_killed_is_started_anew_at_the_same_address() -> 
             killed, url = server.pid, server.url
             assert killed is not None
             os.kill(killed, signal.SIGKILL)
-            await eventually(lambda: server.pid not in (killed, None))  # noqa: B023 - awaited here
-            await eventually(lambda: Path(server.url.removeprefix("unix://")).exists())
+            await until(lambda: server.pid not in (killed, None))  # noqa: B023 - awaited here
+            await until(lambda: Path(server.url.removeprefix("unix://")).exists())
             assert server.url == url
             assert await client.ping()
         home = Path(url.removeprefix("unix://")).parent
@@ -113,7 +113,7 @@ async def test_what_was_kept_in_a_directory_is_there_when_a_killed_server_is_sta
         killed = server.pid
         assert killed is not None
         os.kill(killed, signal.SIGKILL)
-        await eventually(lambda: server.pid not in (killed, None))
+        await until(lambda: server.pid not in (killed, None))
         async with asyncio.timeout(5):
             await server.answering()
         assert await client.get("kept") == b"1"

@@ -21,13 +21,14 @@ from prefix_index.redis_clients import connect, connect_one
 from prefix_index.redis_wire import pool_tag
 from prefix_index.shared_index import SharedIndex
 from prefix_index.types import Claim, DegradedReason, Load
-from tests.prefix_index.door import Door, eventually
+from tests.prefix_index.door import Door
 from tests.prefix_index.replicas import match_until, running
 from tests.prefix_index.servers import Server, a_server, cluster, free_ports, watched
 from tests.prefix_index.subjects import chain
+from tests.until import until
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+REDIS_PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
 SECRET = "p@ss/w:rd%41"
 QUICK = SharedIndexOptions(deadline_s=1.0, load_interval_s=0.005, probe_every_s=0.02)
 
@@ -35,7 +36,7 @@ QUICK = SharedIndexOptions(deadline_s=1.0, load_interval_s=0.005, probe_every_s=
 def documented_user() -> str:
     """The line of the documentation that makes a user with the rights that are needed, and no other."""
     (line,) = (
-        str(found) for found in re.findall(r"^(user prefixgate .*)$", OPERATIONS.read_text(), flags=re.MULTILINE)
+        str(found) for found in re.findall(r"^(user prefixgate .*)$", REDIS_PAGE.read_text(), flags=re.MULTILINE)
     )
     return line.replace(">PASSWORD", f">{SECRET}")
 
@@ -92,7 +93,7 @@ async def test_a_server_nobody_vouches_for_or_that_wants_a_certificate_is_not_us
     tls_door: Door, access: RedisAccess
 ) -> None:
     async with an_index(tls_door.url, access) as index:
-        await eventually(lambda: index.degraded_reason is DegradedReason.UNREACHABLE)
+        await until(lambda: index.degraded_reason is DegradedReason.UNREACHABLE)
         index.observe("a", chain("x"))
         assert (await index.match(chain("x"))).blocks == {"a": 1}
 
@@ -139,7 +140,7 @@ async def use_everything(index: SharedIndex) -> None:
     index.clear("c")
     for number in range(600):
         index.observe(f"many{number % 40}", chain(f"x{number}"), Claim.SPECULATIVE)
-    await eventually(lambda: not index.queued_writes)
+    await until(lambda: not index.queued_writes)
     found = await match_until(index, "xxyyy", lambda found: found.blocks == {"a": 5, "b": 2})
     assert found.host == {"a": 5, "b": 2}
 
@@ -158,7 +159,7 @@ async def test_a_wrong_password_is_unreachable_and_told_to_nobody(
 ) -> None:
     with caplog.at_level(logging.DEBUG):
         async with an_index(f"redis://{login}127.0.0.1:{locked.port}") as index:
-            await eventually(lambda: index.degraded_reason)
+            await until(lambda: index.degraded_reason)
             assert index.degraded_reason in (DegradedReason.UNREACHABLE, DegradedReason.REFUSED)
         assert "wr@ng" not in repr(connect(f"redis://{login}h"))
     assert "wr@ng" not in caplog.text
@@ -171,9 +172,9 @@ async def test_a_user_without_the_right_to_load_functions_is_refused_until_an_op
     await locked.ask("ACL", "SETUSER", "prefixgate", "-function|load")
     access = RedisAccess(username="prefixgate", password=SECRET)
     async with an_index(f"redis://127.0.0.1:{locked.port}", access) as index:
-        await eventually(lambda: index.degraded_reason is DegradedReason.REFUSED)
+        await until(lambda: index.degraded_reason is DegradedReason.REFUSED)
         await locked.ask("ACL", "SETUSER", "prefixgate", "+function|load")
-        await eventually(lambda: index.degraded_reason is None)
+        await until(lambda: index.degraded_reason is None)
 
 
 async def test_sentinels_may_have_a_password_of_their_own(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ async def test_sentinels_may_have_a_password_of_their_own(tmp_path: Path) -> Non
         async with an_index(servers.url, access) as index:
             index.observe("a", chain("xxx"))
             await match_until(index, "xxx", lambda found: found.blocks == {"a": 3})
-            await eventually(lambda: index.degraded_reason is None)
+            await until(lambda: index.degraded_reason is None)
 
 
 async def told_port(node: Server) -> int:
@@ -203,7 +204,7 @@ async def test_the_nodes_of_a_cluster_are_all_spoken_to_with_tls(tmp_path: Path)
             for letter in "abcdefgh":
                 index.observe("e", chain(letter))
                 await match_until(index, letter, lambda found: found.blocks == {"e": 1})
-            await eventually(lambda: index.degraded_reason is None)
+            await until(lambda: index.degraded_reason is None)
 
 
 async def test_sentinels_and_primary_are_spoken_to_with_tls_before_and_after_a_failover(tmp_path: Path) -> None:
@@ -215,6 +216,6 @@ async def test_sentinels_and_primary_are_spoken_to_with_tls_before_and_after_a_f
         await match_until(index, "xxx", lambda found: found.blocks == {"a": 3} and not index.queued_writes)
         assert await servers.primary.ask("WAIT", 1, 5000) == 1
         servers.primary.kill()
-        await eventually(lambda: index.degraded_reason)
-        await eventually(lambda: index.degraded_reason is None, within_s=30)
+        await until(lambda: index.degraded_reason)
+        await until(lambda: index.degraded_reason is None, within_s=30)
         await match_until(index, "xxx", lambda found: found.blocks == {"a": 3})

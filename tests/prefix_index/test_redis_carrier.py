@@ -16,8 +16,9 @@ from prefix_index.redis_carrier import Carrier
 from prefix_index.redis_clients import connect, connect_one
 from prefix_index.redis_wire import bulks, call_of, opening
 from tests.prefix_index.busy import busy_loop, busy_sockets
-from tests.prefix_index.door import Door, eventually
+from tests.prefix_index.door import Door
 from tests.prefix_index.scripted_redis import scripted_client, scripted_redis
+from tests.until import until
 
 KEY = b"{p}:x"
 CODE = "#!lua name=echoing\nredis.register_function('echoing_echo', function(keys, args) return args[1] end)"
@@ -89,7 +90,7 @@ async def test_a_caller_who_leaves_disturbs_nobody_and_its_reply_is_dropped(door
             async with asyncio.TaskGroup() as group:
                 leaving = group.create_task(carrier.call(echo(f"left {number}"), CODE))
                 staying = group.create_task(carrier.call(echo(f"stayed {number}"), CODE))
-                await eventually(lambda: door.held)
+                await until(lambda: door.held)
                 leaving.cancel()
                 door.release()
             assert staying.result() == f"stayed {number}".encode()
@@ -130,12 +131,12 @@ async def test_calls_whose_callers_gave_up_while_enough_was_under_way_are_never_
         carrier = Carrier(client, 60.0)
         await carrier.ready(KEY)
         early = [asyncio.ensure_future(carrier.call(echo(f"early {number}"), CODE)) for number in range(64)]
-        await eventually(lambda: len(silent) == 64)
+        await until(lambda: len(silent) == 64)
         assert isinstance(await carrier.call(echo("too many"), CODE, 0.02), TimeoutError)
         last = asyncio.ensure_future(carrier.call(echo("last"), CODE))
         scripted.say(bulks(*silent))
         assert await asyncio.gather(*early) == [f"early {number}".encode() for number in range(64)]
-        await eventually(lambda: silent[-1] == b"last")
+        await until(lambda: silent[-1] == b"last")
         scripted.say(bulks("last"))
         assert await last == b"last"
         assert b"too many" not in silent
@@ -201,7 +202,7 @@ async def test_a_reply_may_come_in_parts_and_several_at_once() -> None:
         await carrier.ready(KEY)
         async with asyncio.TaskGroup() as group:
             calls = [group.create_task(carrier.call(echo(word), CODE)) for word in ("one", "two", "three")]
-            await eventually(lambda: len(scripted.commands) == 3)
+            await until(lambda: len(scripted.commands) == 3)
             for part in (b"$3\r", b"\non", b"e\r\n$3\r\ntwo\r\n:", b"3\r\n"):
                 scripted.say(part)
                 await asyncio.sleep(0.002)  # the parts are read one by one
@@ -214,7 +215,7 @@ async def test_what_says_things_unasked_is_left_at_once(nonsense: bytes) -> None
         carrier = Carrier(client)
         assert await carrier.call(echo("a"), CODE) == b"a"
         scripted.say(nonsense)
-        await eventually(lambda: carrier.post([echo("b")]) is None)
+        await until(lambda: carrier.post([echo("b")]) is None)
         assert await carrier.call(echo("c"), CODE) == b"c"
         assert len(scripted.streams) == 2
 
@@ -224,7 +225,7 @@ async def test_a_connection_that_breaks_is_told_to_all_who_wait_and_replaced_for
         door.hold()
         urgent = [asyncio.ensure_future(carrier.call(echo("lost"), CODE)) for _ in range(3)]
         patient = asyncio.ensure_future(carrier.call_all([echo("lost"), echo("lost")], CODE))
-        await eventually(lambda: door.held)
+        await until(lambda: door.held)
         await door.shut()
         told = [*await asyncio.gather(*urgent), *await patient]
         assert all(isinstance(one, redis_errors.ConnectionError | OSError) for one in told)
@@ -239,12 +240,12 @@ async def test_where_who_connects_gives_up_the_next_one_begins_anew(door: Door) 
         carrier = Carrier(client)
         async with asyncio.TaskGroup() as group:
             first = group.create_task(carrier.call(echo("a"), CODE))
-            await eventually(lambda: door.entered == 1)
+            await until(lambda: door.entered == 1)
             second = group.create_task(carrier.call(echo("b"), CODE))
             late = group.create_task(carrier.call(echo("c"), CODE, 0.01))
             assert isinstance(await late, TimeoutError)
             first.cancel()
-            await eventually(lambda: door.entered == 2)
+            await until(lambda: door.entered == 2)
             assert not second.done()
             await door.open()
             assert isinstance(await second, redis_errors.ConnectionError | OSError)  # the door shut on it

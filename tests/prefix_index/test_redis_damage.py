@@ -15,9 +15,10 @@ from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import pool_keys
 from prefix_index.shared_index import SharedIndex
 from prefix_index.types import DegradedReason, Load
-from tests.prefix_index.door import WITHIN_S, Door, eventually
+from tests.prefix_index.door import WITHIN_S, Door
 from tests.prefix_index.replicas import running
 from tests.prefix_index.subjects import chain
+from tests.until import until
 
 NAMES = ("nodes", "lru", "kids", "reg", "who")
 DAY_US = 86_400_000_000
@@ -90,7 +91,7 @@ async def test_whatever_answers_nothing_but_the_index_being_unavailable_is_raise
         index = SharedIndex(client, pool="p", replica="r", options=OPTIONS)
         async with running(index):
             index.observe("a", chain("abc"))
-            await eventually(lambda: index.degraded_reason)
+            await until(lambda: index.degraded_reason)
             assert (await index.match(chain("abc"))).blocks == {"a": 3}
             with pytest.raises(IndexUnavailable):
                 await inspection.census(client, ["p"], [], 0.5)

@@ -15,6 +15,7 @@ from prefix_index.redis_wire import SLOTS, pool_keys
 from prefix_index.types import Chain, Claim, DegradedReason, Load
 from tests.prefix_index.door import WITHIN_S
 from tests.prefix_index.subjects import chain
+from tests.until import until
 
 
 async def test_every_key_shares_the_hash_tag_of_the_pool_and_has_a_time_to_live(server: EmbeddedServer) -> None:
@@ -34,9 +35,7 @@ async def test_a_pool_that_nobody_writes_to_goes_as_a_whole(client: Redis, pool:
     index.ttl_s = 0.05
     await index.observe("a", chain("xxx"))
     await index.publish_loads("r", {"a": Load(1, 2, 3)})
-    async with asyncio.timeout(WITHIN_S):
-        while await client.exists(*pool_keys(pool)):
-            await asyncio.sleep(0.002)
+    await until(lambda: client.exists(*pool_keys(pool)), lambda found: not found, within_s=WITHIN_S)
     assert (await index.match(chain("xxx"))).blocks == {}
 
 
@@ -191,9 +190,7 @@ async def test_loads_of_a_replica_that_fell_silent_vanish(client: Redis, pool: s
     index = RedisRadix(client, pool, loads=LoadBook(stale_after_s=0.05))
     await index.publish_loads("r1", {"a": Load(1, 1, 1)})
     assert (await index.match(chain(""))).loads == {"a": Load(1, 1, 1)}
-    async with asyncio.timeout(WITHIN_S):
-        while (await index.match(chain(""))).loads:
-            await asyncio.sleep(0.002)
+    await until(lambda: index.match(chain("")), lambda found: not found.loads, within_s=WITHIN_S)
 
 
 async def test_a_replica_long_silent_is_forgotten_by_the_server(client: Redis, pool: str) -> None:

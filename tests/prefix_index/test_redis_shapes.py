@@ -14,10 +14,11 @@ from prefix_index.redis_clients import RedisClient, connect, primary_of
 from prefix_index.redis_cluster import ClusterClient
 from prefix_index.redis_wire import pool_keys
 from prefix_index.shared_index import SharedIndex
-from tests.prefix_index.door import Door, eventually
+from tests.prefix_index.door import Door
 from tests.prefix_index.replicas import match_until, running
-from tests.prefix_index.servers import SERVICE, Server, cluster, until, watched
+from tests.prefix_index.servers import SERVICE, Server, cluster, until_answered, watched
 from tests.prefix_index.subjects import chain
+from tests.until import until
 
 OPTIONS = SharedIndexOptions(deadline_s=1.0, write_deadline_s=2.0, load_interval_s=0.005, probe_every_s=0.05)
 LIVES_ON_THE_FIRST_NODE = next(f"pool {n}" for n in range(100) if key_slot(pool_keys(f"pool {n}")[0]) < 5461)
@@ -32,7 +33,7 @@ def url_of(nodes: list[Server]) -> str:
 
 
 async def in_use(index: SharedIndex) -> None:
-    await eventually(lambda: index.degraded_reason is None and not index.queued_writes, within_s=30)
+    await until(lambda: index.degraded_reason is None and not index.queued_writes, within_s=30)
 
 
 async def test_on_a_cluster_replicas_see_each_other_whichever_node_they_know(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ async def test_redis_down_on_a_cluster_is_taken_over_by_the_replica_with_its_ind
         await match_until(index, "xxx", lambda found: found.blocks == {"a": 3} and not index.queued_writes)
         assert await nodes[0].ask("WAIT", 1, 5000) == 1
         nodes[0].kill()
-        await eventually(lambda: index.degraded_reason)
+        await until(lambda: index.degraded_reason)
         assert (await index.match(chain("xxx"))).blocks == {"a": 3}
         await in_use(index)
         index.observe("b", chain("xx"))
@@ -125,7 +126,7 @@ async def test_redis_down_behind_sentinels_is_taken_over_by_the_replica_with_its
         await match_until(second, "xxx", lambda found: found.blocks == {"a": 3} and not index.queued_writes)
         assert await servers.primary.ask("WAIT", 1, 5000) == 1
         servers.primary.kill()
-        await eventually(lambda: index.degraded_reason)
+        await until(lambda: index.degraded_reason)
         assert (await index.match(chain("xxx"))).blocks == {"a": 3}
         await in_use(index)
         await in_use(second)
@@ -143,14 +144,14 @@ async def test_a_primary_that_sentinels_depose_is_left(tmp_path: Path) -> None:
         index.observe("a", chain("xxx"))
         await match_until(index, "xxx", lambda found: found.blocks == {"a": 3} and not index.queued_writes)
         await servers.sentinels[0].ask("SENTINEL", "FAILOVER", SERVICE)
-        await until(servers.replica.client.role, lambda role: isinstance(role, list) and role[0] == b"master")
+        await until_answered(servers.replica.client.role, lambda role: isinstance(role, list) and role[0] == b"master")
 
         async def the_new_one_is_written_to() -> bool:
             index.observe("b", chain("xx"))  # the old one takes writes until it is told, and loses them
             registry = await servers.replica.ask("HGETALL", pool_keys(LIVES_ON_THE_FIRST_NODE)[3])
             return "h:b" in str(registry)
 
-        await until(the_new_one_is_written_to, bool)
+        await until_answered(the_new_one_is_written_to, bool)
         await in_use(index)
         await match_until(index, "xxx", lambda found: found.blocks == {"a": 3, "b": 2})
 

@@ -17,10 +17,11 @@ from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import pool_keys
 from prefix_index.shared_index import SharedIndex, shard_names
 from prefix_index.types import Claim, DegradedReason, Load
-from tests.prefix_index.door import Door, eventually
+from tests.prefix_index.door import Door
 from tests.prefix_index.replicas import PATIENT, match_until, running, twin_of
-from tests.prefix_index.servers import until
+from tests.prefix_index.servers import until_answered
 from tests.prefix_index.subjects import chain
+from tests.until import until
 
 pools = (f"shared index {number}" for number in count())
 
@@ -166,10 +167,10 @@ async def test_a_clear_that_is_not_fenced_ends_also_what_this_replica_has_not_he
     other.observe("a", chain("xxxx"))
     await match_until(other, "xxxx", lambda found: found.blocks == {"a": 4} and not other.queued_writes)
     first.clear("a")
-    await eventually(lambda: not first.queued_writes)
+    await until(lambda: not first.queued_writes)
     assert (await other.match(chain("xxxx"))).blocks == {"a": 4}
     first.clear("a", fenced=False)
-    await eventually(lambda: not first.queued_writes)
+    await until(lambda: not first.queued_writes)
     await match_until(other, "xxxx", lambda found: found.blocks == {})
 
 
@@ -200,7 +201,7 @@ async def test_many_writes_go_in_order_and_few_pipelines(replica: Replica, clien
         if number % 50 == 0:
             one.clear("a")
     one.observe("a", chain("xxxz"))
-    await eventually(lambda: one.queued_writes == 0)
+    await until(lambda: one.queued_writes == 0)
     await match_until(one, "xxxz", lambda found: found.blocks == {"a": 4})
     assert await check_pool(client, pool) == []
     assert one.dropped_writes == 0
@@ -219,7 +220,9 @@ async def test_looking_inside_shows_all_shards(client: Redis, pool: str) -> None
                 total[seat.holder, seat.claim] = total.get((seat.holder, seat.claim), 0) + seat.blocks
             return total
 
-        await until(held, lambda found: found == {("one", Claim.CONFIRMED): 24, ("two", Claim.SPECULATIVE): 12})
+        await until_answered(
+            held, lambda found: found == {("one", Claim.CONFIRMED): 24, ("two", Claim.SPECULATIVE): 12}
+        )
         assert [shard.estimated_bytes > 0 for shard in await index.census()].count(True) >= 2
         hottest = await index.hottest(4)
         assert len(hottest.prefixes) == 4
@@ -261,7 +264,7 @@ async def test_a_shard_holds_all_that_begins_alike_with_the_whole_capacity(clien
         index.set_capacity("a", 100)
         for number in range(80):
             index.observe("a", chain(f"system{number:02}"))
-        await eventually(lambda: not index.queued_writes)
+        await until(lambda: not index.queued_writes)
         await match_until(index, "system79", lambda found: found.blocks == {"a": 8})
         found = await index.match(chain("system00"))
         assert found.blocks == {"a": 8}
@@ -304,5 +307,5 @@ async def test_losses_of_a_holder_are_noticed_also_where_nobody_asks(replica: Re
     before = {holder: one.losses_of(holder) for holder in "ab"}
     one.clear("b")  # its own doing is no loss
     two.clear("a")
-    await eventually(lambda: one.losses_of("a") > before["a"])  # without a match of its own
+    await until(lambda: one.losses_of("a") > before["a"])  # without a match of its own
     assert one.losses_of("b") == before["b"]

@@ -12,9 +12,10 @@ from prefix_index.redis_radix import RedisRadix
 from prefix_index.redis_wire import Call, pool_keys
 from prefix_index.shared_index import SharedIndex
 from prefix_index.types import DegradedReason, Load
-from tests.prefix_index.door import WITHIN_S, Door, eventually
+from tests.prefix_index.door import WITHIN_S, Door
 from tests.prefix_index.replicas import PATIENT, match_until, running
 from tests.prefix_index.subjects import chain
+from tests.until import until
 
 DEADLINE_S = 0.2
 OPTIONS = SharedIndexOptions(deadline_s=DEADLINE_S, write_deadline_s=0.5, probe_every_s=0.05, load_interval_s=0.005)
@@ -28,9 +29,9 @@ async def test_redis_down_at_the_start_is_stood_in_for_and_may_come_later(door: 
     ):
         index.observe("a", chain("xxx"))
         assert (await index.match(chain("xxx"))).blocks == {"a": 3}
-        await eventually(lambda: index.degraded_reason is DegradedReason.UNREACHABLE)
+        await until(lambda: index.degraded_reason is DegradedReason.UNREACHABLE)
         await door.open()
-        await eventually(lambda: index.degraded_reason is None and index.queued_writes == 0)
+        await until(lambda: index.degraded_reason is None and index.queued_writes == 0)
         before = index.stand_in_matches
         await match_until(index, "xxx", lambda found: found.blocks == {"a": 3})
         assert index.stand_in_matches == before
@@ -47,11 +48,11 @@ async def test_nonsense_from_the_port_is_answered_by_the_twin(door: Door, nonsen
         running(SharedIndex(client, pool="p", replica="r", options=OPTIONS)) as index,
     ):
         index.observe("a", chain("xx"))
-        await eventually(lambda: index.degraded_reason)
+        await until(lambda: index.degraded_reason)
         assert (await index.match(chain("xx"))).blocks == {"a": 2}
         assert index.degraded_reason in (DegradedReason.BAD_ANSWER, DegradedReason.UNREACHABLE)
         await door.open()
-        await eventually(lambda: index.degraded_reason is None)
+        await until(lambda: index.degraded_reason is None)
 
 
 async def test_a_redis_that_takes_no_writes_is_not_in_use_until_it_does(server: EmbeddedServer) -> None:
@@ -63,10 +64,10 @@ async def test_a_redis_that_takes_no_writes_is_not_in_use_until_it_does(server: 
         await match_until(index, "xx", lambda found: found.blocks == {"a": 2} and not index.queued_writes)
         await client.slaveof("127.0.0.1", 1)
         index.observe("a", chain("xxx"))
-        await eventually(lambda: index.degraded_reason is DegradedReason.REFUSED)
+        await until(lambda: index.degraded_reason is DegradedReason.REFUSED)
         assert (await index.match(chain("xxx"))).blocks == {"a": 3}
         await client.slaveof()
-        await eventually(lambda: index.degraded_reason is None and not index.queued_writes)
+        await until(lambda: index.degraded_reason is None and not index.queued_writes)
         await match_until(index, "xxx", lambda found: found.blocks == {"a": 3})
 
 
@@ -116,7 +117,7 @@ async def test_while_redis_is_away_writes_are_bounded_and_their_loss_is_loud_onc
         connect_one(door.url) as client,
         running(SharedIndex(client, pool="p", replica="r", options=options)) as index,
     ):
-        await eventually(lambda: index.degraded_reason)
+        await until(lambda: index.degraded_reason)
         with caplog.at_level(logging.WARNING, logger="prefix_index"):
             for number in range(1000):
                 index.observe("a" if number % 2 else "b", chain(f"x{number}"))
@@ -125,7 +126,7 @@ async def test_while_redis_is_away_writes_are_bounded_and_their_loss_is_loud_onc
         assert len([record for record in caplog.records if "dropped" in record.message]) == 1
         index.forget("a", chain("x"), 0)
         await door.open()
-        await eventually(lambda: index.degraded_reason is None and not index.queued_writes)
+        await until(lambda: index.degraded_reason is None and not index.queued_writes)
         found = await match_until(index, "x", lambda found: found.blocks)
         assert found.blocks == {"b": 1}
 
@@ -139,7 +140,7 @@ async def test_loads_last_heard_count_for_a_while_after_redis_went(door: Door) -
             other.set_load("a", Load(1, 2, 3))
             await match_until(index, "x", lambda found: found.loads == {"a": Load(1, 2, 3)})
             await door.shut()
-            await eventually(lambda: index.degraded_reason)
+            await until(lambda: index.degraded_reason)
             assert (await index.match(chain("x"))).loads == {"a": Load(1, 2, 3)}
             await match_until(index, "x", lambda found: found.loads == {})
 
@@ -153,7 +154,7 @@ async def test_a_write_that_redis_alone_refuses_is_counted_and_holds_nobody_up(
     ):
         for number in range(2054):
             index.observe(f"e{number}", chain("x"))
-        await eventually(lambda: not index.queued_writes and index.dropped_writes)
+        await until(lambda: not index.queued_writes and index.dropped_writes)
         assert len((await match_until(index, "x", lambda found: len(found.blocks) >= 2048)).blocks) == 2048
         assert index.dropped_writes == 6
         assert "PGFULL" in caplog.text
@@ -180,18 +181,18 @@ async def test_an_ending_refused_by_a_server_that_is_deposed_in_the_midst_of_a_p
 
         monkeypatch.setattr(RedisRadix, "send", in_two_parts)
         async with running(SharedIndex(client, pool="p", replica="r", options=OPTIONS)) as index:
-            await eventually(lambda: index.degraded_reason is None)
+            await until(lambda: index.degraded_reason is None)
             for holder in "abc":
                 index.observe(holder, chain("xx"))
             index.clear("b")
             index.observe("b", chain("x"))
             index.clear("a")
             index.observe("a", chain("y"))
-            await eventually(lambda: index.degraded_reason is DegradedReason.REFUSED)
+            await until(lambda: index.degraded_reason is DegradedReason.REFUSED)
             assert refused
             assert index.queued_writes == 5
             await operator.slaveof()
-            await eventually(lambda: index.degraded_reason is None and not index.queued_writes)
+            await until(lambda: index.degraded_reason is None and not index.queued_writes)
             assert (await index.match(chain("xx"))).blocks == {"b": 1, "c": 2}
             assert (await index.match(chain("y"))).blocks == {"a": 1}
             assert index.dropped_writes == 0
@@ -212,7 +213,7 @@ async def test_a_server_without_memory_takes_no_observations_but_every_loss_and_
         index.forget("a", chain("xxx"), 1)
         index.clear("b")
         index.set_load("a", Load(1, 2, 3))
-        await eventually(lambda: not index.queued_writes)
+        await until(lambda: not index.queued_writes)
         assert (await match_until(index, "xxx", lambda found: found.loads)).blocks == {"a": 1}
         assert index.dropped_writes == 1
         assert index.losses_of("a") == before + 1
@@ -235,7 +236,7 @@ async def test_an_observation_that_fails_over_what_is_stored_is_dropped_and_hold
         await client.hset(pool_keys("p")[0].decode(), chain("x").hashes, b"")
         index.observe("a", chain("xxxx"))
         index.observe("b", chain("y"))
-        await eventually(lambda: not index.queued_writes)
+        await until(lambda: not index.queued_writes)
         assert (await index.match(chain("y"))).blocks == {"b": 1}
         assert index.dropped_writes == 1
 
@@ -272,7 +273,7 @@ async def test_writes_in_flight_when_run_is_cancelled_are_drained(door: Door) ->
         index = SharedIndex(client, pool="p", replica="r", options=PATIENT)
         index.observe("a", chain("xxx"))
         async with running(index):
-            await eventually(lambda: door.entered)  # on their way
+            await until(lambda: door.entered)  # on their way
         assert index.queued_writes == 1
         await door.open()
         await index.drain(within_s=WITHIN_S)

@@ -10,9 +10,10 @@ from prefix_index.redis_clients import connect_one
 from prefix_index.shared_index import SharedIndex
 from prefix_index.types import DegradedReason
 from tests.prefix_index.busy import busy_loop
-from tests.prefix_index.door import Door, eventually
+from tests.prefix_index.door import Door
 from tests.prefix_index.replicas import match_until, running
 from tests.prefix_index.subjects import chain
+from tests.until import until
 
 OPTIONS = SharedIndexOptions(deadline_s=0.2, write_deadline_s=60.0, probe_every_s=0.01, heartbeat_s=60.0)
 """Writes are patient here, so that only matches say anything about Redis."""
@@ -26,7 +27,7 @@ async def an_index_that_knows_xxx(door: Door, options: SharedIndexOptions = OPTI
         running(SharedIndex(client, pool="p", replica="r", options=options)) as index,
     ):
         index.observe("a", chain("xxx"))
-        await eventually(lambda: not index.queued_writes)
+        await until(lambda: not index.queued_writes)
         await until_redis_answers(index)
         yield index
 
@@ -38,9 +39,7 @@ async def until_redis_answers(index: SharedIndex) -> None:
         before = index.stand_in_matches
         return (await index.match(chain("xxx"))).blocks == {"a": 3} and index.stand_in_matches == before
 
-    async with asyncio.timeout(10):
-        while not await answered():
-            await asyncio.sleep(0.002)
+    await until(answered)
 
 
 async def until_lanes_are_free(index: SharedIndex) -> None:
@@ -48,7 +47,7 @@ async def until_lanes_are_free(index: SharedIndex) -> None:
     (shard,) = index._shards
     assert shard._remote is not None
     tracks = shard._remote._link._carrier._tracks.values()
-    await eventually(lambda: not any(track.lane and track.lane.under_way for pair in tracks for track in pair))
+    await until(lambda: not any(track.lane and track.lane.under_way for pair in tracks for track in pair))
 
 
 async def test_redis_slow_once_is_answered_by_the_twin_and_redis_is_asked_again(door: Door) -> None:
@@ -81,7 +80,7 @@ async def test_a_busy_process_does_not_take_redis_for_slow_nor_keeps_writes_back
         running(SharedIndex(client, pool="busy", replica="r", options=options)) as index,
     ):
         index.observe("a", chain("xxx"))
-        await eventually(lambda: not index.queued_writes)
+        await until(lambda: not index.queued_writes)
         await until_redis_answers(index)
         before = index.stand_in_matches
         async with busy_loop():
@@ -89,7 +88,7 @@ async def test_a_busy_process_does_not_take_redis_for_slow_nor_keeps_writes_back
                 index.observe("a", chain("x" * turn))
                 found = await asyncio.gather(*(index.match(chain("x" * turn)) for _ in range(5)))
                 assert [match.blocks for match in found] == [{"a": turn}] * 5
-            await eventually(lambda: not index.queued_writes)
+            await until(lambda: not index.queued_writes)
         assert (index.stand_in_matches - before, index.dropped_writes) == (0, 0)
         assert index.degraded_reason is None
 
@@ -106,7 +105,7 @@ async def test_redis_slow_for_long_is_not_asked_until_it_answers_in_time(door: D
             assert (await index.match(chain("xxx"))).blocks == {"a": 3}
         assert door.passed_bytes - requests < 50 * 8, "matches still go to a Redis that is late"
         door.release()
-        await eventually(lambda: index.degraded_reason is None)
+        await until(lambda: index.degraded_reason is None)
         await until_redis_answers(index)
 
 
@@ -127,7 +126,7 @@ async def test_redis_slow_has_a_bounded_number_of_matches_waiting_for_it(door: D
         door.hold()
         before = index.stand_in_matches
         waiting = [group.create_task(index.match(chain("xxx"))) for _ in range(100)]
-        await eventually(lambda: sum(task.done() for task in waiting) >= 90)
+        await until(lambda: sum(task.done() for task in waiting) >= 90)
         assert index.stand_in_matches >= before + 90, "the first probes may be among those that wait"
         door.release()
 
@@ -137,11 +136,11 @@ async def test_redis_slow_to_take_writes_keeps_them_and_is_not_in_use(door: Door
     async with an_index_that_knows_xxx(door, options) as index:
         door.hold()
         index.observe("b", chain("xx"))
-        await eventually(lambda: index.degraded_reason is DegradedReason.TIMEOUT)
-        await eventually(lambda: index.queued_writes == 1)  # between two probes that try to send it
+        await until(lambda: index.degraded_reason is DegradedReason.TIMEOUT)
+        await until(lambda: index.queued_writes == 1)  # between two probes that try to send it
         door.release()
         await match_until(index, "xxx", lambda found: found.blocks == {"a": 3, "b": 2})
-        await eventually(lambda: index.degraded_reason is None)
+        await until(lambda: index.degraded_reason is None)
         assert index.dropped_writes == 0
 
 
@@ -157,7 +156,7 @@ async def test_redis_slow_leaves_no_reply_of_a_cancelled_call_for_the_next_one(d
             door.hold()
             async with asyncio.TaskGroup() as group:
                 cancelled = group.create_task(echo(f"cancelled {number}"))
-                await eventually(lambda: door.held)
+                await until(lambda: door.held)
                 cancelled.cancel()
             door.release()
             async with asyncio.TaskGroup() as group:

@@ -12,6 +12,7 @@ import pytest
 from backends.reference.embedded import RunningEngine, run_engine
 from backends.reference.types import EngineConfig
 from backends.reference.weights import ModelWeights
+from tests.until import until
 
 Json = dict[str, object]
 MESSAGES = [
@@ -41,10 +42,8 @@ async def metric(client: httpx.AsyncClient, name: str) -> float:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    """Each look waits for the engine's step that runs, in a thread, so this neither sleeps nor blocks the loop."""
-    async with asyncio.timeout(20):
-        while not await asyncio.to_thread(condition):
-            pass
+    """Each look waits for the engine's step that runs, in a thread, so that it does not block the loop."""
+    await until(lambda: asyncio.to_thread(condition))
 
 
 ABORTED = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="tiny"}'

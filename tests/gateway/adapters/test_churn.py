@@ -1,6 +1,5 @@
 """A thousand adapters that are registered, some of them asked for, and gone again leave nothing behind."""
 
-import asyncio
 import gc
 import threading
 from typing import Any
@@ -10,6 +9,7 @@ import httpx
 from backends import EndpointSnapshot
 from tests.gateway.adapters.serving import listing, vllm
 from tests.gateway.conftest import RunningGateway, StartGateway, start
+from tests.until import until
 
 ROUNDS, EACH, ASKED = 4, 250, 25
 
@@ -21,9 +21,7 @@ def names(round_: int) -> list[str]:
 
 async def listed(gateway: RunningGateway, client: httpx.AsyncClient, model: str) -> None:
     """Wait until the gateway knows of an adapter."""
-    async with asyncio.timeout(30):
-        while (await client.get(f"{gateway.url}/v1/models/{model}")).status_code != 200:
-            await asyncio.sleep(0.02)
+    await until(lambda: client.get(f"{gateway.url}/v1/models/{model}"), lambda found: found.status_code == 200)
 
 
 async def footprint(gateway: RunningGateway, client: httpx.AsyncClient) -> tuple[int, int, int]:

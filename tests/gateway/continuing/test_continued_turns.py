@@ -10,6 +10,7 @@ from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
 from tests.gateway.continuing.talking import HEAD, TEXT, Dialect, Scene, chunked, events, heard
 from tests.gateway.scripted_engine import scripted_engine
 from tests.hostile import Peer
+from tests.until import until
 
 CHAT: dict[str, Any] = {
     "model": "m",
@@ -46,9 +47,7 @@ class Stage:
 
 async def waiting(gateway: RunningGateway) -> None:
     """Until somebody waits for a place."""
-    async with asyncio.timeout(10):
-        while not await asyncio.to_thread(gateway.metric, "prefixgate_queue_requests"):
-            await asyncio.sleep(0.01)
+    await until(lambda: asyncio.to_thread(gateway.metric, "prefixgate_queue_requests"))
 
 
 @pytest.mark.parametrize("leaves", [False, True])

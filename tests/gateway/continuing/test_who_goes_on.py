@@ -13,6 +13,7 @@ from tests.gateway.continuing.asking import CHAT, CHAT_PATH, between, column
 from tests.gateway.continuing.talking import HEAD, TEXT, Dialect, Scene, chunked, heard
 from tests.gateway.scripted_engine import event, scripted_engine
 from tests.hostile import Behaviour, Peer
+from tests.until import until
 
 BY_TURNS: dict[str, Any] = {"scheduling__policy": "round_robin"}
 SAYS = Dialect().chunk
@@ -94,9 +95,9 @@ async def test_an_endpoint_that_joined_during_the_answer_goes_on_where_its_engin
             await old.asked.wait()
             added = await client.post("/admin/endpoints", json={"url": new.url, "id": "new"}, headers=token)
             assert added.status_code == 201
-            async with asyncio.timeout(20):
-                while not (await client.get("/health")).json()["endpoints"].get("new", {}).get("healthy"):
-                    await asyncio.sleep(0.02)
+            await until(
+                lambda: client.get("/health"), lambda found: found.json()["endpoints"].get("new", {}).get("healthy")
+            )
             joined.set()
             said = heard((await asking).content)
         await settled(gateway, 1)

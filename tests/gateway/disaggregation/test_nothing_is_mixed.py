@@ -18,6 +18,7 @@ from tests.gateway.continuing.talking import HEAD, chunked
 from tests.gateway.disaggregation.engines import backend, usage
 from tests.gateway.scripted_engine import chat_stream, event, scripted_engine
 from tests.hostile import Behaviour, Peer
+from tests.until import until
 
 REQUESTS = 120
 
@@ -130,9 +131,10 @@ async def test_whoever_fails_and_whoever_leaves_no_request_is_given_what_was_com
         async with asyncio.TaskGroup() as group:
             for number in range(REQUESTS):
                 group.create_task(ask(number))
-        async with asyncio.timeout(20):
-            while any(one["in_flight_requests"] for one in gateway.http.get("/health").json()["endpoints"].values()):
-                await asyncio.sleep(0.02)
+        await until(
+            lambda: gateway.http.get("/health").json()["endpoints"],
+            lambda found: not any(one["in_flight_requests"] for one in found.values()),
+        )
     assert watch.mixed == []
     assert set(watch.told.values()) == {1}, "what was handed over is fetched once"
     assert len(watch.told) > REQUESTS / 2

@@ -14,6 +14,7 @@ from backends.simulated import Role
 from backends.simulated.serving import ServerSpec, SimulatedServer
 from tests.gateway.conftest import RunningGateway, StartGateway, settled, start
 from tests.gateway.disaggregation.ledger import attempts, split_row
+from tests.until import until
 
 FAST = 500.0
 WORDS = "cite the shelf and do not guess " * 40
@@ -153,9 +154,7 @@ async def test_engines_of_both_kinds_die_under_load_and_every_answer_comes(
                 await asyncio.to_thread(victim.kill)
         assert [one.result() for one in asked] == [200] * 40
         rows = await settled(gateway, 40)
-        async with asyncio.timeout(20):
-            while outstanding(gateway):
-                await asyncio.sleep(0.02)
+        await until(lambda: not outstanding(gateway))
     assert {row.state for row in rows} == {"complete"}
     assert {row.output_tokens for row in rows} == {6}
     gc.collect()  # or another test would be told of what the killed have left open
@@ -173,9 +172,7 @@ async def test_what_clients_leave_behind_is_freed_at_who_computed_it_and_counts_
                 )
         answer = await client.post(f"{gateway.url}/v1/chat/completions", json=chat())
         assert answer.status_code == 200
-        async with asyncio.timeout(20):
-            while parked_at(servers[0]) or outstanding(gateway):
-                await asyncio.sleep(0.02)  # what freed it has no event to wait for
+        await until(lambda: not (parked_at(servers[0]) or outstanding(gateway)))
 
 
 def outstanding(gateway: RunningGateway) -> int:

@@ -14,6 +14,7 @@ from tests.gateway.disaggregation.engines import Hall, answering, backend, pair,
 from tests.gateway.disaggregation.ledger import ask, attempts, split_row, started
 from tests.gateway.scripted_engine import answer_json, scripted_engine
 from tests.hostile import Behaviour, Peer, hang, reset_before_first_byte
+from tests.until import until
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -319,9 +320,9 @@ async def test_roles_of_a_file_count_and_change_with_it(
         gateway = await start(start_gateway, discovery__file=listing, discovery__poll_s=0.02)
         assert (await ask(client, gateway)).headers["x-prefixgate-prefill-endpoint"] == "p"
         listing.write_text(json.dumps([backend(prefill, "p", "prefill"), backend(decode, "d", "both")]))
-        async with asyncio.timeout(15):
-            while "x-prefixgate-prefill-endpoint" in (answer := await ask(client, gateway)).headers:
-                await asyncio.sleep(0.05)  # a changed file is looked at twice
+        answer = await until(
+            lambda: ask(client, gateway), lambda answer: "x-prefixgate-prefill-endpoint" not in answer.headers
+        )
         assert (answer.status_code, answer.headers["x-prefixgate-endpoint"]) == (200, "d")
 
 

@@ -10,7 +10,7 @@ import httpx
 from backends.reference.embedded import RunningEngine
 from gateway.discovery.files import AdminFile, entry_of, read_listing
 from tests.gateway.conftest import RunningGateway, StartGateway, start
-from tests.gateway.discovery.test_file import ask, known, other, takers, until
+from tests.gateway.discovery.test_file import ask, known, other, takers, until_shown
 
 __all__ = ["other"]
 TOKEN = {"authorization": "Bearer letmein"}
@@ -39,13 +39,13 @@ async def test_one_that_is_added_serves_and_one_that_is_removed_is_gone(
     gateway = await administered(start_gateway, tmp_path, token_file)
     answer = call(gateway, "POST", ENDPOINTS, url=engine.url, id="gpu-1", role="both", gpu_cost_per_hour="2.10")
     assert (answer.status_code, answer.json()) == (201, {"id": "gpu-1", "url": engine.url})
-    await until(lambda: takers(gateway) == ["gpu-1"])
+    await until_shown(lambda: takers(gateway) == ["gpu-1"])
     (row,) = call(gateway, "GET", ENDPOINTS).json()
     assert (row["sources"], row["state"], row["role"], row["gpu_cost_per_hour"]) == (["admin"], "up", "both", "2.10")
     assert ask(gateway).headers["x-prefixgate-endpoint"] == "gpu-1"
     answer = call(gateway, "DELETE", f"{ENDPOINTS}/gpu-1")
     assert (answer.status_code, answer.json()) == (200, {"id": "gpu-1", "still_listed_by": []})
-    await until(lambda: known(gateway) == [])
+    await until_shown(lambda: known(gateway) == [])
     assert call(gateway, "DELETE", f"{ENDPOINTS}/gpu-1").status_code == 404
 
 
@@ -105,10 +105,10 @@ async def test_the_hottest_prefixes_are_handed_to_a_chosen_successor(
     for _ in range(3):
         ask(gateway, text)
     call(gateway, "POST", ENDPOINTS, url=other.url, id="heir")
-    await until(lambda: "heir" in takers(gateway))
+    await until_shown(lambda: "heir" in takers(gateway))
     answer = call(gateway, "POST", f"{ENDPOINTS}/e0/drain?successor=heir").json()
     assert (answer["successor"], answer["prefixes"]) == ("heir", 1)
-    await until(lambda: gateway.metric("prefixgate_prewarm_tokens_total", endpoint="heir") > 0)
+    await until_shown(lambda: gateway.metric("prefixgate_prewarm_tokens_total", endpoint="heir") > 0)
     after = ask(gateway, text)
     assert after.headers["x-prefixgate-endpoint"] == "heir"
     assert after.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0

@@ -13,7 +13,7 @@ from gateway.cli import cli
 from gateway.config import ConfigInvalid, load_config
 from tests.backends.discovery.dns_server import dns_server
 from tests.gateway.conftest import StartGateway, start
-from tests.gateway.discovery.test_file import ask, takers, until
+from tests.gateway.discovery.test_file import ask, takers, until_shown
 
 
 def port_of(engine: RunningEngine) -> int:
@@ -40,7 +40,7 @@ async def test_a_service_that_appears_later_joins(start_gateway: StartGateway, e
         health = gateway.http.get("/health").json()
         assert health["degraded"]["discovery"] == "dns:_http._tcp.engines.example: it stands for nothing"
         dns.zone = {("_http._tcp.engines.example.", "SRV"): (1, [f"0 0 {port_of(engine)} localhost."])}
-        await until(lambda: takers(gateway) == [f"localhost-{port_of(engine)}"])
+        await until_shown(lambda: takers(gateway) == [f"localhost-{port_of(engine)}"])
         assert "discovery" not in gateway.http.get("/health").json()["degraded"]
 
 

@@ -14,6 +14,7 @@ from backends.reference.types import EngineConfig
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway, start
 from tests.gateway.scripted_engine import chat_stream, scripted_engine
 from tests.hostile import Peer
+from tests.until import until
 
 TOKEN = {"authorization": "Bearer letmein"}
 
@@ -41,10 +42,9 @@ async def discovered(gateway: StartGateway, listing: Path, *static: str, **flags
     return await start(gateway, *static, **{**given, **flags})
 
 
-async def until(condition: Callable[[], bool], within_s: float = 15) -> None:
-    async with asyncio.timeout(within_s):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.02)
+async def until_shown(condition: Callable[[], bool]) -> None:
+    """What asks the gateway does so in a thread: the engines that it polls are in the loop of the test."""
+    await until(lambda: asyncio.to_thread(condition))
 
 
 def takers(gateway: RunningGateway) -> list[str]:
@@ -71,7 +71,7 @@ async def test_endpoints_of_a_file_serve_and_those_that_are_added_join(
     assert takers(gateway) == ["one"]
     assert ask(gateway).headers["x-prefixgate-endpoint"] == "one"
     write(listing, {"url": engine.url, "id": "one"}, {"url": other.url, "id": "two"})
-    await until(lambda: takers(gateway) == ["one", "two"])
+    await until_shown(lambda: takers(gateway) == ["one", "two"])
 
 
 async def test_one_that_is_listed_no_more_leaves_nothing_behind(
@@ -79,11 +79,11 @@ async def test_one_that_is_listed_no_more_leaves_nothing_behind(
 ) -> None:
     write(listing, {"url": engine.url, "id": "one"})
     gateway = await discovered(start_gateway, listing, other.url, admin_token_file=token_file)
-    await until(lambda: takers(gateway) == ["e0", "one"])
+    await until_shown(lambda: takers(gateway) == ["e0", "one"])
     for number in range(8):
         ask(gateway, f"{number} {STORY}")
     write(listing, {"url": other.url})  # one address of two sources is one endpoint
-    await until(lambda: known(gateway) == ["e0"])
+    await until_shown(lambda: known(gateway) == ["e0"])
     assert '"one' not in gateway.http.get("/metrics").text
     index = gateway.http.get("/admin/index", headers=TOKEN).text
     assert not re.search(r'"one[@"]', index)
@@ -99,9 +99,9 @@ async def test_pods_that_flap_do_not_lose_what_they_hold(
     text = f"flap {STORY}"
     ask(gateway, text)
     write(listing)
-    await until(lambda: takers(gateway) == [])
+    await until_shown(lambda: takers(gateway) == [])
     write(listing, {"url": engine.url, "id": "one"})
-    await until(lambda: takers(gateway) == ["one"])
+    await until_shown(lambda: takers(gateway) == ["one"])
     answer = ask(gateway, text)
     assert int(answer.headers["x-prefixgate-cached-tokens"]) > 0
     assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
@@ -113,7 +113,7 @@ async def test_a_file_that_cannot_be_used_takes_nobody_away_and_is_named(
     write(listing, {"url": engine.url, "id": "one"})
     gateway = await discovered(start_gateway, listing)
     write(listing, {"url": engine.url, "id": "one", "colour": "red"})
-    await until(lambda: "discovery" in gateway.http.get("/health").json()["degraded"])
+    await until_shown(lambda: "discovery" in gateway.http.get("/health").json()["degraded"])
     why = gateway.http.get("/health").json()["degraded"]["discovery"]
     assert why == "file: endpoints.yaml: endpoint 1: colour: unknown key"
     assert takers(gateway) == ["one"]
@@ -142,11 +142,11 @@ async def test_what_is_under_way_at_one_that_leaves_is_finished(
             lines = answer.aiter_lines()
             await anext(lines)
             write(listing)
-            await until(lambda: takers(gateway) == [])
+            await until_shown(lambda: takers(gateway) == [])
             assert known(gateway) == ["one"]
             go_on.set()
             assert "data: [DONE]" in [line async for line in lines]
-        await until(lambda: known(gateway) == [])
+        await until_shown(lambda: known(gateway) == [])
 
 
 async def test_one_whose_key_is_missing_keeps_nobody_else_away(
@@ -158,4 +158,4 @@ async def test_one_whose_key_is_missing_keeps_nobody_else_away(
     assert len(takers(gateway)) == 1
     assert "locked: cannot read the secret" in gateway.http.get("/health").json()["degraded"]["discovery"]
     key.write_text("k")
-    await until(lambda: "locked" in known(gateway))
+    await until_shown(lambda: "locked" in known(gateway))

@@ -12,7 +12,7 @@ from gateway.config import ConfigInvalid, load_config
 from gateway.discovery_setup import sources_of
 from tests.backends.discovery.api_server import NAMESPACE, ApiServer, Object, api_server, endpoint
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway, start
-from tests.gateway.discovery.test_file import ask, known, takers, until
+from tests.gateway.discovery.test_file import ask, known, takers, until_shown
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ async def test_pods_come_serve_and_go(
         assert takers(gateway) == ["vllm-0"]
         assert ask(gateway).headers["x-prefixgate-endpoint"] == "vllm-0"
         await pod(api, "vllm-1", other)
-        await until(lambda: takers(gateway) == ["vllm-0", "vllm-1"])
+        await until_shown(lambda: takers(gateway) == ["vllm-0", "vllm-1"])
         await api.delete("slice-vllm-0")
-        await until(lambda: known(gateway) == ["vllm-1"])
+        await until_shown(lambda: known(gateway) == ["vllm-1"])
         assert ask(gateway).headers["x-prefixgate-endpoint"] == "vllm-1"
         assert 'endpoint="vllm-0"' not in gateway.http.get("/metrics").text
 
@@ -60,10 +60,10 @@ async def test_a_readiness_probe_that_flaps_does_not_lose_what_a_pod_holds(
         text = f"readiness {STORY}"
         ask(gateway, text)
         await pod(api, "vllm-0", engine, ready=False, serving=False)
-        await until(lambda: takers(gateway) == [])
+        await until_shown(lambda: takers(gateway) == [])
         assert gateway.metric("prefixgate_discovered_endpoints", state="held") == 1
         await pod(api, "vllm-0", engine)
-        await until(lambda: takers(gateway) == ["vllm-0"])
+        await until_shown(lambda: takers(gateway) == ["vllm-0"])
         assert int(ask(gateway, text).headers["x-prefixgate-cached-tokens"]) > 0
 
 
@@ -79,8 +79,8 @@ async def test_a_pod_of_the_same_name_at_another_address_holds_nothing(
         assert int(ask(gateway, text).headers["x-prefixgate-cached-tokens"]) > 0
         await pod(api, "vllm-0", other)
         headers = {"authorization": "Bearer letmein"}
-        await until(lambda: gateway.http.get("/admin/endpoints", headers=headers).json()[0]["url"] == other.url)
-        await until(lambda: takers(gateway) == ["vllm-0"])
+        await until_shown(lambda: gateway.http.get("/admin/endpoints", headers=headers).json()[0]["url"] == other.url)
+        await until_shown(lambda: takers(gateway) == ["vllm-0"])
         answer = ask(gateway, text)
         assert int(answer.headers["x-prefixgate-cached-tokens"]) == 0
         assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0

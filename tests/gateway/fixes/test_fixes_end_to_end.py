@@ -12,6 +12,7 @@ import pytest
 from backends.reference.embedded import RunningEngine
 from backends.reference.model_files import ensure_model
 from tests.gateway.conftest import MODEL, STORY, RunningGateway, StartGateway, settled
+from tests.until import until
 
 RULE = {"mode": "consented"}
 
@@ -134,9 +135,7 @@ async def test_a_shadow_changes_nothing_and_says_what_would_be_gained(
     for second in range(20, 24):
         assert "x-prefixgate-fixes" not in (await asyncio.to_thread(ask, gateway, body(second))).headers
     await asyncio.to_thread(ask, gateway, body(24, messages=[{"role": "user", "content": "Nothing to fix."}]))
-    async with asyncio.timeout(20):
-        while gateway.metric("prefixgate_fix_shadow_total") < 5:
-            await asyncio.sleep(0.05)
+    await until(lambda: gateway.metric("prefixgate_fix_shadow_total") >= 5)
     (row,) = (await admin(gateway, "/admin/fixes"))["shadow"]
     assert (row["tenant"], row["fixes"], row["requests"]) == ("default", "lines", 4)
     assert row["cached_share"] < 0.1

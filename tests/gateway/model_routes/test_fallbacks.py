@@ -16,6 +16,7 @@ from tests.gateway.scripted_engine import answer_json, chat_stream, scripted_eng
 from tests.gateway.taps import Taps
 from tests.gateway.test_endpoint_health import IN_TIME_S, QUICK, WARM, learned
 from tests.hostile import Peer, hang, stream
+from tests.until import until
 
 STANDS_IN = {"name": "m", "fallbacks": ["n"]}
 FALLBACK = [{"name": "m", "fallbacks": ["gone", "n"]}]
@@ -62,9 +63,7 @@ async def test_a_model_without_endpoints_or_with_dead_ones_is_stood_in_for(
         async with scripted_engine(answers("m")) as one:
             gateway = await start(start_gateway, one.url, two.url, model_routes=routes)
             never_there = await ask(client, gateway, "gone")
-        async with asyncio.timeout(30):
-            while gateway.metric("prefixgate_endpoint_healthy", endpoint="e0"):
-                await asyncio.sleep(0.05)
+        await until(lambda: not gateway.metric("prefixgate_endpoint_healthy", endpoint="e0"))
         dead = await ask(client, gateway, "m")
     assert [one.headers["x-prefixgate-model"] for one in (never_there, dead)] == ["n", "n"]
     assert [row["route_rule"] for row in rows(gateway) if row["state"] == "complete"] == ["fallback:1"] * 2
@@ -140,9 +139,7 @@ async def test_a_full_queue_sends_to_another_model_only_where_that_is_wanted(
         async with asyncio.TaskGroup() as group:
             first = [group.create_task(ask(client, gateway, "m")) for _ in range(2)]
             await taps.has(1)
-            async with asyncio.timeout(30):
-                while gateway.metric("prefixgate_queue_requests") < 1:
-                    await asyncio.sleep(0.02)
+            await until(lambda: gateway.metric("prefixgate_queue_requests") >= 1)
             elsewhere, refused = await ask(client, gateway, "m"), await ask(client, gateway, "only")
             taps.answer(2)
         await settled(gateway, 3)

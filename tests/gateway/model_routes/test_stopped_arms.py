@@ -16,6 +16,7 @@ from tests.gateway.conftest import RunningGateway, StartGateway, start
 from tests.gateway.model_routes.test_routes import answers, ask
 from tests.gateway.scripted_engine import chat_stream, scripted_engine
 from tests.hostile import Behaviour, Peer
+from tests.until import until
 
 ADMIN = {"authorization": "Bearer letmein"}
 SPLIT = {
@@ -82,9 +83,7 @@ async def test_an_arm_that_is_stopped_gets_nothing_also_where_nobody_is_there_fo
         async with scripted_engine(answers("m")) as one:
             gateway = await start(start_gateway, one.url, two.url, model_routes=[SPLIT], admin_token_file=token_file)
             await stop(client, gateway, "canary")
-        async with asyncio.timeout(30):
-            while gateway.metric("prefixgate_endpoint_healthy", endpoint="e0"):
-                await asyncio.sleep(0.02)
+        await until(lambda: not gateway.metric("prefixgate_endpoint_healthy", endpoint="e0"))
         found = [await ask(client, gateway, "fast") for _ in range(12)]
     assert {answer.status_code for answer in found} == {503}
     assert two.bodies == []

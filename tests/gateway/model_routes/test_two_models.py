@@ -15,6 +15,7 @@ from tests.gateway.conftest import MODEL, StartGateway, settled, start
 from tests.gateway.model_routes.test_routes import ask, rows
 from tests.gateway.scripted_engine import answer_chat, scripted_engine
 from tests.gateway.test_regressions_tokens import RULES, other_tokenizer
+from tests.until import until
 
 SPLIT = {"name": "fast", "arms": [{"model": MODEL, "name": "one"}, {"model": "n", "name": "other"}]}
 TINY = {"tokenizer": ensure_model("tiny")}
@@ -82,9 +83,7 @@ async def test_of_two_models_the_one_that_is_down_is_named_and_the_other_serves(
     async with scripted_engine(answer_chat("Hi"), model="stays") as stays:
         async with scripted_engine(answer_chat("Hi"), model="goes") as goes:
             gateway = await start(start_gateway, goes.url, stays.url)
-        async with asyncio.timeout(30):
-            while gateway.metric("prefixgate_endpoint_healthy", endpoint="e0"):
-                await asyncio.sleep(0.02)
+        await until(lambda: not gateway.metric("prefixgate_endpoint_healthy", endpoint="e0"))
         answers = [await ask(client, gateway, model) for model in ("stays", "goes", "never-was")]
         degraded = (await client.get(f"{gateway.url}/health")).json()["degraded"]
         models = (await client.get(f"{gateway.url}/v1/models")).json()["data"]

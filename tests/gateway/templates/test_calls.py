@@ -15,6 +15,7 @@ import pytest
 from tests.gateway.conftest import RunningGateway, StartGateway, settled
 from tests.gateway.scripted_engine import ScriptedEngine, answer_chat, scripted_engine
 from tests.gateway.templates.files import ORDERED, folder, support
+from tests.until import until
 
 ONLY_ACME = "name: secret\nversion: 1\ntenants: [acme]\ntext: x\n"
 
@@ -159,17 +160,13 @@ async def test_a_request_that_only_mentions_templates_passes_untouched(running: 
 async def test_a_new_version_is_called_as_soon_as_its_file_is_there(running: Running) -> None:
     folder(running.folder, newer=support("2", tone="quick"))
     call = {"model": "m", "template": "support@2", "variables": {"question": "Why?"}}
-    async with asyncio.timeout(10):
-        while (await running.chat(call)).status_code == 404:
-            await asyncio.sleep(0.01)
+    await until(lambda: running.chat(call), lambda found: found.status_code != 404)
     assert "quick" in running.last["messages"][0]["content"]
 
 
 async def test_a_version_that_is_broken_later_stays_in_force_and_health_says_so(running: Running) -> None:
     folder(running.folder, support="name: [")
-    async with asyncio.timeout(10):
-        while "templates" not in (await running.http.get("/health")).json()["degraded"]:
-            await asyncio.sleep(0.01)
+    await until(lambda: running.http.get("/health"), lambda found: "templates" in found.json()["degraded"])
     call = {"model": "m", "template": "support", "variables": {"question": "Why?"}}
     assert (await running.chat(call)).status_code == 200
 

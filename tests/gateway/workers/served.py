@@ -19,6 +19,7 @@ from bench.chaos_member import Member
 from bench.crash import Clients, Findings, audit, configure
 from bench.crash_engine import KnownEngine, running_known_engine
 from gateway.demo.processes import clean_environment
+from tests.until import until
 
 CLIENTS = 4
 """They leave the processors to the workers that are to start."""
@@ -68,10 +69,7 @@ class Served:
 
     async def until_logged(self, message: str, times: int = 1) -> list[dict[str, Any]]:
         """The same, once there are so many."""
-        async with asyncio.timeout(PATIENCE_S):
-            while len(found := self.logged(message)) < times:
-                await asyncio.sleep(0.05)
-        return found
+        return await until(lambda: self.logged(message), lambda found: len(found) >= times, within_s=PATIENCE_S)
 
     async def answers(self, count: int) -> None:
         """Wait until clients have got so many more."""

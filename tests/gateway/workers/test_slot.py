@@ -1,7 +1,7 @@
 """A slot keeps a worker: here workers are no processes, and do as they are told."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -10,6 +10,7 @@ import pytest
 from gateway.workers import slot as slot_module
 from gateway.workers.child import Child
 from gateway.workers.slot import Slot
+from tests.until import until
 
 
 class ScriptedChild:
@@ -109,12 +110,6 @@ async def test_a_slot_that_is_stopped_while_it_waits_starts_no_more() -> None:
         (await workshop.nth(2)).gone.set()
         await until(lambda: workshop.let_go == 1)
     assert len(workshop.made) == 2
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_so():
-            await asyncio.sleep(0)
 
 
 async def test_a_successor_has_the_slot_once_it_is_ready_and_the_old_one_may_finish() -> None:

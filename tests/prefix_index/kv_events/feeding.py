@@ -13,10 +13,11 @@ from prefix_index.kv_events.sources import EventSource
 from prefix_index.kv_events.subscriber import EventSockets
 from prefix_index.radix import RadixIndex
 from prefix_index.types import Chain, Claim
-from tests.prefix_index.door import WITHIN_S, eventually
+from tests.prefix_index.door import WITHIN_S
 from tests.prefix_index.kv_events.letters import ROOT, Letters
 from tests.prefix_index.kv_events.publisher import Publisher
 from tests.prefix_index.servers import free_ports
+from tests.until import until
 
 BLOCK = 16
 HOLDER = "engine@1"
@@ -101,11 +102,6 @@ async def fed(
         finally:
             for task in tasks:
                 task.cancel()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    await eventually(condition)
 
 
 async def speaking_until(publisher: Publisher, event: Callable[[], Event], condition: Callable[[], object]) -> None:

@@ -11,8 +11,9 @@ from prefix_index.kv_events.feed_types import FeedState
 from prefix_index.kv_events.sources import EventSource
 from prefix_index.types import Claim
 from tests.prefix_index.kv_events.captures import frames_of
-from tests.prefix_index.kv_events.feeding import HOLDER, Sink, fed, letters, mirror, speaking_until, until, urls
+from tests.prefix_index.kv_events.feeding import HOLDER, Sink, fed, letters, mirror, speaking_until, urls
 from tests.prefix_index.kv_events.publisher import Publisher, publishing
+from tests.until import until
 
 
 async def test_an_engine_that_connects_to_us_is_heard() -> None:

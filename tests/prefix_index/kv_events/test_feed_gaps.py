@@ -8,16 +8,9 @@ import uvloop
 
 from prefix_index.kv_events.feed_types import FeedState
 from prefix_index.kv_events.sources import EventSource
-from tests.prefix_index.kv_events.feeding import (
-    QUICK_REPLAY,
-    Sink,
-    fed,
-    letters,
-    speaking_until,
-    until,
-    urls,
-)
+from tests.prefix_index.kv_events.feeding import QUICK_REPLAY, Sink, fed, letters, speaking_until, urls
 from tests.prefix_index.kv_events.publisher import Publisher, payload_of, publishing
+from tests.until import until
 
 
 @pytest.mark.parametrize("is_old", [False, True])

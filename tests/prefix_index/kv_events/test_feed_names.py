@@ -4,8 +4,9 @@ from functools import partial
 
 from prefix_index.kv_events.feed import Feed
 from prefix_index.kv_events.sources import EventSource
-from tests.prefix_index.kv_events.feeding import Sink, fed, letters, speaking_until, until, urls
+from tests.prefix_index.kv_events.feeding import Sink, fed, letters, speaking_until, urls
 from tests.prefix_index.kv_events.publisher import Publisher, publishing
+from tests.until import until
 
 
 async def named(feed: Feed, holder: str) -> None:

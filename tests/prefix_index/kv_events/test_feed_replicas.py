@@ -13,10 +13,11 @@ from prefix_index.kv_events.subscriber import EventSockets
 from prefix_index.redis_clients import connect
 from prefix_index.shared_index import SharedIndex
 from tests.prefix_index.door import WITHIN_S, Door
-from tests.prefix_index.kv_events.feeding import HOLDER, PATIENT, letters, mirror, until
+from tests.prefix_index.kv_events.feeding import HOLDER, PATIENT, letters, mirror
 from tests.prefix_index.kv_events.publisher import Publisher, publishing
 from tests.prefix_index.replicas import PATIENT as PATIENT_INDEX
 from tests.prefix_index.servers import free_ports
+from tests.until import until
 
 SHORT = LeaseOptions(ttl_s=0.5, renew_s=0.02, deadline_s=0.3)
 LONG = LeaseOptions(ttl_s=60.0, renew_s=0.02, deadline_s=10.0)
@@ -44,9 +45,11 @@ class Replica:
 
     async def claims(self, prompt: str, blocks: int) -> None:
         """Wait until the index claims so many blocks for the engine."""
-        async with asyncio.timeout(WITHIN_S):
-            while (await self.index.match(letters().chain(prompt))).blocks.get(HOLDER, 0) != blocks:
-                await asyncio.sleep(0.002)
+        await until(
+            lambda: self.index.match(letters().chain(prompt)),
+            lambda found: found.blocks.get(HOLDER, 0) == blocks,
+            within_s=WITHIN_S,
+        )
 
 
 @asynccontextmanager

@@ -8,9 +8,10 @@ from prefix_index.errors import EventSourceInvalid
 from prefix_index.kv_events.feed import Feed
 from prefix_index.kv_events.feed_types import FeedState
 from prefix_index.kv_events.sources import EventSource
-from tests.prefix_index.kv_events.feeding import PATIENT, QUICK, Sink, fed, letters, mirror, parts_of, until
+from tests.prefix_index.kv_events.feeding import PATIENT, QUICK, Sink, fed, letters, mirror, parts_of
 from tests.prefix_index.kv_events.publisher import Publisher, publishing
 from tests.prefix_index.servers import free_ports
+from tests.until import until
 
 
 def url() -> str:

@@ -15,8 +15,9 @@ from prefix_index.redis_address import Place
 from prefix_index.redis_clients import connect
 from prefix_index.redis_cluster import ClusterClient
 from prefix_index.redis_wire import pool_tag
-from tests.prefix_index.door import Door, eventually
+from tests.prefix_index.door import Door
 from tests.prefix_index.servers import cluster
+from tests.until import until
 
 LONG = LeaseOptions(ttl_s=60.0, renew_s=0.02, deadline_s=10.0)
 """What is lost in these tests is not lost by waiting."""
@@ -47,15 +48,15 @@ async def test_one_of_two_replicas_holds_a_lease_and_gives_it_to_the_other(serve
         told: list[str] = []
         first, second = one.lease("e", lambda: told.append("one")), two.lease("e", lambda: told.append("two"))
         one.want(first)
-        await eventually(lambda: first.is_held)
+        await until(lambda: first.is_held)
         two.want(second)
         other = two.lease("another endpoint", ignore)
         two.want(other)
-        await eventually(lambda: other.is_held)
+        await until(lambda: other.is_held)
         assert not second.is_held
         one.give_back(first)
         assert not first.is_held
-        await eventually(lambda: second.is_held)
+        await until(lambda: second.is_held)
         assert told == ["one", "one", "two"]
 
 
@@ -67,10 +68,10 @@ async def test_a_lease_is_kept_while_it_is_wanted(server_url: str) -> None:
         first, second = one.lease("e", ignore), two.lease("e", ignore)
         one.want(first)
         one.want(first)
-        await eventually(lambda: first.is_held)
+        await until(lambda: first.is_held)
         two.want(second)
         until_s = first.until_s
-        await eventually(lambda: first.until_s > until_s + 0.2)
+        await until(lambda: first.until_s > until_s + 0.2)
         assert (first.term, second.term) == (1, 0)
         async with connect(server_url) as client:
             key = f"{pool_tag('keep')}:lease:e".encode()
@@ -82,9 +83,9 @@ async def test_the_lease_of_a_replica_that_was_killed_runs_out(server_url: str) 
         async with replica(server_url, "one", SHORT, "kill") as one:
             first, second = one.lease("e", ignore), two.lease("e", ignore)
             one.want(first)
-            await eventually(lambda: first.is_held)
+            await until(lambda: first.is_held)
             two.want(second)
-        await eventually(lambda: second.is_held)
+        await until(lambda: second.is_held)
         assert not first.is_held  # it never believed in it for longer than Redis did
 
 
@@ -96,12 +97,12 @@ async def test_a_replica_that_stops_leaves_its_leases_at_once(server_url: str) -
             task = group.create_task(one.run())
             first = one.lease("e", ignore)
             one.want(first)
-            await eventually(lambda: first.is_held)
+            await until(lambda: first.is_held)
             two.want(second)
             task.cancel()
             await asyncio.wait([task])
             await one.release()
-        await eventually(lambda: second.is_held)
+        await until(lambda: second.is_held)
 
 
 async def test_without_redis_every_replica_holds_what_it_wants() -> None:
@@ -122,7 +123,7 @@ async def test_a_lease_runs_out_while_redis_is_away_and_comes_back_with_it(door:
     async with replica(door.url, "one", SHORT) as leases:
         lease = leases.lease("e", ignore)
         leases.want(lease)
-        await eventually(lambda: lease.is_held)
+        await until(lambda: lease.is_held)
         match how:
             case "shut":
                 await door.shut()
@@ -130,9 +131,9 @@ async def test_a_lease_runs_out_while_redis_is_away_and_comes_back_with_it(door:
                 await door.stall()
             case "babble":
                 await door.babble(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await eventually(lambda: not lease.is_held)
+        await until(lambda: not lease.is_held)
         await door.open()
-        await eventually(lambda: lease.is_held)
+        await until(lambda: lease.is_held)
         assert lease.term >= 2
 
 
@@ -144,11 +145,11 @@ async def test_leases_of_a_pool_lie_in_one_slot_of_a_cluster(tmp_path: Path) -> 
             second = [two.lease(name, ignore) for name in "abc"]
             for lease in first:
                 one.want(lease)
-            await eventually(lambda: all(lease.is_held for lease in first))
+            await until(lambda: all(lease.is_held for lease in first))
             for lease in second:
                 two.want(lease)
             one.give_back(first[0])
-            await eventually(lambda: second[0].is_held)
+            await until(lambda: second[0].is_held)
             assert [lease.is_held for lease in first] == [False, True, True]
             assert [lease.is_held for lease in second] == [True, False, False]
 
@@ -192,9 +193,9 @@ async def test_a_lease_follows_a_pool_that_moves(answers: list[object], is_held:
         leases.want(lease)
         task = group.create_task(leases.run())
         if is_held:
-            await eventually(lambda: lease.is_held)
+            await until(lambda: lease.is_held)
         else:
-            await eventually(lambda: len(node.answers) == 1 and node.asked_for_slots)
+            await until(lambda: len(node.answers) == 1 and node.asked_for_slots)
         assert (lease.is_held, node.asked_for_slots) == (is_held, asked_for_slots)
         task.cancel()
 
@@ -206,9 +207,9 @@ async def test_a_node_of_a_cluster_that_is_taken_for_a_server_gives_no_lease() -
     leases.want(lease)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(leases.run())
-        await eventually(lambda: len(node.answers) == 1)
+        await until(lambda: len(node.answers) == 1)
         assert not lease.is_held
-        await eventually(lambda: lease.is_held)
+        await until(lambda: lease.is_held)
         task.cancel()
 
 
@@ -232,6 +233,6 @@ async def test_a_reply_for_a_lease_that_was_given_back_meanwhile_is_nothing(serv
             leases.give_back(lease)
             other = leases.lease("other", ignore)
             leases.want(other)
-            await eventually(lambda: other.is_held)
+            await until(lambda: other.is_held)
             task.cancel()
         assert lease.term == 0

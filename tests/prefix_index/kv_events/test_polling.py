@@ -16,8 +16,9 @@ from prefix_index.kv_events.polling import PolledCache, PollFeed
 from prefix_index.redis_clients import connect
 from prefix_index.types import Claim
 from tests.prefix_index.door import Door
-from tests.prefix_index.kv_events.feeding import HOLDER, Sink, letters, mirror, parts_of, until
+from tests.prefix_index.kv_events.feeding import HOLDER, Sink, letters, mirror, parts_of
 from tests.prefix_index.kv_events.letters import name_of, tokens_of
+from tests.until import until
 
 QUICK = FeedOptions(poll_s=0.005, away_after_s=0.02, silent_after_s=0.02)
 BLOCK = 16

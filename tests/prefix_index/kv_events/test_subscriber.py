@@ -16,9 +16,10 @@ from prefix_index.kv_events import replay as replay_module
 from prefix_index.kv_events.replay import replayed
 from prefix_index.kv_events.sources import EventSource
 from prefix_index.kv_events.subscriber import Connection, EventSockets, Inbox, drained, readable
-from tests.prefix_index.kv_events.feeding import letters, until
+from tests.prefix_index.kv_events.feeding import letters
 from tests.prefix_index.kv_events.publisher import Publisher, publishing
 from tests.prefix_index.servers import free_ports
+from tests.until import until
 
 
 def url() -> str:

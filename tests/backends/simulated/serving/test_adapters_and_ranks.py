@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from backends.simulated.serving import ServerSpec, SimulatedServer
-from tests.backends.simulated.serving.waiting import until
+from tests.until import until_in_thread
 
 FAST = 500.0
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Where? " * 60}], "max_tokens": 4}
@@ -86,7 +86,7 @@ def test_an_adapter_waits_for_room_while_all_that_are_resident_are_used() -> Non
             target=cached, args=(server,), kwargs={"model": "a", "max_tokens": 200, "ignore_eos": True}
         )
         long.start()
-        until(lambda: server.state()["adapters"] == {"resident": ["a"], "loads": 1})
+        until_in_thread(lambda: server.state()["adapters"] == {"resident": ["a"], "loads": 1})
         cached(server, model="b")
         long.join(30)
         assert [one.adapter for one in server.records()] == ["a", "b"]
@@ -152,7 +152,7 @@ def test_without_a_header_the_rank_with_the_fewest_requests_is_taken() -> None:
         threads = [threading.Thread(target=cached, args=(server,)) for _ in range(3)]
         for thread in threads:
             thread.start()
-        until(lambda: [rank["running"] for rank in ranks(server)] == [1, 1, 1])
+        until_in_thread(lambda: [rank["running"] for rank in ranks(server)] == [1, 1, 1])
         server.change(wedged=False)
         for thread in threads:
             thread.join(30)

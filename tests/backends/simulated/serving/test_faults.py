@@ -15,7 +15,7 @@ import pytest
 
 from backends.simulated import EngineSpec
 from backends.simulated.serving import DIALECTS, ServerSpec, SimulatedServer, is_whole
-from tests.backends.simulated.serving.waiting import until
+from tests.until import until_in_thread
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Where? " * 40}], "max_tokens": 8}
 FAST = 500.0
@@ -84,7 +84,9 @@ def test_a_wedged_engine_is_healthy_and_its_counters_stand_still(server: Simulat
     before = metric(server, "vllm:generation_tokens_total")
     server.change(wedged=True)
     with in_the_background(server) as results, in_the_background(server) as others:
-        until(lambda: metric(server, "vllm:num_requests_running") + metric(server, "vllm:num_requests_waiting") == 2)
+        until_in_thread(
+            lambda: metric(server, "vllm:num_requests_running") + metric(server, "vllm:num_requests_waiting") == 2
+        )
         assert httpx.get(f"{server.url}/health", timeout=30).status_code == 200
         assert metric(server, "vllm:generation_tokens_total") == before
         assert not results
@@ -119,7 +121,7 @@ def test_an_engine_dies_after_so_many_events_and_comes_back_with_nothing_cached(
     assert (len(whole), len(rest)) == (4, within_bytes)
     text = "".join(json.loads(one[6:])["choices"][0]["delta"]["content"] for one in whole)
     assert is_whole(text)
-    until(lambda: not server.is_alive())
+    until_in_thread(lambda: not server.is_alive())
     with pytest.raises(httpx.ConnectError):
         chat(server)
     server.restart()
@@ -130,7 +132,7 @@ def test_streams_are_reset_after_so_many_events_and_the_engine_goes_on(server: S
     server.change(reset_after_events=3)
     got = streamed(server, max_tokens=4000, ignore_eos=True)
     assert got.count(b"\n\n") <= 3  # what is under way when a connection is reset may be lost
-    until(lambda: [one.outcome for one in server.records()] == ["abort"])
+    until_in_thread(lambda: [one.outcome for one in server.records()] == ["abort"])
     assert chat(server).status_code == 200
 
 
@@ -178,10 +180,10 @@ def test_who_leaves_is_forgotten_and_its_blocks_are_free(server: SimulatedServer
     server.change(wedged=True)
     with pytest.raises(httpx.ReadTimeout):
         chat(server, timeout_s=0.2)
-    until(lambda: [one.outcome for one in server.records()] == ["abort"])
+    until_in_thread(lambda: [one.outcome for one in server.records()] == ["abort"])
     server.change(wedged=False)
-    until(lambda: metric(server, "vllm:num_requests_running") == 0)
-    until(lambda: metric(server, "vllm:kv_cache_usage_perc") == 0)
+    until_in_thread(lambda: metric(server, "vllm:num_requests_running") == 0)
+    until_in_thread(lambda: metric(server, "vllm:kv_cache_usage_perc") == 0)
 
 
 def test_a_full_cache_forgets_what_was_used_longest_ago() -> None:

@@ -20,7 +20,7 @@ from tests.backends.simulated.serving.split.pairs import (
     pair_of,
     said,
 )
-from tests.backends.simulated.serving.waiting import until
+from tests.until import until_in_thread
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_blocks_stay_pinned_until_they_are_fetched(nixl: Pair) -> None:
 def test_blocks_that_nobody_fetches_are_free_when_their_lease_ends() -> None:
     with pair_of("vllm", lease_s=100.0) as (prefill, decode):  # 0.2 of our seconds
         late = params_of(prefill)
-        until(lambda: metric(prefill, "vllm:nixl_num_kv_expired_reqs_total") == 1)
+        until_in_thread(lambda: metric(prefill, "vllm:nixl_num_kv_expired_reqs_total") == 1)
         assert metric(prefill, "vllm:kv_cache_usage_perc") == 0
         assert "expired" in chat(decode, kv_transfer_params=late).text
 
