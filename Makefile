@@ -75,8 +75,8 @@ helm-test: $(VENV)/installed ## the Helm chart: lint, renders, schemas of Kubern
 	HELM_DIR=$(CURDIR)/$(VENV)/helm $(BIN)/python -m pytest -q -n 0 -p no:randomly -W default tests/helm/rendering.py tests/helm/kept.py tests/helm/any_values.py tests/helm/test_chart.py $(PYTEST_ARGS)
 
 grafana-test: $(VENV)/installed ## alerts, recording rules and dashboards on a real Prometheus, which it unpacks (20 MB), behind simulated traffic, 3 minutes
-	bash tests/monitoring/install.sh $(CURDIR)/$(VENV)/prometheus
-	PROMETHEUS_DIR=$(CURDIR)/$(VENV)/prometheus $(BIN)/python -m pytest -q -n 0 -p no:randomly tests/monitoring/rules_checked.py tests/monitoring/panels_checked.py --timeout 600 $(PYTEST_ARGS)
+	PYTHON=$(BIN)/python bash tests/monitoring/install.sh $(CURDIR)/$(VENV)/prometheus
+	PROMETHEUS_DIR=$(CURDIR)/$(VENV)/prometheus $(BIN)/python -m pytest -q -n 0 -p no:randomly tests/monitoring/rules_checked.py tests/monitoring/forms_checked.py tests/monitoring/panels_checked.py --timeout 600 $(PYTEST_ARGS)
 
 # Builders, twine and what lists the materials have an environment of their own.
 $(VENV)/release/installed: tests/release/requirements.txt pyproject.toml | $(VENV)/installed

@@ -187,7 +187,6 @@ def _variable(variable: Variable) -> Document:
         "label": variable.label,
         "type": "query",
         "datasource": _DATASOURCE,
-        "definition": variable.query,
         "query": {"query": variable.query, "refId": variable.name, "qryType": 1},
         "hide": 0,
         "refresh": 2,

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Unpacks Prometheus and promtool from Debian's package, without installing it. A second run does nothing.
+# Unpacks Prometheus and promtool from Debian's package, without installing it, and gets what Grafana says of its
+# dashboards' form, as a package of Python carries it. A second run does nothing.
 # Usage: install.sh FOLDER; PROMETHEUS_BIN=FOLDER takes the two programs from there instead, as where apt is not at hand.
 set -euo pipefail
 
 FOLDER=$1
-if test -x "$FOLDER/bin/promtool" && test -x "$FOLDER/bin/prometheus"; then
+PYTHON=${PYTHON:-python3}
+SCHEMA='grafana-foundation-sdk==1769699998!10.1.0'  # Apache-2.0; the form of Grafana 10.1, which later ones read too
+
+if test -e "$FOLDER/installed"; then
     exit 0
 fi
 rm -rf "$FOLDER"
@@ -23,4 +27,6 @@ if test -z "$FOUND"; then
 fi
 cp "$FOUND/prometheus" "$FOUND/promtool" "$FOLDER/bin/"
 rm -rf "$FOLDER/package"
+"$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --target "$FOLDER/lib" "$SCHEMA"
+touch "$FOLDER/installed"
 "$FOLDER/bin/promtool" --version | head -1

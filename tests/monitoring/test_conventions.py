@@ -10,7 +10,7 @@ OTHER_UNITS = re.compile(r"_(ms|millis|milliseconds|us|micros|minutes|hours|kb|m
 LABELS = {
     *("route", "state", "endpoint", "reason", "outcome", "source", "model", "shape", "mode", "kind", "template"),
     *("version", "rank", "part", "class", "why", "fix", "fixes", "arm", "finish", "verdict", "step", "residency"),
-    *("rule", "side"),
+    *("rule", "side", "by"),
 }
 """What a label may be. Tenants, keys, adapters and what else a client can choose freely are none of them."""
 COUNTS = re.compile(r"_(total|count|sum|bucket|created|info)$")
