@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from backends.reference.errors import ModelUnavailable
 from backends.reference.model_files import ensure_model
+from gateway.command_line.refusals import say
 from gateway.demo.accounts import make_accounts, show_accounts
 from gateway.demo.bill import read_bill, read_cached_tokens
 from gateway.demo.drive import drive
@@ -63,6 +64,8 @@ class DemoOptions:
     max_tokens: int = 8
     max_turns: int | None = None
     keep: bool = False
+    quiet: bool = False
+    """No progress on standard error."""
 
 
 def demo_options(seed: int, model: str, *, quick: bool, keep: bool) -> DemoOptions:
@@ -102,7 +105,7 @@ def main(options: DemoOptions, json_file: Path | None, console: Console) -> int:
         _see_that_it_can_be_written(json_file)
         asyncio.run(run_demo(options, console, on_outcome))
     except DemoFailed as failure:
-        console.print(f"prefixgate demo: {failure}", style="red", markup=False)
+        say(str(failure), "demo_failed")
         return 2
     except (KeyboardInterrupt, asyncio.CancelledError):
         console.print("stopped")
@@ -145,7 +148,7 @@ async def run_demo(options: DemoOptions, console: Console, on_outcome: Callable[
         stage = _Stage(workload, engines, options.model, directory, home, environment)
         runs: list[RunResult] = []
         gateways = await stack.enter_async_context(AsyncExitStack())
-        with _progress(console) as progress:
+        with _progress(quiet=options.quiet or console.quiet) as progress:
             for policy in Policy:
                 await gateways.aclose()
                 gateway, result = await _run(policy, stage, gateways, progress)
@@ -269,6 +272,9 @@ def _program() -> str:
     return shlex.quote(str(script)) if script.exists() else f"{shlex.quote(sys.executable)} -m gateway"
 
 
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console)
+def _progress(*, quiet: bool) -> Progress:
+    """Two bars on standard error, which stay; only on a terminal."""
+    counts = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    is_hidden = quiet or not console.is_terminal
+    return Progress(TextColumn("{task.description:<12}"), *counts, console=console, disable=is_hidden)
