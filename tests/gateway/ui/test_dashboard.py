@@ -15,6 +15,7 @@ from gateway.ui.session import COOKIE, MOST_WRONG, Sessions
 from tests.gateway.conftest import RunningGateway, StartGateway, start
 from tests.gateway.scripted_engine import answer_chat, scripted_engine
 from tests.gateway.ui.looking import TOKEN, cookie_of, looking, token_in
+from tests.until import until
 
 PAGES = ("api/session", "api/fleet", "api/traffic", "api/prefixes", "api/decisions", "api/tenants", "api/findings")
 PRIVATE = (*PAGES, "api/health", "api/decisions/x", "api/invoices/acme/2026-11", "invoices/acme/2026-11.html", "events")
@@ -236,9 +237,7 @@ async def test_hundreds_who_look_are_refused_in_words(gateway: RunningGateway) -
         assert b"ui.max_viewers" in await reader.readuntil(b'"}}')
         for _, _, writer in readers:
             writer.close()
-        async with asyncio.timeout(20):
-            while (await asyncio.to_thread(gateway.metric, "prefixgate_ui_viewers")) > 0:
-                await asyncio.sleep(0.02)
+        await until(lambda: asyncio.to_thread(gateway.metric, "prefixgate_ui_viewers"), lambda count: count == 0)
 
 
 async def test_a_stream_ends_when_the_gateway_stops(start_gateway: StartGateway, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from bench.crash import End
 from gateway.ui.session import COOKIE
 from tests.gateway.ui.looking import cookie_of, events_of, looking, token_in
 from tests.gateway.workers.served import PATIENCE_S, served
+from tests.until import until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -48,8 +49,7 @@ async def test_any_worker_shows_the_whole_gateway(tmp_path: Path) -> None:
 
 async def _settled(client: httpx.AsyncClient) -> None:
     """Wait until nothing is under way at any worker."""
-    while (await _first(client))["live"]["in_flight_requests"]:
-        await asyncio.sleep(0.05)
+    await until(lambda: _first(client), lambda view: not view["live"]["in_flight_requests"], within_s=PATIENCE_S)
 
 
 async def _first(client: httpx.AsyncClient) -> Any:
