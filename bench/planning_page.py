@@ -65,7 +65,7 @@ def _fleet(bits: Bits) -> Iterator[str]:
 
 def best_of(model: str, gpu: str, bits: Bits) -> Plan | None:
     """The machine that makes most tokens with each of its GPUs: what a load of ten thousand requests a second takes."""
-    return fewest_gpus(CATALOGUE[model], gpu, (bits, bits), Asked(USUAL, KEPT, requests_per_s=10_000))
+    return fewest_gpus(Machine(CATALOGUE[model], GPUS[gpu], 1, bits, bits), Asked(USUAL, KEPT, requests_per_s=10_000))
 
 
 def _cell(one: Plan | None) -> str:

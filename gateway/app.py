@@ -297,7 +297,7 @@ class Gateway:
         )
         index_parts = IndexParts(index, fleet, receipts, feeds, is_shared=config.index.redis_url is not None)
         reports, tenant_pages = tenant_pages_of(config, stack)
-        endpoint_parts = EndpointParts(fleet, registry, discovering, prewarmer, admin_file_of(config))
+        endpoint_parts = EndpointParts(fleet, registry, discovering, prewarmer, admin_file_of(config), perf)
         admin_parts = AdminParts(
             decisions,
             parity,

@@ -19,6 +19,7 @@ from gateway.discovery.files import AdminFile, entry_of
 from gateway.discovery.members import ADMIN, Discovering
 from gateway.fleet import Fleet
 from gateway.health_report import standing_of
+from gateway.perf_book import PerfBook
 from gateway.prewarm import Prewarmer
 
 _NO_FILE = "endpoints given here would be forgotten: set discovery.admin_file"
@@ -33,6 +34,7 @@ class EndpointParts:
     discovering: Discovering
     prewarmer: Prewarmer
     file: AdminFile | None
+    perf: PerfBook
 
 
 def endpoint_router(parts: EndpointParts) -> APIRouter:
@@ -147,6 +149,7 @@ def endpoint_row(parts: EndpointParts, endpoint: EndpointSnapshot) -> dict[str, 
         "kv_use": load.kv_use if load else None,
         "in_flight_requests": in_flight.requests,
         "in_flight_uncached_tokens": in_flight.uncached_tokens,
+        "speed": fitted.as_json() if (fitted := parts.perf.fitted(endpoint.id)) is not None else None,
     }
 
 

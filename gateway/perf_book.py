@@ -59,6 +59,18 @@ class Fitted:
     samples: int
     age_s: float
 
+    def as_json(self) -> dict[str, object]:
+        """Its figures, in seconds and tokens a second."""
+        speed = self.speed
+        return {
+            "base_s": speed.base_s,
+            "prefill_tokens_per_s": speed.prefill_tokens_per_s,
+            "quadratic_s": speed.quad_s_per_token2,
+            "itl_s": speed.itl_s,
+            "samples": self.samples,
+            "age_s": self.age_s,
+        }
+
 
 class PerfBook:
     """One fit for each endpoint; `changed` is told of those that moved. Plain calls, no I/O.

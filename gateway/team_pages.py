@@ -24,15 +24,15 @@ _NOT_READ: Final = "not_consumer"
 
 
 def endpoints_page(pages: Sequence[Page]) -> Page:
-    """Endpoints: what is in flight is added."""
+    """Endpoints: what is in flight is added, and a speed is that of who has measured most of it."""
     by_id = [{row["id"]: row for row in page} for page in pages]
-    return [
-        {
-            name: sum(rows[id_][name] for rows in by_id if id_ in rows) if name in _COUNTED else value
-            for name, value in row.items()
-        }
-        for id_, row in by_id[0].items()
-    ]
+    return [_endpoint([rows[id_] for rows in by_id if id_ in rows]) for id_ in by_id[0]]
+
+
+def _endpoint(rows: Sequence[Page]) -> Page:
+    speeds = [row["speed"] for row in rows if row["speed"] is not None]
+    added = {name: sum(row[name] for row in rows) for name in _COUNTED}
+    return {**rows[0], **added, "speed": max(speeds, key=itemgetter("samples"), default=None)}
 
 
 def parity_page(pages: Sequence[Page]) -> Page:

@@ -13,6 +13,7 @@ Each figure says how it came about (`figures`). Two shares of the datasheet are 
 
 from backends.planning.apart import Apart, apart
 from backends.planning.figures import Figure, readable
+from backends.planning.fit import ImpossibleSpeed, Shares, corrected, shares_of
 from backends.planning.machine import Bits, Machine
 from backends.planning.money import ApiPrice, TokenCosts, break_even_tokens, mix_price, token_costs
 from backends.planning.plan import Asked, Plan, fewest_gpus, plan
@@ -27,11 +28,13 @@ __all__ = [
     "Asked",
     "Bits",
     "Figure",
+    "ImpossibleSpeed",
     "Limits",
     "Machine",
     "Plan",
     "Request",
     "Served",
+    "Shares",
     "Step",
     "TokenCosts",
     "apart",
@@ -39,6 +42,7 @@ __all__ = [
     "best",
     "break_even_tokens",
     "capacity",
+    "corrected",
     "decode_step",
     "fewest_gpus",
     "kv_per_token",
@@ -47,6 +51,7 @@ __all__ = [
     "plan",
     "prefill",
     "readable",
+    "shares_of",
     "speed_up",
     "token_costs",
     "tokens_a_step",

@@ -6,9 +6,11 @@
 Exit code 1 where nothing that was asked for can serve the load within the limits.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
 from math import inf, isinf, nan
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -24,13 +26,17 @@ from backends.planning import (
     Machine,
     Plan,
     Request,
+    Shares,
+    corrected,
     fewest_gpus,
     plan,
     readable,
     speed_up,
 )
+from gateway.admin_client import Gateway, TokenFile, asked, look
 from gateway.command_line.answers import print_json
-from gateway.terminal import AsJson, refused
+from gateway.plan_fit import Measured, measured_shares
+from gateway.terminal import AsJson, ConfigFile, read_config, refused
 from gateway.terminal_tables import show_tables
 
 _SPARE: Final = ("KV B/token", "weights", "prefill share", "KV tokens", "TTFT p90", "binds")
@@ -62,6 +68,12 @@ def plan_command(
     draft: Annotated[str | None, typer.Option(help="A draft model: what speculation would bring.")] = None,
     acceptance: Annotated[float, typer.Option(min=0, max=1, help="How likely a proposed token is accepted.")] = 0.7,
     proposed: Annotated[int, typer.Option(min=1, help="Tokens that a draft proposes at a time.")] = 4,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Take what a running gateway has measured in place of what is usual.")
+    ] = False,
+    gateway: Gateway = None,
+    token_file: TokenFile = None,
+    config: ConfigFile = None,
     listed: Annotated[bool, typer.Option("--list", help="Show the models and GPUs that are known.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,7 +91,7 @@ def plan_command(
     if weight_bits not in _BITS or kv_bits not in _BITS:
         raise refused("weights and KV caches have 16, 8 or 4 bits")
     cached_tokens = min(prompt - 1, round(prompt * cached))
-    asked = Asked(
+    wanted = Asked(
         request=Request(prompt, output, cached_tokens),
         limits=Limits(ttft, itl),
         requests_per_s=load,
@@ -89,25 +101,42 @@ def plan_command(
         link_bytes_per_s=None if link is None else link * 1e9,
     )
     bits = (_BITS[weight_bits], _BITS[kv_bits])
-    tried = (_plan(model, name, gpus, bits, asked) for name in ([gpu] if gpu else GPUS))
+    measured = _measured(gateway, token_file, config, bits) if fit else []
+    of_endpoints = [one.shares for one in measured if one.shares is not None]
+    tried = (_plan(model, name, gpus, bits, wanted, of_endpoints) for name in ([gpu] if gpu else GPUS))
     plans = [one for one in tried if one is not None]
     served = [one for one in plans if one.served is not None]
     ups = [_speed_up(one, draft, bits, acceptance, proposed) for one in plans]
     if as_json:
-        print_json([_as_json(one, up) for one, up in zip(plans, ups, strict=True)])
+        fits = [asdict(one) for one in measured]
+        print_json([{**_as_json(one, up), "fitted_to": fits} for one, up in zip(plans, ups, strict=True)])
     elif gpu is not None and plans:
         _show_figures(plans[0], ups[0])
     else:
         _show_lines(plans)
+    if measured and not as_json:
+        _show_measured(measured)
     if not served:
         why = plans[0].why_not if plans else "16 GPUs are too few"
         raise refused(f"nothing serves it: {why}", 1)
 
 
-def _plan(model: str, gpu: str, gpus: int | None, bits: tuple[Bits, Bits], asked: Asked) -> Plan | None:
-    if gpus is None:
-        return fewest_gpus(CATALOGUE[model], gpu, bits, asked)
-    return plan(Machine(CATALOGUE[model], GPUS[gpu], gpus, *bits), asked)
+def _plan(
+    model: str, gpu: str, gpus: int | None, bits: tuple[Bits, Bits], wanted: Asked, measured: Sequence[Shares]
+) -> Plan | None:
+    machine = corrected(Machine(CATALOGUE[model], GPUS[gpu], gpus or 1, *bits), measured)
+    return fewest_gpus(machine, wanted) if gpus is None else plan(machine, wanted)
+
+
+def _measured(
+    gateway: str | None, token_file: Path | None, config: Path | None, bits: tuple[Bits, Bits]
+) -> list[Measured]:
+    """What endpoints whose GPU the configuration names reach. Raises what `refused` makes where there is none."""
+    rows = look("/admin/endpoints", asked(gateway, token_file, config), list)
+    found = measured_shares(read_config(config, {}).backends, rows, bits)
+    if not found:
+        raise refused("no backend of the configuration names its gpu, so that nothing can be fitted", 1)
+    return found
 
 
 def _speed_up(one: Plan, draft: str | None, bits: tuple[Bits, Bits], acceptance: float, proposed: int) -> float | None:
@@ -152,6 +181,23 @@ def _show_figures(one: Plan, up: float | None) -> None:
     if up is not None:
         table.add_row("speculation", f"{up:.2f} times as fast", "tokens a step / (verifying + drafting)")
     show_tables(table, spare=("how",), whole="--json")
+
+
+def _show_measured(measured: Sequence[Measured]) -> None:
+    table = Table("endpoint", "GPUs", "model", "samples", "of peak", "of bandwidth", "over usual", "")
+    for one in measured:
+        shares = one.shares
+        cells = (
+            ("", "", "")
+            if shares is None
+            else (
+                f"{shares.arithmetic:.0%}",
+                f"{shares.bandwidth:.0%}",
+                f"{shares.arithmetic_over_usual:.2f}, {shares.bandwidth_over_usual:.2f}",
+            )
+        )
+        table.add_row(one.endpoint, f"{one.gpus} × {one.gpu}", one.model, str(one.samples), *cells, one.why_not or "")
+    show_tables(table)
 
 
 def _show_lines(plans: list[Plan]) -> None:

@@ -49,15 +49,7 @@ def speed_row(perf: PerfBook, place: str) -> dict[str, Any] | None:
     fitted = perf.fitted(place)
     if fitted is None:
         return None
-    speed = fitted.speed
-    return {
-        "base_s": speed.base_s,
-        "prefill_tokens_per_s": speed.prefill_tokens_per_s,
-        "quadratic_s": speed.quad_s_per_token2,
-        "itl_s": speed.itl_s,
-        "samples": fitted.samples,
-        "age_s": fitted.age_s // _AGE_STEP_S * _AGE_STEP_S,
-    }
+    return {**fitted.as_json(), "age_s": fitted.age_s // _AGE_STEP_S * _AGE_STEP_S}
 
 
 def decision_row(kept: KeptDecision) -> dict[str, Any]:
