@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from gateway.metrics import counters, histograms
 
-_ASKING_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
+_ASKING_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 
 
 class LimitMetrics:
