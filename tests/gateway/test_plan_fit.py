@@ -27,10 +27,9 @@ def row(endpoint: str, samples: int) -> dict[str, object]:
 
 def test_only_backends_that_name_their_gpu_are_fitted_to_and_only_if_measured_often_enough() -> None:
     big: dict[str, object] = {"gpu": "h100", "gpus": 2, "gpu_model": "qwen3-32b"}
-    backends = [
-        Backend.model_validate({"url": f"http://{name}", "id": name, **more})
-        for name, more in {"often": big, "seldom": big, "never": big, "wrong": {"gpu": "l4"}, "unnamed": {}}.items()
-    ]
+    named: dict[str, dict[str, object]] = {"often": big, "seldom": big, "never": big, "wrong": {"gpu": "l4"}}
+    named["unnamed"] = {}
+    backends = [Backend.model_validate({"url": f"http://{name}", "id": name, **more}) for name, more in named.items()]
     rows: list[dict[str, object]] = [
         row("often", LEAST_SAMPLES),
         row("seldom", 3),
