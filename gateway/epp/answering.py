@@ -114,12 +114,10 @@ class FullDuplex:
 class Streamed:
     """Each part that is shown has one reply, with what of the answer goes in its place."""
 
-    def __init__(self, replies: Replies, came: HeadShown, ours: Headers) -> None:
+    def __init__(self, replies: Replies, ours: Headers) -> None:
         self._replies = replies
-        self._status = status_of(came)
         self._owed = 0
         self._pending: list[bytes] = []
-        self._instead: Immediate | None = None
         self.ended = self._shown_all = False
         replies.put(head_reply(of_answer=True, changes=Changes(ours, (b"content-length",))))
 
@@ -127,6 +125,8 @@ class Streamed:
         """It is to be replied to."""
         self._owed += 1
         self._shown_all = self._shown_all or ends
+        if self.ended:
+            self.wanted()
 
     def wanted(self) -> None:
         """What was handed is dealt with."""
@@ -144,17 +144,10 @@ class Streamed:
         self._replies.close()
 
     def start(self, status: int, fields: Headers) -> None:
-        """The head has gone; another status can only be an answer of its own."""
-        if status != self._status:
-            self._instead = Immediate(self._replies)
-            self._instead.start(status, fields)
+        """The head has gone, as the engine's."""
 
     def write(self, body: bytes, *, more: bool) -> None:
         """A part, for the next reply."""
-        if self._instead is not None:
-            self._instead.write(body, more=more)
-            self.ended = self._instead.ended
-            return
         if body:
             self._pending.append(body)
         if not more:
@@ -311,7 +304,7 @@ def answering_of(mode: BodyMode, replies: Replies, came: HeadShown, ours: Header
         case BodyMode.FULL_DUPLEX_STREAMED:
             return FullDuplex(replies, came)
         case BodyMode.STREAMED:
-            return Streamed(replies, came, ours)
+            return Streamed(replies, ours)
         case BodyMode.BUFFERED:
             return Buffered(replies, came)
         case _:

@@ -39,7 +39,10 @@ class Feed:
         self._waiting_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
-        self._is_asked = self._ends = self._left = self._is_due = False
+        self._is_asked = self._ends = self._is_due = False
+        self.left = False
+        """Whether nobody reads any more, or the reader was told that nothing comes."""
+        self.expired = False
         self._timer: asyncio.TimerHandle | None = None
         self._head: tuple[int, Headers] | None = None
         self.patient = False
@@ -52,7 +55,7 @@ class Feed:
 
     def hand_over(self, response: UpstreamResponse) -> None:
         """The answer that has begun is for another reader, who has to know of its head."""
-        self._response, self._left = response, False
+        self._response, self.left = response, False
         if self._head is not None:
             response.head_came(*self._head)
 
@@ -67,9 +70,8 @@ class Feed:
 
     def chunk(self, data: bytes, *, ends: bool) -> None:
         """A part of the body."""
-        if self._left:
+        if self.left:
             self._handed(ends)
-            self._wanted()
             return
         self._waiting.append((data, ends))
         self._waiting_bytes += len(data)
@@ -108,7 +110,7 @@ class Feed:
     def abort(self) -> None:
         """The reader has left: the rest is for nobody."""
         self.expire_never()
-        self._left, self._response = True, None
+        self.left, self._response = True, None
         while self._waiting:
             self._handed(self._waiting.popleft()[1])
         self._room.set()
@@ -120,8 +122,11 @@ class Feed:
 
     def _expired(self) -> None:
         self._timer = None
-        if self._response is not None:
-            self._response.failed(Failure.SILENT)
+        response = self._response
+        if response is not None:
+            self.expired = True
+            self.abort()
+            response.failed(Failure.SILENT)
 
     def _deliver_soon(self) -> None:
         """Not at once: who asks for a part is not waiting for it yet when it says so."""

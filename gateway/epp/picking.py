@@ -152,6 +152,7 @@ class EnvoyPlane:
             stream.forced = by
             raise ServedElsewhere(endpoint.id, by)
         if response.status >= _OWN_ERROR and stream.details not in (None, VIA_UPSTREAM):
+            response.abort()
             raise _failure(endpoint, stream.details or "", deadlines)
         return response
 

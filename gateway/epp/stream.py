@@ -20,7 +20,17 @@ from urllib.parse import unquote
 
 from backends import Deadlines, UpstreamResponse
 from backends.headers import response_headers
-from gateway.epp.answering import Answering, Immediate, Passing, Unseen, answering_of, status_of
+from gateway.epp.answering import (
+    Answering,
+    Bodiless,
+    FullDuplex,
+    Immediate,
+    Passing,
+    Streamed,
+    Unseen,
+    answering_of,
+    status_of,
+)
 from gateway.epp.asking import Asking, asking_of
 from gateway.epp.errors import ModeUnsupported, ProtocolBroken
 from gateway.epp.feed import Feed
@@ -33,6 +43,8 @@ from gateway.wire import EXTENSION, Scope
 
 SOMETHING: Final = b'{"choices":[{"index":0}]}'
 """Stands for an answer that is not shown: it says that there is one, and nothing of it."""
+GRACE_S: Final = 5.0
+"""How long the end of a streamed answer waits for a part to go with, after its engine has fallen silent."""
 MOST_UNWANTED_BYTES: Final = 64 * 1024
 """Of a body that nobody reads yet: then the stream is not read any more."""
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
@@ -215,14 +227,20 @@ class Stream:
 
     def start(self, status: int, fields: Headers) -> None:
         """As `ServedRequest`."""
-        self._writes_to = self._answering or Immediate(self.replies)
-        self._writes_to.start(status, fields)
+        answering = self._answering
+        if answering is None or (self._feed.left and not isinstance(answering, FullDuplex | Bodiless | Unseen)):
+            answering = Immediate(self.replies)  # no head of ours has gone: it is not the engine's answer, but an error
+        self._writes_to = answering
+        answering.start(status, fields)
 
     def write(self, body: bytes, *, more: bool) -> None:
         """As `ServedRequest`."""
         assert self._writes_to is not None, "its head comes first"
         if not self.gone:
             self._writes_to.write(body, more=more)
+        if not more and self._feed.expired and isinstance(self._writes_to, Streamed):
+            silent = ProtocolBroken("the engine is silent, so that no part is left to tell of it")
+            self._feed.loop.call_later(GRACE_S, self.replies.fail, silent)
 
     # What the data plane asks.
 

@@ -43,9 +43,9 @@ class Ask:
     pieces: Pieces | None = None
     answers: "EngineAnswer | None" = None
     cut_answer: Callable[[bytes], Pieces] = lambda body: [body]
-    offered: Sequence[str] | None = None
+    offered: Sequence[str] | str | None = None
     served: str | None = None
-    details: str | None = None
+    attributes: dict[str, str] = field(default_factory=dict)
     request_trailers: bool = False
     response_trailers: bool = False
 
@@ -229,7 +229,9 @@ def request_head(ask: Ask) -> Any:
     if ask.tells_modes:
         message.protocol_config.request_body_mode = ask.request.value
         message.protocol_config.response_body_mode = ask.response.value
-    if ask.offered is not None:
+    if isinstance(ask.offered, str):
+        message.metadata_context.filter_metadata[SUBSET_METADATA].update({SUBSET: ask.offered})
+    elif ask.offered is not None:
         message.metadata_context.filter_metadata[SUBSET_METADATA].update({SUBSET: list(ask.offered)})
     return message
 
@@ -248,8 +250,8 @@ def answer_head(answer: EngineAnswer, ask: Ask, *, ends: bool) -> Any:
     message.response_headers.end_of_stream = ends
     if ask.served is not None:
         message.metadata_context.filter_metadata[METADATA].update({SERVED: ask.served})
-    if ask.details is not None:
-        message.attributes["envoy.filters.http.ext_proc"].update({"response.code_details": ask.details})
+    if ask.attributes:
+        message.attributes["envoy.filters.http.ext_proc"].update(ask.attributes)
     return message
 
 

@@ -1,5 +1,6 @@
 """What is decided, refused and booked where a gateway in front has its own say: subsets, fallbacks, errors, keys."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ async def test_only_what_is_offered_is_chosen(picker: RunningPicker, engines: li
         for engine in (*engines, *engines):
             told = await front.ask(CHAT, chat("Hi?"), offered=[engine.address, "192.0.2.1:80"], answers=SAYS_HELLO)
             assert (told.destination, told.metadata) == (engine.address, engine.address)
+        told = await front.ask(CHAT, chat("Hi?"), offered=f"192.0.2.1:80, {engines[0].address}", answers=SAYS_HELLO)
+        assert told.destination == engines[0].address
         for offered in (["192.0.2.1:80"], []):
             told = await front.ask(CHAT, chat("Hi?"), offered=offered)
             assert (told.status, error_of(told)["code"]) == (503, "service_unavailable")
@@ -65,7 +68,8 @@ async def test_an_answer_of_a_fallback_is_booked_to_who_gave_it(engines: list[Si
             assert first.destination is not None
             chosen, other = first.destination.split(",")
             assert {chosen, other} == {engine.address for engine in engines}
-            told = await front.ask(CHAT, chat("Hi?"), answers=SAYS_HELLO, served=other)
+            attributes = {"upstream.address": other}
+            told = await front.ask(CHAT, chat("Hi?"), answers=SAYS_HELLO, attributes=attributes)
             unknown = await front.ask(CHAT, chat("Hi?"), answers=SAYS_HELLO, served="192.0.2.1:80")
         rows = await settled(picker.pages, 3)
         names = {engine.address: f"e{at}" for at, engine in enumerate(engines)}
@@ -78,17 +82,40 @@ async def test_an_answer_of_a_fallback_is_booked_to_who_gave_it(engines: list[Si
 
 
 @pytest.mark.parametrize("response", [DUPLEX, STREAMED, BUFFERED])
+@pytest.mark.parametrize(
+    ("details", "status", "code"),
+    [
+        ("upstream_reset_before_response_started{remote_connection_failure}", 502, "upstream_failed"),
+        ("response_timeout", 504, "upstream_timeout"),
+        ("no_healthy_upstream", 503, "overloaded"),
+    ],
+)
 async def test_an_error_of_the_gateway_in_front_is_told_in_the_clients_dialect(
-    picker: RunningPicker, response: Any
+    picker: RunningPicker, response: Any, details: str, status: int, code: str
 ) -> None:
     before = rows_now(picker)
     own = EngineAnswer(503, [("content-type", "text/plain")], [b"upstream connect error"])
-    details = "upstream_reset_before_response_started{remote_connection_failure}"
+    attributes = {"response.code_details": details}
     async with Front(picker.address) as front:
-        told = await front.ask(CHAT, chat("Hi?"), response=response, answers=own, details=details)
-    assert told.status == 502
-    assert json.loads(told.body)["error"]["code"] == "upstream_failed"
+        told = await front.ask(CHAT, chat("Hi?"), response=response, answers=own, attributes=attributes)
+    assert told.status == status
+    assert json.loads(told.body)["error"]["code"] == code
     assert (await last_row(picker, before)).state == "failed"
+
+
+async def test_an_error_without_a_body_gets_one(picker: RunningPicker) -> None:
+    own = EngineAnswer(503, [], [])
+    attributes = {"response.code_details": "no_healthy_upstream"}
+    async with Front(picker.address) as front:
+        told = await front.ask(CHAT, chat("Hi?"), answers=own, attributes=attributes)
+    assert (told.status, error_of(told)["code"]) == (503, "overloaded")
+
+
+async def test_the_pages_port_serves_requests_too(picker: RunningPicker) -> None:
+    before = rows_now(picker)
+    answer = await asyncio.to_thread(picker.pages.http.post, CHAT, content=chat("Hi?"))
+    assert answer.json()["usage"]["completion_tokens"] == 4
+    assert (await last_row(picker, before)).state == "complete"
 
 
 @pytest.mark.parametrize("status", [400, 429, 500, 503])
@@ -96,7 +123,7 @@ async def test_an_error_of_the_engine_is_the_answer(picker: RunningPicker, statu
     before = rows_now(picker)
     async with Front(picker.address) as front:
         answer = with_status(SAYS_HELLO, status)
-        told = await front.ask(CHAT, chat("Hi?"), answers=answer, details="via_upstream")
+        told = await front.ask(CHAT, chat("Hi?"), answers=answer, attributes={"response.code_details": "via_upstream"})
     assert (told.status, told.body) == (status, b"".join(answer.pieces))
     row = await last_row(picker, before)
     assert (row.state, row.attempts) == ("failed" if status >= 500 else "rejected", 1)

@@ -11,6 +11,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.epp import stream
 from gateway.epp.types import BodyMode
 from tests.gateway.conftest import settled
 from tests.gateway.epp.asking import CHAT, SAYS_HELLO, chat, last_row, nothing_stays_reserved, rows_now
@@ -111,6 +112,36 @@ async def test_an_answer_of_the_gateways_own_to_a_request_that_was_not_picked_pa
     assert rows_now(picker) == before
 
 
+@pytest.mark.parametrize("orderly", [True, False])
+async def test_not_even_the_head_of_an_answer_is_shown(
+    engines: list[SimulatedEngine], start_picker: StartPicker, orderly: bool
+) -> None:
+    picker = await asyncio.to_thread(start_picker, engines[0].url)
+    async with Front(picker.address) as front, front.call() as call:
+        await picked(call, response=NONE)
+        if orderly:
+            await call.close()
+            await call.hear()
+    (row,) = await settled(picker.pages, 1)
+    assert (row.state, row.prompt_tokens, row.output_tokens) == ("complete", None, None)
+    await nothing_stays_reserved(picker)
+
+
+async def test_a_body_that_is_buffered_in_part_is_served_where_it_fits(picker: RunningPicker) -> None:
+    async with Front(picker.address) as front, front.call() as call:
+        ask = Ask(CHAT, chat("Hi?"), request=BodyMode.BUFFERED_PARTIAL)
+        await call.show(request_head(ask))
+        await call.hear()
+        await call.show(body_message(ask.body, request=True, ends=True))
+        assert (await call.hear()).WhichOneof("response") == "request_body"
+    async with Front(picker.address) as front, front.call() as call:
+        await call.show(request_head(ask))
+        await call.hear()
+        await call.show(body_message(ask.body, request=True, ends=False))
+        with pytest.raises(Broken, match="longer than the buffer"):
+            await call.hear()
+
+
 async def test_an_engine_that_stops_in_its_answer_is_told_inside_the_stream(
     engines: list[SimulatedEngine], start_picker: StartPicker
 ) -> None:
@@ -130,6 +161,23 @@ async def test_an_engine_that_stops_in_its_answer_is_told_inside_the_stream(
     assert b'"error"' in said
     assert said.endswith(b"data: [DONE]\n\n")
     assert [row.state for row in await settled(picker.pages, 1)] == ["partial"]
+
+
+async def test_a_streamed_answer_whose_engine_stops_is_broken_off(
+    engines: list[SimulatedEngine], start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "GRACE_S", 0.1)
+    picker = await asyncio.to_thread(start_picker, engines[0].url, limits__idle_s=0.3)
+    async with Front(picker.address) as front, front.call() as call:
+        ask = await picked(call, response=STREAMED)
+        await call.show(answer_head(HEAD, ask, ends=False))
+        await call.show(body_message(delta("one"), request=False, ends=False))
+        await call.hear()
+        await call.hear()
+        with pytest.raises(Broken, match="silent"):
+            await call.hear()
+    assert [row.state for row in await settled(picker.pages, 1)] == ["partial"]
+    await nothing_stays_reserved(picker)
 
 
 @pytest.mark.parametrize("response", [DUPLEX, STREAMED, BUFFERED])
