@@ -1,12 +1,12 @@
 """What the index holds of each endpoint's cache, and how its reports compare: from `/admin/index`, now and then.
 
 It is counted where the index is, which takes a while where Redis is slow or away. So who looks at what happens has what
-was counted last, and never waits; who asks for a page waits for it.
+was counted last, and never waits; who asks for a page waits for it, for `PAGE_S`.
 """
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -17,6 +17,9 @@ from prefix_index import Claim
 Page = dict[str, Any]
 
 EVERY_S: Final = 10.0
+OLD_S: Final = 30.0
+"""What was counted longer ago is not shown: nobody looked meanwhile, or the index is silent."""
+PAGE_S: Final = 3.0
 _FIRST_S: Final = 0.5
 """How long a view waits for what was never counted."""
 _NAMES: Final = ("coverage", "answers", "hit_share", "expected_share", "error_percent", "kv_events")
@@ -32,8 +35,9 @@ _NOTHING: Final[Page] = {"endpoints": {}, "index": dict.fromkeys((*_INDEX, *_SIZ
 class Caches:
     """One per process. `run` must be under way for `latest`."""
 
-    def __init__(self, inside: Inside) -> None:
+    def __init__(self, inside: Inside, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._inside = inside
+        self._monotonic = monotonic
         self._counted: Page | None = None
         self._counted_at_s = 0.0
         self._looked = asyncio.Event()
@@ -52,26 +56,32 @@ class Caches:
             await asyncio.sleep(EVERY_S)
 
     async def latest(self) -> Page:
-        """What was counted last, by `endpoints` and of the `index`; all unknown where that takes long."""
+        """What was counted last, by `endpoints` and of the `index`; all unknown where that is old or takes long."""
         self._looked.set()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_FIRST_S):
-                await self._known.wait()
+        if self._counted is None or self._monotonic() - self._counted_at_s > OLD_S:
+            self._counted = None
+            self._known.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_S):
+                    await self._known.wait()
         return self._counted or _NOTHING
 
+    async def fresh(self, within_s: float = PAGE_S) -> Page:
+        """The same, at most `EVERY_S` old; what was counted last where that takes longer than `within_s`."""
+        try:
+            async with asyncio.timeout(within_s):
+                return await self.get()
+        except TimeoutError:
+            return await self.latest()
+
     async def get(self) -> Page:
-        """The same, at most `EVERY_S` old."""
+        """The same, at most `EVERY_S` old, however long it takes."""
         async with self._turn:
-            if self._counted is None or time.monotonic() - self._counted_at_s >= EVERY_S:
+            if self._counted is None or self._monotonic() - self._counted_at_s >= EVERY_S:
                 self._counted = caches_of(await self._inside.page("/admin/index"))
-                self._counted_at_s = time.monotonic()
+                self._counted_at_s = self._monotonic()
                 self._known.set()
             return self._counted
-
-    def forget(self) -> None:
-        """Nobody looks any more: what was counted is old by the next time."""
-        self._counted = None
-        self._known.clear()
 
 
 def caches_of(report: Mapping[str, Any]) -> Page:

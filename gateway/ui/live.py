@@ -74,7 +74,6 @@ class Live:
     def forget(self) -> None:
         """Nobody looks any more."""
         self._rates = Rates()
-        self._caches.forget()
 
     async def collect(self) -> Page:
         """The view of the whole gateway: `as_of`, `live`, `endpoints`, `decisions`, `health`."""
@@ -99,7 +98,11 @@ class Live:
 
     async def page(self) -> Page:
         """All workers as one, each endpoint with what the index says of its cache."""
-        return _with_caches(await self._all(), await self._caches.get())
+        return _with_caches(await self._all(), await self._caches.fresh())
+
+    async def health(self) -> Page:
+        """What is degraded, and what mends it."""
+        return health_page((await self._all())["degraded"])
 
     async def _all(self) -> Page:
         own = await self._own()

@@ -9,7 +9,6 @@ from gateway.ui.asked import Asked
 from gateway.ui.inside import Inside
 from gateway.ui.kept import Kept
 from gateway.ui.live import Live
-from gateway.ui.remedies import health_page
 
 MOST_DECISIONS: Final = 500
 MOST_PREFIXES: Final = 200
@@ -63,8 +62,7 @@ class Pages:
         return {"as_of": self._live.now(), "endpoints": list(page["endpoints"].values()), "index": page["index"]}
 
     async def _health(self, _: Asked) -> Any:
-        page = await self._live.page()
-        return {"as_of": self._live.now(), **health_page(page["degraded"])}
+        return {"as_of": self._live.now(), **await self._live.health()}
 
     async def _hottest(self, asked: Asked) -> Any:
         query = {"top": str(asked.number("top", 50, MOST_PREFIXES)), "max_nodes": str(_NODES)}

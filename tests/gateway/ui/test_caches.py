@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from gateway.ui.caches import NO_CACHE, Caches, caches_of
+from gateway.ui.caches import NO_CACHE, OLD_S, Caches, caches_of
 from gateway.ui.inside import Inside
 from gateway.wire import Receive, Scope, Send
 
@@ -58,20 +58,55 @@ def test_an_index_that_cannot_be_read_is_unknown_and_not_empty() -> None:
     assert (found["unreadable"], found["nodes"], found["blocks"], found["estimated_bytes"]) == ("timeout", *[None] * 3)
 
 
-async def test_what_happens_does_not_wait_for_an_index_that_is_silent() -> None:
-    answers = asyncio.Event()
+class Index:
+    """Says what it holds once it answers; counts how often it was asked."""
 
-    async def app(_: Scope, _receive: Receive, send: Send) -> None:
-        await answers.wait()
+    def __init__(self) -> None:
+        self.answers, self.asked = asyncio.Event(), 0
+
+    async def __call__(self, _: Scope, _receive: Receive, send: Send) -> None:
+        self.asked += 1
+        await self.answers.wait()
         body = json.dumps(report(holders=[holder("e0", 40)])).encode()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": body})
 
-    caches = Caches(Inside(app, None))
+
+async def test_what_happens_does_not_wait_for_an_index_that_is_silent() -> None:
+    index = Index()
+    caches = Caches(Inside(index, None))
     async with asyncio.TaskGroup() as group, asyncio.timeout(20):
         work = group.create_task(caches.run())
         assert (await caches.latest())["endpoints"] == {}
-        answers.set()
-        assert (await caches.get())["endpoints"]["e0"]["coverage"]["blocks"] == 40
+        assert (await caches.fresh(0.01))["endpoints"] == {}
+        index.answers.set()
+        assert (await caches.fresh())["endpoints"]["e0"]["coverage"]["blocks"] == 40
         assert (await caches.latest())["endpoints"]["e0"]["coverage"]["blocks"] == 40
+        work.cancel()
+
+
+async def test_what_was_counted_long_ago_is_not_shown() -> None:
+    index, now_s = Index(), [0.0]
+    index.answers.set()
+    caches = Caches(Inside(index, None), lambda: now_s[0])
+    await caches.get()
+    now_s[0] = OLD_S
+    assert (await caches.latest())["endpoints"] != {}
+    assert index.asked == 1
+    now_s[0] = OLD_S + 1
+    assert (await caches.latest())["endpoints"] == {}
+    await caches.get()
+    assert (await caches.latest())["endpoints"] != {}
+    assert index.asked == 2
+
+
+async def test_an_index_that_cannot_be_counted_ends_nothing() -> None:
+    async def broken(_: Scope, _receive: Receive, _send: Send) -> None:
+        raise RuntimeError("a part of it broke")
+
+    caches = Caches(Inside(broken, None))
+    async with asyncio.TaskGroup() as group, asyncio.timeout(20):
+        work = group.create_task(caches.run())
+        assert (await caches.latest())["endpoints"] == {}
+        assert not work.done()
         work.cancel()
