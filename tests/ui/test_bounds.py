@@ -124,7 +124,7 @@ def test_what_is_not_known_is_never_a_zero(page: Page, running: World, accounts:
     decision_kept = ("request_id", "opened_at", "tenant", "model", "endpoint", "reason", "why", "terms", "state")
     told["decisions"] = [only_known(one, *decision_kept) for one in told["decisions"]]
     traffic = page.request.get(f"{running.ui}api/traffic?range=1h").json()
-    traffic["points"] = [{**only_known(one, "at"), "read": False} for one in traffic["points"]]
+    traffic["points"] = [{**only_known(one, "at"), "read": True} for one in traffic["points"]]
     traffic["total"] = {**only_known(traffic["total"]), "requests": 3}
     page.route("**/api/traffic*", lambda route: route.fulfill(json=traffic))
     replace_events(page, told)

@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 import { lineChart } from "../chart.js";
-import { card, command, empty, head, late, pill, tiles, told, unread } from "../parts.js";
+import { card, command, empty, head, late, pill, tiles, told } from "../parts.js";
 import { page } from "../polls.js";
 import { state } from "../state.js";
 import { table } from "../table.js";
@@ -52,7 +52,7 @@ function figures(live, found, day) {
     ["Prompt tokens", rate(live?.prompt_tokens_per_s), `of which cached ${rate(live?.cached_tokens_per_s)}`],
     ["Hit share", share(live?.hit_share), live?.window_s ? `last ${count(live.window_s)}\u00a0s, expected ${share(live.expected_share)}` : null],
     ["Ceiling", share(total?.ceiling_share), missing === null ? period : `${(missing * 100).toFixed(1)} points above the hit share, ${period}`],
-    ["First token, p50", seconds(total?.ttft_s?.p50), total?.ttft_s ? `p99 ${seconds(total.ttft_s.p99)}, ${period}` : period],
+    ["First token, p50", seconds(total?.ttft_s?.p50), total?.ttft_s?.p99 ? `p99 ${seconds(total.ttft_s.p99)}, ${period}` : period],
     ...saved(day),
   ]);
 }
@@ -64,9 +64,8 @@ function saved(day) {
 }
 
 function charts(found) {
-  const stand = unread(found);
-  if (stand) return card("Traffic", null, stand);
-  if (!found.data.total.requests) return card("Traffic", null, late(found), traffic.nothing());
+  const stand = traffic.blank(found);
+  if (stand) return card("Traffic", null, late(found), stand);
   return [late(found), h("div", { class: "columns" }, [traffic.HITS, traffic.TTFT].map(([id, chart]) =>
     h("section", { class: "card", key: id }, lineChart(`overview-${id}`, { ...chart, points: found.data.points }))))];
 }

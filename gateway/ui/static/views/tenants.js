@@ -1,7 +1,7 @@
 // What tenants used, what it cost them, and what they saved because it was cached. Amounts are exact text of the server.
 
 import { h } from "../dom.js";
-import { card, empty, head, late, meter, options, tiles, told, unread } from "../parts.js";
+import { card, command, empty, head, late, meter, options, tiles, told, unread } from "../parts.js";
 import { page } from "../polls.js";
 import { choice, choose } from "../state.js";
 import { table } from "../table.js";
@@ -73,7 +73,7 @@ function body(found) {
     ])),
     h("section", { class: "card", "aria-label": "Usage by tenant" }, table("tenants", {
       caption: `Usage from ${day(found.data.from)} to ${day(found.data.to)}`, columns: COLUMNS, rows: tenants, key: (one) => `${one.tenant} ${one.kind} ${one.currency}`,
-      empty: empty("No tenant has used anything in this period.", "Choose a longer one. Tenants and their keys are made by: prefixgate keys create TENANT"),
+      empty: empty("No tenant has used anything in this period.", "Choose a longer one. A tenant's key is made by:", command("prefixgate keys create TENANT")),
     })),
   ];
 }

@@ -8,26 +8,36 @@ import { choice, choose } from "../state.js";
 import { table } from "../table.js";
 import { count, seconds, share } from "../units.js";
 
-const RANGES = [["15m", "15 minutes"], ["1h", "1 hour"], ["3h", "3 hours"], ["24h", "24 hours"]];
+const RANGES = [["15m", "15 minutes"], ["1h", "1 hour", "hour"], ["3h", "3 hours"], ["24h", "24 hours"]];
 
 const address = () => `api/traffic?range=${choice("range", "1h")}`;
 export const pages = () => ({ [address()]: 15 });
 /** The traffic of the period that was chosen. */
 export const traffic = () => page(address());
-export const rangeName = () => RANGES.find(([value]) => value === choice("range", "1h"))[1];
+
+/** That period, behind "the last". */
+export function rangeName() {
+  const [, label, behindTheLast] = RANGES.find(([value]) => value === choice("range", "1h"));
+  return behindTheLast ?? label;
+}
 
 /** Chooses the period; the same in all views. */
 export const periods = () => h("div", { class: "tools" }, options("range", "Period", choice("range", "1h"), RANGES, (value) => choose("range", value)));
 
-const isRead = (found) => found.data?.points.some((one) => one.read);
+/** What stands for charts where there is nothing to draw: null where there is. That nothing was read is not nothing. */
+export function blank(found) {
+  const stand = unread(found);
+  if (stand) return stand;
+  if (!found.data.points.some((one) => one.read)) return empty("The ledger is being read.", "Figures of the period appear as they are read, newest first.");
+  return found.data.total.requests === 0 ? nothing() : null;
+}
 
-export const nothing = () => empty(`No requests in the last ${rangeName()}.`,
+const nothing = () => empty(`No requests in the last ${rangeName()}.`,
   "Figures appear once requests have been answered: point a client at the gateway, such as curl -H 'authorization: Bearer KEY' …/v1/chat/completions. Or choose a longer period.");
 
 function charts(found, ...described) {
-  const stand = unread(found);
-  if (stand) return card("Traffic", null, stand);
-  if (!isRead(found) || !found.data.total.requests) return card("Traffic", null, late(found), nothing());
+  const stand = blank(found);
+  if (stand) return card("Traffic", null, late(found), stand);
   return [late(found), h("div", { class: "columns" }, described.map((one) => h("section", { class: "card", key: one[0] }, lineChart(one[0], { ...one[1], points: found.data.points }))))];
 }
 
