@@ -43,7 +43,13 @@ class _Commands(LazyGroup):
     table = COMMANDS
 
 
-cli = typer.Typer(name="prefixgate", cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+cli = typer.Typer(
+    name="prefixgate",
+    cls=_Commands,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ Nothing here may import what serves: `prefixgate --help` and a press of Tab impo
     completing.py tenants, models and endpoints for the shell, read in the configuration's files
     progress.py   a bar on standard error, on a terminal alone
     answers.py    JSON on standard output
+    words.py      figures as people read them
 """
 
 __all__: list[str] = []

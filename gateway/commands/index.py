@@ -15,6 +15,7 @@ from billing.counting import counted
 from gateway.admin_client import Gateway, TokenFile, ask, asked
 from gateway.command_line.answers import print_json
 from gateway.command_line.completing import endpoints
+from gateway.command_line.words import age
 from gateway.terminal import AsJson, ConfigFile, refused
 from gateway.terminal_tables import wide_console
 
@@ -43,7 +44,7 @@ def show(
 
 @index.command()
 def top(
-    top: Annotated[int, typer.Option(min=1, max=1000, help="Prefixes to show.")] = 20,
+    top: Annotated[int, typer.Option("--top", "--most", min=1, max=1000, help="Prefixes to show.")] = 20,
     max_nodes: Annotated[int, typer.Option(min=1, max=200_000, help="Nodes to read of each shard.")] = 100_000,
     as_json: AsJson = False,
     gateway: Gateway = None,
@@ -59,7 +60,7 @@ def top(
     table = Table("prefix", "weight, tokens", "tokens", "ends at", "prompts", "ways on", "last use", "holders")
     for row in report["prefixes"]:
         sizes = (row["weight_tokens"], row["tokens"], row["depth_tokens"], row["prompts"], row["fan_out"])
-        _add(table, row["hash"], *map(_number, sizes), _age(row["last_use_s"]), _names(row))
+        _add(table, row["hash"], *map(_number, sizes), age(row["last_use_s"]), _names(row))
     _print_tables(table)
     typer.echo(
         f"{counted(report['nodes_read'], 'node')} read" + (", not all: prompts are at least these" * report["is_cut"])
@@ -125,7 +126,7 @@ def _holders(rows: Rows) -> Table:
     table = Table("holder", "claim", "now", "blocks", "of", "nodes", "newest use", "oldest use")
     for row in rows:
         counts = map(_number, (row["blocks"], row["capacity_blocks"], row["nodes"]))
-        ages = (_age(row["newest_use_s"]), _age(row["oldest_use_s"]))
+        ages = (age(row["newest_use_s"]), age(row["oldest_use_s"]))
         _add(table, row["holder"], row["claim"], "yes" if row["is_present"] else "no", *counts, *ages)
     return table
 
@@ -151,7 +152,7 @@ def _feeds(rows: Rows) -> Table:
     for row in rows:
         counts = map(_number, (row["blocks"], row["counts"]["batches"], row["counts"]["gaps"]))
         place = (row["endpoint_id"], str(row["rank"]), row["source"], row["state"])
-        _add(table, *place, *counts, _age(row["lag_s"]), row["why"] or "")
+        _add(table, *place, *counts, age(row["lag_s"]), row["why"] or "")
     return table
 
 
@@ -175,15 +176,6 @@ def _number(value: int | None) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
-
-
-def _age(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s"
 
 
 def _bytes(value: float) -> str:

@@ -53,7 +53,7 @@ invoice = typer.Typer(help="Invoices out of the ledger: draft, issue, credit, li
 SellerFile = Annotated[
     Path | None, typer.Option("--invoicing", help="Seller, buyers and taxes, YAML; default: `invoicing_file`.")
 ]
-Out = Annotated[Path, typer.Option("--out", help="Folder for the HTML and the PDF.")]
+Out = Annotated[Path, typer.Option("--out", "--output", "-o", help="Folder for the HTML and the PDF.")]
 Number = Annotated[str, typer.Argument(help="Number of an issued document.")]
 PeriodText = Annotated[str, typer.Argument(help="A month, 2026-11, a day, or FROM/TO (dates), in the seller's zone.")]
 

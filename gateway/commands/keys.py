@@ -29,7 +29,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _BUDGET: Final = re.compile(r"([0-9.]+)/(day|month)(?:@([A-Za-z0-9_+/-]+))?")
 
 KeysFileOption = Annotated[
-    Path | None, typer.Option("--file", "-f", help="The keys file; default: keys_file of the configuration.")
+    Path | None, typer.Option("--file", "--keys", "-f", help="The keys file; default: keys_file of the configuration.")
 ]
 
 

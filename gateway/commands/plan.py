@@ -71,11 +71,11 @@ def plan_command(
     fit: Annotated[
         bool, typer.Option("--fit", help="Take what a running gateway has measured in place of what is usual.")
     ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Show the models and GPUs that are known.")] = False,
+    as_json: AsJson = False,
     gateway: Gateway = None,
     token_file: TokenFile = None,
     config: ConfigFile = None,
-    listed: Annotated[bool, typer.Option("--list", help="Show the models and GPUs that are known.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """What a model needs on GPUs, how fast it is there, and what that costs, by published sizes and rates.
 

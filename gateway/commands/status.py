@@ -6,18 +6,19 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Console
+from rich.control import Control
 from rich.markup import escape
 from rich.table import Table
 
 from billing.counting import counted
 from gateway.admin_client import Asked, Gateway, TokenFile, look, whom
 from gateway.command_line.answers import print_json
+from gateway.command_line.words import age
 from gateway.terminal import AsJson, ConfigFile
 from gateway.terminal_tables import show_tables
 
-_SPARE: Final = ("engine", "KV use", "waiting", "running", "since")
+_SPARE: Final = ("since", "engine", "KV use", "waiting", "running")
 _FROM_ADMIN: Final = ("running_requests", "waiting_requests", "kv_use", "draining", "url", "sources")
 
 Found = Mapping[str, Any]
@@ -44,13 +45,15 @@ def status(
         raise typer.Exit(0 if found["ready"] else 1)
     last: Found = {}
     try:
-        if as_json or not Console().is_terminal:
+        if as_json or looks is not None or not Console().is_terminal:
             for last in _looks(of, every_s, looks):
                 _show(last, as_json=as_json, is_line=True)
         else:
-            with Live(screen=looks is None, auto_refresh=False) as live:
+            console = Console()
+            with console.screen():
                 for last in _looks(of, every_s, looks):
-                    live.update(_screen(last), refresh=True)
+                    console.control(Control.home(), Control.clear())
+                    _show(last, as_json=False)
     except KeyboardInterrupt:  # the ordinary end
         pass
     raise typer.Exit(0 if last.get("ready", True) else 1)
@@ -108,10 +111,6 @@ def _show(found: Found, *, as_json: bool, is_line: bool = False) -> None:
     show_tables(table_of(found), spare=_SPARE, whole="--json")
 
 
-def _screen(found: Found) -> RenderableType:
-    return Group(*map(escape, lines(found)), "", table_of(found))
-
-
 def lines(found: Found) -> Iterator[str]:
     """The gateway itself, and what is degraded."""
     rows = found["endpoints"]
@@ -136,9 +135,16 @@ def table_of(found: Found) -> Table:
         counts = (row["in_flight_requests"], row["running_requests"], row["waiting_requests"])
         use = "-" if row["kv_use"] is None else f"{100 * row['kv_use']:.0f} %"
         state = "draining" if row["draining"] else row["state"] or ("up" if row["up"] else "down")
-        cells = (row["endpoint"], state, row["since"] or "-", row["engine"] or "unknown")
+        cells = (row["endpoint"], state, _since(row["since"], found["at"]), row["engine"] or "unknown")
         table.add_row(*map(escape, (*cells, *map(_number, counts), use, row["why"] or "")))
     return table
+
+
+def _since(since: str | None, at: str) -> str:
+    """How long an endpoint has stood so."""
+    if since is None:
+        return "-"
+    return age(max((datetime.fromisoformat(at) - datetime.fromisoformat(since)).total_seconds(), 0.0))
 
 
 def _number(count: int | None) -> str:

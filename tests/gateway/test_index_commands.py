@@ -16,7 +16,8 @@ from backends.reference.embedded import RunningEngine
 from backends.reference.model_files import ensure_model
 from gateway.admin_client import here
 from gateway.cli import cli
-from gateway.commands.index import _age, _bytes, _feeds, _names, _totals
+from gateway.command_line.words import age
+from gateway.commands.index import _bytes, _feeds, _names, _totals
 from gateway.config import Listen
 from prefix_index import Chain, Claim, EmbeddedServer, SharedIndex, SharedIndexOptions, connect
 from prefix_index.redis_wire import pool_keys
@@ -176,7 +177,7 @@ def test_arguments_that_cannot_be_used_are_refused(
 
 
 def test_ages_and_sizes_are_in_units_of_their_own() -> None:
-    assert [_age(age) for age in (None, 0.25, 119, 120, 7_200, 172_800)] == [
+    assert [age(seconds) for seconds in (None, 0.25, 119, 120, 7_200, 172_800)] == [
         *("-", "0.2 s", "119.0 s", "2 min", "2 h", "2 d"),
     ]
     assert [_bytes(size) for size in (0, 2_047, 3 << 20, 5 << 50)] == ["0 B", "2.0 KiB", "3.0 MiB", "5120.0 TiB"]
