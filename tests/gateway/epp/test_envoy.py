@@ -149,6 +149,21 @@ async def test_a_client_that_leaves_is_settled_and_leaves_nothing_reserved(world
     await nothing_stays_reserved(here.picker)
 
 
+async def test_an_engine_that_dies_inside_a_stream_cuts_it_and_what_was_relayed_is_settled(world: StartWorld) -> None:
+    here = world()
+    stream = iter(here.chat("Tell me more.", stream=True, extra_body={"max_tokens": 4000, "ignore_eos": True}))
+    said = [next(stream) for _ in range(3)]
+    for engine in here.engines:
+        engine.process.kill()
+    with pytest.raises((openai.APIError, httpx.HTTPError)):
+        said += list(stream)
+    (row,) = await settled(here.picker.pages, 1, within_s=20)
+    assert row.state == "partial"
+    assert "estimated" in row.flags
+    assert row.output_tokens is None or row.output_tokens >= 2
+    await nothing_stays_reserved(here.picker)
+
+
 def test_refusals_reach_the_client_as_the_gateway_gives_them(world: StartWorld) -> None:
     here = world(limits__max_body_bytes=200_000)
     with pytest.raises(openai.NotFoundError) as unknown:
