@@ -18,6 +18,7 @@ _ELSEWHERE: Final = re.compile(
     r"|<link\b[^>]*\brel=[\"']?(?:stylesheet|preconnect|preload|icon)[^>]*\bhref=[\"']?(?:https?:)?//[^\"'> ]*"
     r"|(?:url\(|@import )[\"']?(?:https?:)?//[^\"')]*"
 )
+_SEARCH: Final = 'data-md-component="search" role="dialog"'
 _FALLBACK_HOST: Final = "https://unpkg.com/"
 """Where the theme's script would get a polyfill for browsers of before 2020, and diagrams, of which there are none."""
 
@@ -31,6 +32,11 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         return match[1] if target.startswith("../") else match[0]
 
     return _LINK.sub(within, markdown)
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Called by mkdocs for each page as HTML: the search, a dialog, gets the name that a screen reader says."""
+    return output.replace(_SEARCH, _SEARCH + ' aria-label="Search"')
 
 
 def on_post_build(config: MkDocsConfig) -> None:
