@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -54,7 +54,7 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.rich_markup_mode = markup_mode()
+        self.rich_markup_mode = None
         self.commands = {named.name: _Waiting(named) for named in self.table}
 
     def main(
@@ -84,7 +84,7 @@ class LazyGroup(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Where there are no panels, a section each."""
+        """A section for each heading."""
         for panel in dict.fromkeys(named.panel for named in self.table):
             with formatter.section(panel):
                 formatter.write_dl([(named.name, named.says) for named in self.table if named.panel == panel])
@@ -94,7 +94,7 @@ class _Waiting(TyperCommand):
     """Stands for a command until somebody needs more of it than its name."""
 
     def __init__(self, named: Named) -> None:
-        super().__init__(named.name, short_help=named.says, help=named.says, rich_help_panel=named.panel)
+        super().__init__(named.name, short_help=named.says, help=named.says)
         self._named = named
         self._loaded: Any = None
 
@@ -116,7 +116,10 @@ class _Waiting(TyperCommand):
 
 
 def load(named: Named) -> Any:
-    """Import a command, with its examples at the end of its help."""
+    """Import a command, with its examples at the end of its help.
+
+    Help is plain text everywhere: boxes cut the names of options on a narrow terminal, and take twice the time.
+    """
     module, _, attribute = named.place.partition(":")
     found = getattr(importlib.import_module(module), attribute)
     if isinstance(found, typer.Typer):
@@ -130,13 +133,8 @@ def load(named: Named) -> Any:
     return command
 
 
-def markup_mode() -> Literal["rich"] | None:
-    """Boxes and colours on a terminal; a pipe gets plain lines, in which words stay whole."""
-    return "rich" if sys.stdout is not None and sys.stdout.isatty() else None
-
-
 def _finish(command: Any, path: str) -> None:
-    command.rich_markup_mode, command.epilog = markup_mode(), ending_of(path)
+    command.rich_markup_mode, command.epilog = None, ending_of(path)
     for name, one in getattr(command, "commands", {}).items():
         _finish(one, f"{path} {name}")
 
