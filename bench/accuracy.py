@@ -29,10 +29,10 @@ from rich.table import Table
 
 from backends.reference.model_files import ensure_model
 from bench.accuracy_causes import Accuracy, Miss, accuracy_of, misses_of
-from bench.chaos_client import Client
-from bench.chaos_fleet import Fleet, FleetPlan, followed, running_fleet
-from bench.chaos_ledger import read_rows
-from bench.chaos_types import Outcome, Seen
+from bench.mortal_fleet.client import Client
+from bench.mortal_fleet.fleet import Fleet, FleetPlan, followed, running_fleet
+from bench.mortal_fleet.ledgers import read_rows
+from bench.mortal_fleet.types import Outcome, Seen
 from bench.result import Goal, write_result
 from gateway.demo import MODELS, DemoFailed
 from gateway.demo.engines import BLOCK_SIZE, require_extras

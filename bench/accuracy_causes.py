@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bench.chaos_types import Seen
+from bench.mortal_fleet.types import Seen
 
 
 class Cause(StrEnum):

@@ -27,13 +27,13 @@ from rich.console import Console
 from rich.table import Table
 
 from backends.reference.model_files import ensure_model
-from bench.chaos_audit import Audit, audit
-from bench.chaos_client import Client
-from bench.chaos_fleet import FleetPlan, followed, running_fleet
-from bench.chaos_ledger import read_rows
-from bench.chaos_script import Pace, Play, Played
-from bench.chaos_timeline import Figures, figures_of, seconds_of
-from bench.chaos_types import Counts, Outcome, Seen
+from bench.mortal_fleet.audit import Audit, audit
+from bench.mortal_fleet.client import Client
+from bench.mortal_fleet.fleet import FleetPlan, followed, running_fleet
+from bench.mortal_fleet.ledgers import read_rows
+from bench.mortal_fleet.script import Pace, Play, Played
+from bench.mortal_fleet.timeline import Figures, figures_of, seconds_of
+from bench.mortal_fleet.types import Counts, Outcome, Seen
 from bench.result import Goal, write_result
 from gateway.demo import MODELS, DemoFailed
 from gateway.demo.engines import BLOCK_SIZE, require_extras
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(goal.text(), markup=False)
     if options.half is None:
         rows = [{"model": options.model, **half.row()} for half in halves]
-        console.print(f"written to {write_result('chaos', rows, goals, PACKAGES)}", soft_wrap=True)
+        console.print(f"written to {write_result('affinity', rows, goals, PACKAGES)}", soft_wrap=True)
     return 0 if all(goal.met for goal in goals) else 1
 
 

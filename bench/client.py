@@ -25,7 +25,7 @@ import uvloop
 
 from backends import Deadlines, EndpointConfig, EndpointId, UpstreamClient, UpstreamRequest
 from backends.target import request_head, target_of
-from bench.chaos_fleet import free_port
+from bench.mortal_fleet.fleet import free_port
 from bench.overhead_backend import backend
 from bench.overhead_prompts import Ask
 from bench.result import Goal, write_result

@@ -27,9 +27,9 @@ from typing import Final
 import aiohttp
 import yaml
 
-from bench.chaos_fleet import free_port
-from bench.chaos_member import Member
 from bench.crash_engine import MODEL, Known, KnownEngine, known_by_prompt, running_known_engine
+from bench.mortal_fleet.fleet import free_port
+from bench.mortal_fleet.member import Member
 from bench.result import Goal, write_result
 from gateway.demo.processes import clean_environment
 

@@ -14,9 +14,9 @@ from typing import Final
 
 import aiohttp
 
-from bench.chaos_client import counts_of
-from bench.chaos_types import Counts
 from bench.live_load import LiveRequest
+from bench.mortal_fleet.client import counts_of
+from bench.mortal_fleet.types import Counts
 from gateway.demo import DemoFailed
 
 _IDLE_S: Final = 120.0

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from backends.reference.model_files import ensure_model
-from bench.chaos_fleet import free_port
+from bench.mortal_fleet.fleet import free_port
 from bench.overhead_backend import backend, program
 from bench.overhead_gateway import NAME, gateway, policy_of
 from bench.overhead_load import Load

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from backends.reference.model_files import ensure_model
-from bench.chaos_fleet import free_port
+from bench.mortal_fleet.fleet import free_port
 from bench.overhead_backend import program
 from bench.overhead_gateway import NAME, State, gateway, state
 from bench.overhead_process import used

@@ -27,10 +27,10 @@ from typing import Final
 
 import yaml
 
-from bench.chaos_fleet import free_port
-from bench.chaos_member import Member
 from bench.crash import configure, settled_prompts
 from bench.crash_engine import KnownEngine, running_known_engine
+from bench.mortal_fleet.fleet import free_port
+from bench.mortal_fleet.member import Member
 from bench.overhead_backend import program, proxy
 from bench.overhead_load import Measured, read_output
 from bench.result import Goal, write_result

@@ -24,8 +24,6 @@ import yaml
 from redis import Redis
 from redis.exceptions import RedisError
 
-from bench.chaos_fleet import free_port, together
-from bench.chaos_index import server_command
 from bench.faults.clocks import WallClock, built
 from bench.faults.disks import Disk, small_disk
 from bench.faults.engines import NamedEngine, answers_at, command_of, records_of
@@ -34,6 +32,8 @@ from bench.faults.namespaces import Namespace, namespaces
 from bench.faults.parts import Part, Ready, postgres_part
 from bench.faults.types import Computed, Record
 from bench.faults.wire import Wire
+from bench.mortal_fleet.fleet import free_port, together
+from bench.mortal_fleet.index_server import server_command
 from gateway.demo.gateway_process import INDEX_DEADLINE_MS
 from gateway.demo.processes import clean_environment
 from gateway.demo.types import DemoFailed

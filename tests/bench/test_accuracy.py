@@ -6,7 +6,7 @@ import pytest
 
 from bench.accuracy import _heads, _with_ledger
 from bench.accuracy_causes import Cause, accuracy_of, misses_of
-from bench.chaos_types import Counts, Outcome, Seen
+from bench.mortal_fleet.types import Counts, Outcome, Seen
 from billing import PriceBook, open_ledger
 from gateway.demo import DemoFailed
 from gateway.demo.workload import load_conversations

@@ -13,10 +13,10 @@ from typing import Any
 
 import httpx
 
-from bench.chaos_fleet import free_port
-from bench.chaos_member import Member
 from bench.crash import Clients, End, configure
 from bench.crash_engine import MODEL, Known, running_known_engine
+from bench.mortal_fleet.fleet import free_port
+from bench.mortal_fleet.member import Member
 from billing.verification.report import verify
 from gateway.demo.processes import clean_environment
 from tests.gateway.conftest import RunningGateway, StartGateway, settled

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import yaml
 
-from bench.chaos_fleet import free_port
-from bench.chaos_member import Member
+from bench.mortal_fleet.fleet import free_port
+from bench.mortal_fleet.member import Member
 from gateway.demo.processes import clean_environment
 from gateway.edge.auth import new_key
 from tests.gateway.scripted_engine import USAGE, answer_chat, answer_json, chat_stream, delta, scripted_engine

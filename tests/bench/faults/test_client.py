@@ -9,11 +9,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bench.chaos_fleet import free_port
 from bench.faults import client as client_module
 from bench.faults.client import Clients, has_failed, outcome_of
 from bench.faults.engines import Prompt, due_text
 from bench.faults.types import Asked, Counts, Outcome, Try
+from bench.mortal_fleet.fleet import free_port
 
 PROMPT = Prompt("large", ("be brief", "hello"), 4, is_stream=True)
 USAGE = b'{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":0}}'

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from bench.chaos_fleet import free_port
 from bench.faults.links import Link
 from bench.faults.types import Computed
 from bench.faults.wire import Wire
+from bench.mortal_fleet.fleet import free_port
 
 HOST = "127.0.0.1"
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
-from bench.chaos_fleet import free_port
-from bench.chaos_member import Member
 from bench.crash import Clients, Findings, audit, configure
 from bench.crash_engine import KnownEngine, running_known_engine
+from bench.mortal_fleet.fleet import free_port
+from bench.mortal_fleet.member import Member
 from gateway.demo.processes import clean_environment
 from tests.until import until
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.chaos_timeline import (
+from bench.mortal_fleet.timeline import (
     WINDOW,
     Fault,
     Health,
@@ -14,7 +14,7 @@ from bench.chaos_timeline import (
     is_explained,
     seconds_of,
 )
-from bench.chaos_types import Counts, Outcome, Seen
+from bench.mortal_fleet.types import Counts, Outcome, Seen
 
 
 def seen(ended_s: float, *, cached: int = 90, outcome: Outcome = Outcome.SERVED, took_s: float = 0.5) -> Seen:

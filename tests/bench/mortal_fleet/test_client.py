@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from bench.chaos_client import Client, counts_of, with_usage
-from bench.chaos_fleet import free_port
-from bench.chaos_types import Counts, Outcome
+from bench.mortal_fleet.client import Client, counts_of, with_usage
+from bench.mortal_fleet.fleet import free_port
+from bench.mortal_fleet.types import Counts, Outcome
 from gateway.demo.types import Kind, Message, PlannedRequest
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -99,7 +99,7 @@ async def test_replicas_are_taken_in_turn_and_one_that_is_gone_or_says_nothing_i
 
 
 async def test_where_nobody_answers_the_request_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.chaos_client.BETWEEN_ROUNDS_S", 0.0)
+    monkeypatch.setattr("bench.mortal_fleet.client.BETWEEN_ROUNDS_S", 0.0)
     client = Client([f"http://127.0.0.1:{free_port()}"], KEYS)
     await client.drive([[ask("a")]], 1, asyncio.Event())
     [one] = client.seen

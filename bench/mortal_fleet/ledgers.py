@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from bench.chaos_types import Counts, Row
+from bench.mortal_fleet.types import Counts, Row
 
 _PICO = 10**12
 _ROWS = """

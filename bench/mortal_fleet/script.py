@@ -21,9 +21,9 @@ from typing import Final
 import httpx
 
 from bench.accuracy_causes import accuracy_of
-from bench.chaos_client import Client
-from bench.chaos_fleet import Fleet, Replica, followed, well
-from bench.chaos_timeline import Fault, Health, Phase, affinity_back_s
+from bench.mortal_fleet.client import Client
+from bench.mortal_fleet.fleet import Fleet, Replica, followed, well
+from bench.mortal_fleet.timeline import Fault, Health, Phase, affinity_back_s
 from gateway.demo.types import DemoFailed
 
 DOWN_S: Final = 2.0

@@ -17,7 +17,7 @@ from typing import Final
 
 import aiohttp
 
-from bench.chaos_types import Counts, Outcome, Seen
+from bench.mortal_fleet.types import Counts, Outcome, Seen
 from gateway.demo.types import PlannedRequest
 
 IDLE_S: Final = 60.0
