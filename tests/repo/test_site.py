@@ -14,6 +14,7 @@ import yaml
 from gateway.cli import cli
 from gateway.config import Config, load_config
 from gateway.telemetry import Telemetry
+from gateway.ui.remedies import REMEDIES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -56,6 +57,14 @@ def test_every_page_has_its_place_in_the_navigation() -> None:
     )
     assert len(placed) == len(set(placed))
     assert set(placed) == {str(page.relative_to(DOCS)) for page in PAGES}
+
+
+def test_whatever_can_be_degraded_is_on_the_page_for_operators_and_in_the_runbook() -> None:
+    section = (DOCS / "operations.md").read_text().partition("## Degraded")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)) == set(REMEDIES)
+    alert = (DOCS / "runbook.md").read_text().partition("## PrefixgateDegraded")[2].partition("\n## ")[0]
+    rows = "\n".join(re.findall(r"^\| (`[^|]+)\|", alert, flags=re.MULTILINE))
+    assert set(re.findall(r"`(\w+)`", rows)) == set(REMEDIES)
 
 
 def test_lists_begin_after_an_empty_line_as_the_site_needs_it() -> None:
