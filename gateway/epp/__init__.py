@@ -12,7 +12,7 @@ To the edge a stream is a request of a client (`ServedRequest`), to the pipeline
 everything between the two is that of `prefixgate serve`: keys, limits, index, decision, ledger, receipts. What differs:
 the call is made once, by another, who may not show what came of it (`answering`).
 
-    types     its nouns        messages  protobuf, nothing of it elsewhere      fields  what of a head is to be changed
+    types     its nouns        messages  read and written, of protocol      fields  what of a head is to be changed
     stream    one request      feed      the answer as a connection             replies what is told to the gateway
     asking    the reply to the request, by mode                                 answering ... to the answer, by mode
     picking   the decision as addresses: fallbacks, subsets, who served         addresses names looked up

@@ -1,4 +1,4 @@
-"""Envoy's messages: read into our nouns, and written. The only module that knows protobuf.
+"""Envoy's messages: read into our nouns, and written. The only module that knows `protocol.py`.
 
 ProcessingRequest --read--> Shown           replies --(functions)--> ProcessingResponse, as `object` to everyone else
 """
@@ -6,11 +6,7 @@ ProcessingRequest --read--> Shown           replies --(functions)--> ProcessingR
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
-from envoy.config.core.v3 import base_pb2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as wire
-from envoy.type.v3 import http_status_pb2
-from google.protobuf import struct_pb2
-
+from gateway.epp import protocol as wire
 from gateway.epp.errors import ProtocolBroken
 from gateway.epp.types import (
     ADDRESS,
@@ -36,9 +32,6 @@ Reply = object
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 PIECE_BYTES: Final = 62_000
 """Longest piece of a body in one reply: Envoy takes 64 KiB at a time."""
-_REPLACE: Final = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
-_ADD: Final = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
-_KNOWN_STATUSES: Final = frozenset(http_status_pb2.StatusCode.values())
 _OTHER_STATUS: Final = 500
 
 parse: Final = cast("Callable[[bytes], object]", wire.ProcessingRequest.FromString)
@@ -49,7 +42,7 @@ serialize: Final = cast("Callable[[object], bytes]", wire.ProcessingResponse.Ser
 def read(message: object) -> Shown:
     """What a message shows. Raises `ProtocolBroken` where it shows nothing that is known."""
     shown = cast("Any", message)
-    match shown.WhichOneof("request"):
+    match shown.WhichOneof("shown"):
         case "request_headers":
             return _head(shown, shown.request_headers, of_answer=False)
         case "response_headers":
@@ -159,7 +152,7 @@ def immediate_reply(status: int, fields: Headers, body: bytes) -> Reply:
     """An answer of our own, in place of any other. A status that Envoy has no name for becomes 500."""
     reply = wire.ProcessingResponse()
     answer = reply.immediate_response
-    answer.status.code = status if status in _KNOWN_STATUSES else _OTHER_STATUS
+    answer.status.code = status if status in wire.STATUSES else _OTHER_STATUS
     _write(answer.headers, Changes(set=fields))
     answer.body = body
     answer.details = "prefixgate"
@@ -169,8 +162,7 @@ def immediate_reply(status: int, fields: Headers, body: bytes) -> Reply:
 def _told(reply: Any, addresses: Iterable[str]) -> Reply:
     named = ",".join(addresses)
     if named:
-        inner = struct_pb2.Struct(fields={DESTINATION: struct_pb2.Value(string_value=named)})
-        reply.dynamic_metadata.fields[METADATA].struct_value.CopyFrom(inner)
+        reply.dynamic_metadata.fields[METADATA].struct_value.fields[DESTINATION].string_value = named
     return reply
 
 
@@ -180,6 +172,6 @@ def _write(mutation: Any, changes: Changes) -> None:
         option = mutation.set_headers.add()
         option.header.key = name.decode("latin-1")
         option.header.raw_value = value
-        option.append_action = _ADD if name in seen else _REPLACE
+        option.append_action = wire.ADD if name in seen else wire.REPLACE
         seen.add(name)
     mutation.remove_headers.extend(name.decode("latin-1") for name in changes.remove)

@@ -1,7 +1,7 @@
 """The messages of OTLP that are sent and read here, as protobuf makes them of their numbers on the wire.
 
 Their own package `opentelemetry-proto` would have them all; but others bring files of the same names and older content
-(`xds-protos` does, which the endpoint picker needs), and which of the two lie there is chance. So the few that are
+(`xds-protos` does, which many bring that speak to Envoy), and which of the two lie there is chance. So the few that are
 needed are written down here, under a name of our own. A test reads what is sent with the official ones.
 
 Numbers and types are those of the protocol's .proto files, version 1. Enumerations are numbers here. Each field knows
