@@ -19,7 +19,8 @@ from gateway.ui.remedies import REMEDIES
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-TEXTS = (ROOT / "README.md", *PAGES)
+README = ROOT / "README.md"
+TEXTS = (README, *PAGES)
 OTHER_FILES = {
     "prices",
     "tenants",
@@ -87,6 +88,18 @@ def test_the_figures_of_the_first_page_are_those_of_the_demo() -> None:
         computed, seconds = ([run[name] for run in runs] for name in ("computed_tokens", "ttft_p50_s"))
         assert f"{min(computed):,} to {max(computed):,}" in text
         assert f"{min(seconds):.2f} to {max(seconds):.2f}" in text
+
+
+def test_what_a_request_costs_is_told_with_the_same_figures_everywhere() -> None:
+    measured = README.read_text().partition("<!-- overhead -->")[2].partition("<!-- /overhead -->")[0]
+    compared = (DOCS / "compare.md").read_text().partition("## What it costs a request")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| (.*?) \| (.*?) \|$", compared.replace("*", ""), flags=re.MULTILINE)
+    rows = [row for row in rows if row[0][0].isdigit()]
+    assert len(rows) == 4
+    assert [row for row in rows if f"| {row[0]} | {row[1]} |" not in measured.replace("*", "")] == []
+    paid = re.findall(r"requests/s instead of ([\d,]+)", (DOCS / "migrate.md").read_text())
+    assert len(paid) == 2
+    assert [figure for figure in paid if figure not in measured] == []
 
 
 def test_the_site_is_built_with_pinned_versions() -> None:
