@@ -8,7 +8,7 @@ import pytest
 from gateway.config import Backend, Config, ConfigInvalid, Index, backend_key, load_config, redis_access, salt_secret
 from gateway.strict_yaml import load_yaml
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+KV_EVENTS = Path(__file__).parents[2] / "docs" / "kv-events.md"
 
 
 def write(path: Path, text: str) -> Path:
@@ -80,7 +80,7 @@ def test_a_wrong_file_is_refused_with_the_key(tmp_path: Path, text: str, complai
 
 
 def test_on_and_off_are_words_and_only_true_and_false_are_truth_values(tmp_path: Path) -> None:
-    (line,) = set(re.findall(r"`(kv_events: \{mode: off\})`", OPERATIONS.read_text()))
+    (line,) = set(re.findall(r"`(kv_events: \{mode: off\})`", KV_EVENTS.read_text()))
     config = load_config(write(tmp_path / "c.yaml", f"backends:\n  - url: http://a\n    {line}\n"), {}, {})
     assert config.backends[0].kv_events.mode == "off"
     assert load_yaml("[off, on, no, Yes, n, true, False]") == ["off", "on", "no", "Yes", "n", True, False]
