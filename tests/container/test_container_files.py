@@ -8,7 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -77,6 +77,25 @@ def test_the_lock_has_what_the_project_and_all_that_it_needs_ask_for() -> None:
         str(one) for one in all_needed() if not one.specifier.contains(versions.get(canonicalize_name(one.name), "0"))
     }
     assert wrong == set(), "make lock writes it anew"
+
+
+def is_installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def test_the_lock_has_nothing_that_nobody_needs() -> None:
+    if not all(is_installed(one.name) for one in asked_for()):
+        return  # what an extra needs that is not here, nobody here can say
+    text = (ROOT / "requirements.lock").read_text().replace("\\\n", "")
+    on_every_platform = {canonicalize_name(name) for name in re.findall(r"^([^\s=]+)==\S+ +--hash", text, re.MULTILINE)}
+    assert len(on_every_platform) > 40
+    assert on_every_platform - {canonicalize_name(one.name) for one in all_needed()} == set(), (
+        "make lock writes it anew"
+    )
 
 
 def test_the_wheel_of_the_image_is_built_by_what_the_project_names() -> None:

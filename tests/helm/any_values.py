@@ -21,7 +21,7 @@ from hypothesis.strategies import SearchStrategy
 from tests.helm.policies import names, open_secrets, references
 from tests.helm.renders import CHART, CUSTOM, TOOLS, Document, documents, helm, validator
 
-EXAMPLES = int(os.environ.get("HELM_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("HELM_EXAMPLES", "100"))
 SEED = int(os.environ.get("HELM_SEED", "1"))
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 ODD = [
@@ -187,6 +187,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("values")
 
 
+@pytest.mark.timeout(3600)
 @seed(SEED)
 @settings(
     max_examples=EXAMPLES,

@@ -189,6 +189,7 @@ STORES = ("--set", "secrets.postgresUrl=postgresql://g@db/l", "--set", "secrets.
         (("--set", "postgres.enabled=true,secrets.postgresPassword=p", *STORES), "another PostgreSQL: choose one"),
         (("--set", "config.index.redis_url=redis://u:password@r"), "set secrets.redisUrl"),
         (("--set", "config.ledger.url=postgresql://u:password@r/l"), "set secrets.postgresUrl"),
+        (("--set", "epp.config.ledger.url=postgresql://u:password@r/l"), "set secrets.postgresUrl"),
         (("--set", "fullnameOverride=1gate"), "set fullnameOverride"),
         (("--set", "image.tag=latest"), "tag"),
         (("--set", "autoscaling.enabled=true,autoscaling.cpuPercent=0", *STORES), "autoscaling.inFlightPerPod"),

@@ -107,6 +107,11 @@
 {{- ternary "StatefulSet" "Deployment" (eq (include "prefixgate.ownVolumes" .) "true") -}}
 {{- end -}}
 
+{{/* Whether there are gateways at all, or only endpoint pickers: "true" or nothing. */}}
+{{- define "prefixgate.hasGateways" -}}
+{{- if or .Values.autoscaling.enabled (gt (int64 .Values.replicas) 0) -}}true{{- end -}}
+{{- end -}}
+
 {{- define "prefixgate.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

@@ -69,9 +69,12 @@
 {{/* A ConfigMap is no place for a secret. */}}
 {{- define "prefixgate.refusePasswords" -}}
 {{- range list (list "index" "redis_url" "secrets.redisUrl") (list "ledger" "url" "secrets.postgresUrl") -}}
-{{- $url := dig (index . 0) (index . 1) "" $.Values.config | default "" | toString -}}
+{{- $place := . -}}
+{{- range $config, $tree := dict "config" $.Values.config "epp.config" $.Values.epp.config -}}
+{{- $url := dig (index $place 0) (index $place 1) "" $tree | default "" | toString -}}
 {{- if regexMatch "://[^/@?]*:[^/@?]+@" $url -}}
-{{- fail (printf "config.%s.%s has a password, and a ConfigMap is no place for it: set %s" (index . 0) (index . 1) (index . 2)) -}}
+{{- fail (printf "%s.%s.%s has a password, and a ConfigMap is no place for it: set %s" $config (index $place 0) (index $place 1) (index $place 2)) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
