@@ -7,7 +7,6 @@ And the one place where what ends a command becomes an exit code: a refusal, wro
 closed, a full disk. No command lets any of these out as a traceback.
 """
 
-import errno
 import importlib
 import io
 import os
@@ -24,6 +23,7 @@ from typer.main import get_group
 from gateway.command_line.examples import ending_of
 from gateway.command_line.refusals import (
     CANNOT_BE_USED,
+    FULL,
     INTERRUPTED,
     NOT_DONE,
     OUTPUT_CLOSED,
@@ -179,8 +179,8 @@ def _output(*, serves: bool) -> Iterator[None]:
 def _refused_by_system(error: OSError) -> typer.Exit:
     why = error.strerror or str(error)
     if error.filename is not None:
-        return refused(f"{os.fsdecode(error.filename)}: {why}", code="file_unusable")
-    what = "the output could not be written: " if error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG) else ""
+        return refused(error)
+    what = "the output could not be written: " if error.errno in FULL else ""
     return refused(f"{what}{why}", NOT_DONE, code="output_unwritable" if what else "system_error")
 
 

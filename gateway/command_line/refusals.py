@@ -6,7 +6,9 @@
 Exit codes are those of docs/cli.md: 1 what was asked for is not so, or could not be done; 2 it cannot be asked so.
 """
 
+import errno
 import json
+import os
 import re
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -29,13 +31,17 @@ HELP: Final = {
     "gateway_away": "start it with `prefixgate serve`, or name another one with --gateway URL",
     "invoicing_file_missing": "docs/invoices.md shows the file",
     "keys_file_missing": "any new name will do for `keys create`; docs/limits.md shows the file",
+    "ledger_locked": "another process writes to it at the moment, such as a rebuild or a copy: wait for its end",
     "ledger_missing": "--ledger FILE or URL names another one, as do ledger.path and ledger.url in the configuration",
     "prices_file_missing": "docs/prices.md shows the file",
 }
 """What would help, by code, where the message itself does not say it."""
 
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
+"""Of errors of the operating system: nothing is wrong with what was asked for."""
 _AS_JSON: ContextVar[bool] = ContextVar("errors are JSON", default=False)
-_NO_LEDGER: Final = "there is no ledger at "
+_BY_WORDS: Final = {"there is no ledger at ": "ledger_missing", "database is locked": "ledger_locked"}
+"""Where one class of errors says what is helped in several ways."""
 _WORD_STARTS: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -55,7 +61,7 @@ def refused(why: str | Exception, exit_code: int = CANNOT_BE_USED, *, code: str 
 
     `code` names the kind for programs: the error's class where it is one, else by the exit code.
     """
-    say(str(why), code or (_code_of(why) if isinstance(why, Exception) else CODES.get(exit_code, "not_done")))
+    say(_words(why), code or (_code_of(why) if isinstance(why, Exception) else CODES.get(exit_code, "not_done")))
     return typer.Exit(exit_code)
 
 
@@ -76,10 +82,18 @@ def say(message: str, code: str, hint: str | None = None) -> None:
         typer.echo(f"  {hint}", err=True)
 
 
+def _words(why: str | Exception) -> str:
+    """Of the operating system's errors the file and the reason, without their number."""
+    if isinstance(why, OSError) and why.filename is not None:
+        return f"{os.fsdecode(why.filename)}: {why.strerror}"
+    return str(why)
+
+
 def _code_of(error: Exception) -> str:
     """`LedgerUnavailable` is `ledger_unavailable`; all that an operating system says is `file_unusable`."""
     if isinstance(error, OSError):
         return "file_unusable"
-    if _NO_LEDGER in str(error):
-        return "ledger_missing"
+    for words, code in _BY_WORDS.items():
+        if words in str(error):
+            return code
     return _WORD_STARTS.sub("_", type(error).__name__).lower()

@@ -30,7 +30,7 @@ from billing.reports.zones import asked_period
 from billing.when import from_us, zone_named
 from gateway.command_line.completing import models, tenants
 from gateway.command_line.progress import Said, nobody, progress
-from gateway.command_line.refusals import remark
+from gateway.command_line.refusals import CANNOT_BE_USED, FULL, NOT_DONE, remark
 from gateway.config import ledger_place
 from gateway.terminal import (
     AsJson,
@@ -147,7 +147,11 @@ def report(
             _write(format_, _Wanted(where, query, output, internal, named, document, told))
     except BrokenPipeError:
         raise  # who read it has seen enough, as `head` does: typer ends in silence
-    except (BillingError, OSError) as error:
+    except OSError as error:
+        if output is None:
+            raise  # of a disk that is full, say, everybody is told in one way
+        raise refused(f"{output}: {error.strerror}", NOT_DONE if error.errno in FULL else CANNOT_BE_USED) from None
+    except BillingError as error:
         raise refused(error) from None
 
 

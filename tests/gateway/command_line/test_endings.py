@@ -140,6 +140,12 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
             assert path.name in complaint(arguments), arguments
 
 
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(ledger: Path, tmp_path: Path) -> None:
+    asked = ["report", "--month", "2025-11", "--ledger", str(ledger), "--format", "csv"]
+    gone = tmp_path / "gone" / "bill.csv"
+    assert complaint([*asked, "-o", str(gone)]) == f"prefixgate: {gone}: No such file or directory\n"
+
+
 def test_a_ledger_that_is_none_or_of_another_version_is_named(ledger: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     other.write_text("no database")
