@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -65,6 +66,7 @@ class Account:
 
 
 OpenPage = Callable[..., "Page"]
+StartWorld = Callable[..., World]
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +99,14 @@ def accounts() -> Iterator[list[Account]]:
 
 
 @pytest.fixture
-def open_page(browser: "Browser", accounts: list[Account]) -> Iterator[OpenPage]:
+def start_world(tmp_path: Path) -> Iterator[StartWorld]:
+    """Start a gateway of the test's own; flags are the configuration's. It outlives the pages that look at it."""
+    with ExitStack() as stack:
+        yield lambda **flags: stack.enter_context(world(tmp_path, **flags))
+
+
+@pytest.fixture
+def open_page(browser: "Browser", accounts: list[Account], start_world: StartWorld) -> Iterator[OpenPage]:
     """Open a dashboard in a browser without memory, and log in unless told not to."""
     contexts = []
 

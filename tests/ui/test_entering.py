@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.ui.conftest import Account, OpenPage, log_in
-from tests.ui.world import World, world
+from tests.ui.conftest import Account, OpenPage, StartWorld, log_in
+from tests.ui.world import World
 
 pytestmark = pytest.mark.ui
 
@@ -41,18 +41,18 @@ def test_who_is_logged_out_elsewhere_is_asked_for_the_token_again(running: World
 
 
 def test_a_dashboard_that_is_off_says_how_it_is_turned_on(
-    running: World, open_page: OpenPage, accounts: list[Account], tmp_path_factory: pytest.TempPathFactory
+    running: World, open_page: OpenPage, accounts: list[Account], start_world: StartWorld
 ) -> None:
-    with world(tmp_path_factory.mktemp("off"), ui__token_file=None) as off:
-        page = open_page(f"{off.gateway.url}/ui", login=False)
-        accounts[-1].expected.append("404")
-        expect(page.locator("body")).to_contain_text("ui.token_file")
+    off = start_world(ui__token_file=None)
+    page = open_page(f"{off.gateway.url}/ui", login=False)
+    accounts[-1].expected.append("404")
+    expect(page.locator("body")).to_contain_text("ui.token_file")
 
 
-def test_the_dashboard_works_wherever_it_is_put(open_page: OpenPage, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with world(tmp_path_factory.mktemp("elsewhere"), ui__path="/llm/looking-glass") as elsewhere:
-        page = open_page(elsewhere.ui.removesuffix("/"))
-        assert page.url == elsewhere.ui
-        expect(page.locator("#link")).to_have_text("live")
-        page.goto(f"{elsewhere.ui}#constructor")
-        expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()
+def test_the_dashboard_works_wherever_it_is_put(open_page: OpenPage, start_world: StartWorld) -> None:
+    elsewhere = start_world(ui__path="/llm/looking-glass")
+    page = open_page(elsewhere.ui.removesuffix("/"))
+    assert page.url == elsewhere.ui
+    expect(page.locator("#link")).to_have_text("live")
+    page.goto(f"{elsewhere.ui}#constructor")
+    expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()

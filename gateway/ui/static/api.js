@@ -32,9 +32,12 @@ async function reason(answer) {
 export const get = async (path, signal) => (await asked(path, { signal })).json();
 
 /** Log in. Raises `Refused`. */
-export const login = (token) => asked("login", {
-  method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ token }),
-});
+export const login = (token) =>
+  asked("login", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ token }),
+  });
 
 /** Log out. Raises `Refused`. */
 export const logout = () => asked("logout", { method: "POST" });

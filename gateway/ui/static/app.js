@@ -89,7 +89,8 @@ addEventListener("hashchange", () => {
 addEventListener("resize", measure);
 
 let leaving = null;
-document.addEventListener("visibilitychange", () => {  // who does not look is no viewer
+document.addEventListener("visibilitychange", () => {
+  // who does not look is no viewer
   clearTimeout(leaving);
   if (document.hidden) leaving = setTimeout(unfollow, LEAVES_AFTER_MS);
   else if (state.session && !isFollowing()) void follow(loggedOut);

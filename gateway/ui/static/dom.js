@@ -7,7 +7,20 @@
 // is no way from a string to markup here. Rows that move carry a `key`. Cost: linear in the description.
 
 const SVG = "http://www.w3.org/2000/svg";
-const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "polyline", "polygon", "defs", "pattern", "text", "title"]);
+const SVG_TAGS = new Set([
+  "svg",
+  "g",
+  "path",
+  "line",
+  "rect",
+  "circle",
+  "polyline",
+  "polygon",
+  "defs",
+  "pattern",
+  "text",
+  "title",
+]);
 const AS_PROPERTIES = new Set(["value", "checked", "open", "hidden"]);
 
 /** Describe an element. Kids are descriptions, strings, numbers, arrays of them; null and false are left out. */
@@ -32,9 +45,10 @@ export function render(place, ...described) {
 function create(described, inSvg) {
   if (typeof described === "string") return document.createTextNode(described);
   const svg = inSvg || described.tag === "svg";
-  const node = svg && SVG_TAGS.has(described.tag)
-    ? document.createElementNS(SVG, described.tag)
-    : document.createElement(described.tag);
+  const node =
+    svg && SVG_TAGS.has(described.tag)
+      ? document.createElementNS(SVG, described.tag)
+      : document.createElement(described.tag);
   for (const [name, value] of Object.entries(described.props)) set(node, name, value, undefined);
   for (const kid of described.kids) node.append(create(kid, svg));
   return node;
@@ -49,12 +63,14 @@ function set(node, name, value, before) {
   else node.setAttribute(name, value === true ? "" : value);
 }
 
-function restyle(node, style, before) {  // through the object model, which a strict policy allows
+function restyle(node, style, before) {
+  // through the object model, which a strict policy allows
   for (const name of Object.keys(before)) if (!(name in style)) node.style.removeProperty(name);
   for (const [name, value] of Object.entries(style)) node.style.setProperty(name, value);
 }
 
-function listen(node, kind, handler) {  // one listener for good; what it calls is the newest handler
+function listen(node, kind, handler) {
+  // one listener for good; what it calls is the newest handler
   node.handlers ??= {};
   if (!(kind in node.handlers)) node.addEventListener(kind, (event) => node.handlers[kind]?.(event));
   node.handlers[kind] = handler;
@@ -71,7 +87,8 @@ function change(node, before, after, inSvg) {
     node.data = after;
     return;
   }
-  for (const name of Object.keys(before.props)) if (!(name in after.props)) set(node, name, undefined, before.props[name]);
+  for (const name of Object.keys(before.props))
+    if (!(name in after.props)) set(node, name, undefined, before.props[name]);
   for (const [name, value] of Object.entries(after.props)) {
     if (before.props[name] !== value) set(node, name, value, before.props[name]);
   }

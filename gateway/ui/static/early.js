@@ -4,7 +4,7 @@
   try {
     chosen = localStorage.getItem("prefixgate-theme");
   } catch {
-    chosen = null;  // storage may be forbidden: the system's colours then
+    chosen = null; // storage may be forbidden: the system's colours then
   }
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 }

@@ -7,13 +7,13 @@ import { Refused, events, get } from "./api.js";
 import { rest } from "./rest.js";
 import { MOST_DECISIONS, say, state, update } from "./state.js";
 
-const SILENT_MS = 40_000;       // the server says something each 15 s
+const SILENT_MS = 40_000; // the server says something each 15 s
 const STALE_MS = 5_000;
 const WAITS_MS = [500, 1_000, 2_000, 4_000, 8_000];
 const FULL_WAIT_MS = 20_000;
 
 let stop = null;
-let held = null;                // the state as of a pause, while the stream goes on
+let held = null; // the state as of a pause, while the stream goes on
 
 /** Follow the stream until `unfollow`. `onLoggedOut` is called when the session is over. */
 export async function follow(onLoggedOut) {
@@ -116,13 +116,14 @@ function began(data) {
   keep({ ...data, endpoints: new Map(Object.entries(data.endpoints)), decisions: newest(data.decisions ?? [], []) });
 }
 
-async function older(signal) {  // a snapshot has the newest decisions alone
+async function older(signal) {
+  // a snapshot has the newest decisions alone
   try {
     const { decisions } = await get(`api/decisions?limit=${MOST_DECISIONS}`, signal);
     const now = current();
     if (now) keep({ ...now, decisions: newest(now.decisions, decisions) });
   } catch (failure) {
-    if (!(failure instanceof Refused) && failure.name !== "AbortError") throw failure;  // the newest are there anyhow
+    if (!(failure instanceof Refused) && failure.name !== "AbortError") throw failure; // the newest are there anyhow
   }
 }
 

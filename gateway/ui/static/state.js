@@ -8,14 +8,14 @@
 export const MOST_DECISIONS = 500;
 
 export const state = {
-  session: null,            // null: not logged in
-  refusal: null,            // why a log-in was refused
-  link: "connecting",       // "live", "reconnecting", "stale", "full"
+  session: null, // null: not logged in
+  refusal: null, // why a log-in was refused
+  link: "connecting", // "live", "reconnecting", "stale", "full"
   linkWhy: null,
-  lastHeard: null,          // Date of the last word of the server
-  paused: null,             // Date
-  now: null,                // {as_of, live, endpoints: Map, decisions: [], health}
-  pages: new Map(),         // path -> {data, failure, at}
+  lastHeard: null, // Date of the last word of the server
+  paused: null, // Date
+  now: null, // {as_of, live, endpoints: Map, decisions: [], health}
+  pages: new Map(), // path -> {data, failure, at}
   choices: new Map(),
   view: "overview",
 };

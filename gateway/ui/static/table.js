@@ -10,39 +10,85 @@ import { told } from "./parts.js";
 import { choice, choose } from "./state.js";
 import { count } from "./units.js";
 
-/** Rows on a page. */
-export const ROWS = 50;
+const ROWS = 50;
 
 export function table(id, { caption, columns, rows, key, empty, most = ROWS }) {
   if (!rows.length) return empty;
   const order = choice(`order:${id}`, null);
-  const sorted = order ? [...rows].sort(comparing(columns.find((one) => one.name === order.name), order.falling)) : rows;
+  const sorted = order
+    ? [...rows].sort(
+        comparing(
+          columns.find((one) => one.name === order.name),
+          order.falling,
+        ),
+      )
+    : rows;
   const { from, pages } = paged(id, sorted.length, most);
-  return h("div", { key: id },
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-      h("table", { class: "stack" }, h("caption", {}, caption),
-        h("thead", {}, h("tr", {}, columns.map((one) => heading(id, one, order)))),
-        h("tbody", {}, sorted.slice(from, from + most).map((row) => h("tr", { key: key(row) }, columns.map((one, at) => cell(one, row, at))))))),
-    pages);
+  return h(
+    "div",
+    { key: id },
+    h(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+      h(
+        "table",
+        { class: "stack" },
+        h("caption", {}, caption),
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            columns.map((one) => heading(id, one, order)),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          sorted.slice(from, from + most).map((row) =>
+            h(
+              "tr",
+              { key: key(row) },
+              columns.map((one, at) => cell(one, row, at)),
+            ),
+          ),
+        ),
+      ),
+    ),
+    pages,
+  );
 }
 
 function cell(column, row, at) {
   const what = column.cell(row);
   const described = typeof what === "string" ? told(what) : what;
   const classes = column.number ? "number" : undefined;
-  return at === 0 ? h("th", { scope: "row", class: classes }, described) : h("td", { class: classes, "data-name": column.name }, h("span", {}, described));
+  return at === 0
+    ? h("th", { scope: "row", class: classes }, described)
+    : h("td", { class: classes, "data-name": column.name }, h("span", {}, described));
 }
 
 function heading(id, { name, unit, number, by }, order) {
   const isOrder = order?.name === name;
   const direction = isOrder ? (order.falling ? "descending" : "ascending") : undefined;
   const text = [h("span", {}, name), unit && h("small", {}, unit)];
-  return h("th", { scope: "col", class: number ? "number" : undefined, "aria-sort": direction },
-    by ? h("button", { type: "button", class: "plain sort", onclick: () => choose(`order:${id}`, next(name, isOrder && order)) }, text,
-      isOrder && h("span", { class: "arrow", "aria-hidden": "true" }, order.falling ? "↓" : "↑")) : h("span", {}, text));
+  return h(
+    "th",
+    { scope: "col", class: number ? "number" : undefined, "aria-sort": direction },
+    by
+      ? h(
+          "button",
+          { type: "button", class: "plain sort", onclick: () => choose(`order:${id}`, next(name, isOrder && order)) },
+          text,
+          isOrder && h("span", { class: "arrow", "aria-hidden": "true" }, order.falling ? "↓" : "↑"),
+        )
+      : h("span", {}, text),
+  );
 }
 
-function next(name, order) {  // falling, rising, as it came
+function next(name, order) {
+  // falling, rising, as it came
   if (!order) return { name, falling: true };
   return order.falling ? { name, falling: false } : null;
 }
@@ -61,9 +107,14 @@ export function paged(id, length, most = ROWS) {
   const last = Math.max(Math.ceil(length / most) - 1, 0);
   const at = Math.min(choice(`page:${id}`, 0), last);
   const turn = (to) => choose(`page:${id}`, to);
-  const pages = last > 0 && h("div", { class: "pages", role: "group", "aria-label": "Pages" },
-    h("button", { type: "button", disabled: at === 0, onclick: () => turn(at - 1) }, "Previous"),
-    h("span", {}, `${count(at * most + 1)} to ${count(Math.min((at + 1) * most, length))} of ${count(length)}`),
-    h("button", { type: "button", disabled: at === last, onclick: () => turn(at + 1) }, "Next"));
+  const pages =
+    last > 0 &&
+    h(
+      "div",
+      { class: "pages", role: "group", "aria-label": "Pages" },
+      h("button", { type: "button", disabled: at === 0, onclick: () => turn(at - 1) }, "Previous"),
+      h("span", {}, `${count(at * most + 1)} to ${count(Math.min((at + 1) * most, length))} of ${count(length)}`),
+      h("button", { type: "button", disabled: at === last, onclick: () => turn(at + 1) }, "Next"),
+    );
   return { from: at * most, pages };
 }

@@ -14,6 +14,6 @@ export function nextTheme() {
   try {
     localStorage.setItem(KEY, next);
   } catch {
-    return;  // not kept then
+    return; // not kept then
   }
 }

@@ -13,8 +13,11 @@ export function tree(id, { label, roots, line }) {
   const wanted = choice(`at:${id}`, null);
   const at = shown.some((one) => one.node.id === wanted) ? wanted : shown[0]?.node.id;
   const parts = { id, line, open, at };
-  return h("ul", { class: "tree", role: "tree", "aria-label": label, onkeydown: (event) => key(event, id, shown, at, open) },
-    roots.map((node, place) => item(node, 1, place, roots.length, parts)));
+  return h(
+    "ul",
+    { class: "tree", role: "tree", "aria-label": label, onkeydown: (event) => key(event, id, shown, at, open) },
+    roots.map((node, place) => item(node, 1, place, roots.length, parts)),
+  );
 }
 
 function item(node, level, place, size, parts) {
@@ -25,10 +28,33 @@ function item(node, level, place, size, parts) {
     choose(`at:${id}`, node.id);
     if (node.kids.length) toggle(id, open, node.id);
   };
-  return h("li", { key: node.id, id: itemId(id, node.id), role: "treeitem", tabindex: node.id === at ? "0" : "-1", "aria-level": level, "aria-posinset": place + 1,
-    "aria-setsize": size, "aria-expanded": node.kids.length ? String(isOpen) : undefined, "aria-selected": String(node.id === at) },
-  h("div", { class: "node", onclick: select }, h("span", { class: node.kids.length ? "twist" : "twist leaf", "aria-hidden": "true" }), line(node)),
-  isOpen && node.kids.length > 0 && h("ul", { role: "group" }, node.kids.map((kid, at) => item(kid, level + 1, at, node.kids.length, parts))));
+  return h(
+    "li",
+    {
+      key: node.id,
+      id: itemId(id, node.id),
+      role: "treeitem",
+      tabindex: node.id === at ? "0" : "-1",
+      "aria-level": level,
+      "aria-posinset": place + 1,
+      "aria-setsize": size,
+      "aria-expanded": node.kids.length ? String(isOpen) : undefined,
+      "aria-selected": String(node.id === at),
+    },
+    h(
+      "div",
+      { class: "node", onclick: select },
+      h("span", { class: node.kids.length ? "twist" : "twist leaf", "aria-hidden": "true" }),
+      line(node),
+    ),
+    isOpen &&
+      node.kids.length > 0 &&
+      h(
+        "ul",
+        { role: "group" },
+        node.kids.map((kid, at) => item(kid, level + 1, at, node.kids.length, parts)),
+      ),
+  );
 }
 
 const itemId = (id, node) => `${id}-${node}`;
@@ -62,7 +88,11 @@ function key(event, id, shown, at, open) {
     ArrowLeft: () => (isOpen ? toggle(id, open, node.id) : go(parent)),
     Enter: () => node.kids.length && toggle(id, open, node.id),
     " ": () => node.kids.length && toggle(id, open, node.id),
-    "*": () => choose(`open:${id}`, new Set([...open, ...shown.filter((one) => one.parent === parent).map((one) => one.node.id)])),
+    "*": () =>
+      choose(
+        `open:${id}`,
+        new Set([...open, ...shown.filter((one) => one.parent === parent).map((one) => one.node.id)]),
+      ),
   }[event.key];
   if (!done) return;
   event.preventDefault();

@@ -3,12 +3,16 @@
 /** What stands where nothing is known. */
 export const UNKNOWN = "unknown";
 
-const SPACE = "\u00a0";  // a number and its unit stay on one line
+const SPACE = "\u00a0"; // a number and its unit stay on one line
 
-const known = (write) => (value, ...rest) => (value === null || value === undefined || Number.isNaN(value) ? UNKNOWN : write(value, ...rest));
+const known =
+  (write) =>
+  (value, ...rest) =>
+    value === null || value === undefined || Number.isNaN(value) ? UNKNOWN : write(value, ...rest);
 const grouped = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
-function digits(value) {  // three that count, as far as there are decimals
+function digits(value) {
+  // three that count, as far as there are decimals
   const size = Math.abs(value);
   if (size >= 1000) return grouped.format(value);
   return value.toFixed(size >= 100 || Number.isInteger(size) ? 0 : size >= 10 ? 1 : 2);
@@ -19,7 +23,12 @@ export const count = known((value) => grouped.format(value));
 
 /** 1234567 -> "1.23 M": where there is little room. */
 export const short = known((value) => {
-  for (const [size, sign] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
+  for (const [size, sign] of [
+    [1e12, "T"],
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e4, "k"],
+  ]) {
     if (Math.abs(value) >= size) return `${digits(value / (sign === "k" ? 1e3 : size))}${SPACE}${sign}`;
   }
   return Number.isInteger(value) ? grouped.format(value) : digits(value);
@@ -46,7 +55,7 @@ export const ago = known((value) => (value < 1 ? "just now" : `${seconds(Math.fl
 /** Tokens a second: 12345 -> "12.3 k tok/s" */
 export const rate = known((value) => `${short(value)}${SPACE}tok/s`);
 
-const DIGITS = 12;  // behind the point, of exact amounts
+const DIGITS = 12; // behind the point, of exact amounts
 
 /** An exact amount as the server has it, rounded half to even for reading: "12.345000000000", "USD" -> "12.34 USD".
  * By integers, never a float. Amounts below one unit keep three digits that count, six decimals at most. */
@@ -73,7 +82,9 @@ export const clock = known((text) => {
 });
 
 /** A sentence out of what stands without its capital and its full stop. */
-export const sentence = known((text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`);
+export const sentence = known(
+  (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`,
+);
 
 /** "1 endpoint", "2 endpoints" */
 export const many = (value, noun) => `${grouped.format(value)} ${noun}${value === 1 ? "" : "s"}`;
