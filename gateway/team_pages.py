@@ -32,7 +32,7 @@ def endpoints_page(pages: Sequence[Page]) -> Page:
 def _endpoint(rows: Sequence[Page]) -> Page:
     speeds = [row["speed"] for row in rows if row["speed"] is not None]
     added = {name: sum(row[name] for row in rows) for name in _COUNTED}
-    return {**rows[0], **added, "speed": max(speeds, key=itemgetter("samples"), default=None)}
+    return rows[0] | added | {"speed": max(speeds, key=itemgetter("samples"), default=None)}
 
 
 def parity_page(pages: Sequence[Page]) -> Page:

@@ -109,9 +109,11 @@ async def test_that_not_all_workers_heard_of_a_change_is_said(caplog: pytest.Log
 
 
 async def test_pages_are_merged() -> None:
-    rows = [page(200, b'[{"id": "a", "healthy": true, "in_flight_requests": %d}]' % number) for number in (2, 3)]
+    row = b'[{"id": "a", "in_flight_requests": %d, "in_flight_uncached_tokens": 0, "speed": null}]'
+    rows = [page(200, row % number) for number in (2, 3)]
     answer = await asked(OtherWorkers(rows[1:]), rows[0], "/admin/endpoints")
-    assert answer.json() == [{"id": "a", "healthy": True, "in_flight_requests": 5}]
+    (merged,) = answer.json()
+    assert (merged["id"], merged["in_flight_requests"]) == ("a", 5)
 
 
 async def test_a_worker_answers_the_others_with_its_own_page_alone() -> None:
@@ -130,11 +132,19 @@ async def test_a_worker_answers_the_others_with_its_own_page_alone() -> None:
 def test_endpoints_have_what_is_in_flight_at_all_workers() -> None:
     def rows(**counts: int) -> list[dict[str, object]]:
         return [
-            {"id": id_, "kv_use": 0.5, "in_flight_requests": count, "in_flight_uncached_tokens": 10 * count}
+            {"id": id_, "in_flight_requests": count, "in_flight_uncached_tokens": 10 * count, "speed": None}
             for id_, count in counts.items()
         ]
 
     assert endpoints_page([rows(a=1, b=2), rows(a=4), rows(b=1, c=9)]) == rows(a=5, b=3)
+
+
+def test_the_speed_of_an_endpoint_is_that_of_the_worker_that_measured_most_of_it() -> None:
+    def rows(samples: int | None) -> list[dict[str, object]]:
+        speed = None if samples is None else {"samples": samples}
+        return [{"id": "a", "in_flight_requests": 0, "in_flight_uncached_tokens": 0, "speed": speed}]
+
+    assert endpoints_page([rows(None), rows(2), rows(7), rows(3)]) == rows(7)
 
 
 def test_parity_has_the_newest_differences_of_all() -> None:
