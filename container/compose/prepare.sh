@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes what docker-compose.yaml needs and no repository may have: .env with passwords, and the folder of secrets with an
-# admin token, a salt secret and a keys file without keys. What is there already stays as it is.
+# admin token, a salt secret and a keys file with one tenant and its key. What is there already stays as it is.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -26,5 +26,15 @@ umask 022
 for name in admin-token salt-secret; do
     test -e "$folder/$name" || random > "$folder/$name"
 done
-test -e "$folder/keys.yaml" || echo 'tenants: []' > "$folder/keys.yaml"
+if ! test -e "$folder/keys.yaml"; then
+    key=pg-$(random)
+    hash=$(printf %s "$key" | sha256sum | cut -d ' ' -f 1)
+    cat > "$folder/keys.yaml" <<END
+tenants:
+  - id: first
+    keys:
+      - {id: first-1, sha256: $hash, prefix: $(printf %.8s "$key")}
+END
+    echo "key of the tenant first, shown only now: $key"
+fi
 echo "ready: docker compose up --build"
