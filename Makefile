@@ -70,7 +70,7 @@ image-test: $(VENV)/installed ## the Dockerfile and the compose file are looked 
 lock: $(VENV)/installed ## write requirements.lock and container/build.lock anew, after pyproject.toml changed; LOCK_ARGS=--upgrade for newer ones
 	PYTHON=$(BIN)/python LOCK_ARGS="$(LOCK_ARGS)" bash container/lock.sh $(VENV)/lock
 
-helm-test: $(VENV)/installed ## the Helm chart: lint, renders, schemas of Kubernetes; installs helm (a minute, 150 MB). HELM_UPDATE=1 writes the golden renders anew
+helm-test: $(VENV)/installed ## the Helm chart: lint, renders, rules, schemas of Kubernetes, any values, 3 minutes; installs helm (150 MB). HELM_UPDATE=1 writes the golden renders anew
 	PYTHON=$(BIN)/python bash tests/helm/install.sh $(VENV)/helm
 	HELM_DIR=$(CURDIR)/$(VENV)/helm $(BIN)/python -m pytest -q -n 0 -p no:randomly -W default tests/helm/rendering.py tests/helm/kept.py tests/helm/any_values.py tests/helm/test_chart.py $(PYTEST_ARGS)
 

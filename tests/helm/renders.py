@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CHART = ROOT / "helm" / "prefixgate"
 VALUES_SETS = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml"))
-TOOLS = Path(os.environ["HELM_DIR"])
+TOOLS = Path(os.environ.get("HELM_DIR", "the folder of make helm-test"))
 CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "HTTPRoute", "InferencePool"}
 """Kinds that Kubernetes has no schema of: they come with the operator of Prometheus, and with the Gateway API."""
 WORKLOADS = ("Deployment", "StatefulSet", "Job")

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from gateway.config import ConfigInvalid, load_config
+from tests.helm.policies import violations
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "prefixgate"
@@ -127,3 +128,11 @@ def test_the_defaults_of_draining_are_those_of_the_chart_where_values_name_none(
 def test_a_variable_that_kubernetes_makes_of_a_service_is_refused_so_that_the_chart_turns_them_off() -> None:
     with pytest.raises(ConfigInvalid, match="PREFIXGATE_PORT"):
         load_config(None, {"PREFIXGATE_PORT": "tcp://10.96.0.7:8080"}, {})
+
+
+@pytest.mark.parametrize(
+    "path", sorted((CHART.parents[1] / "tests" / "helm" / "golden").iterdir()), ids=lambda path: path.stem
+)
+def test_the_renders_that_are_kept_keep_the_rules(path: Path) -> None:
+    assert f"{path.stem}-values" in {values.stem for values in VALUES_SETS}
+    assert violations(list(yaml.load_all(path.read_text(), yaml.CSafeLoader))) == []
