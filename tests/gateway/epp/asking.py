@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 
 from tests.gateway.conftest import LedgerRow, ledger_rows, settled
 from tests.gateway.epp.conftest import RunningPicker
@@ -37,7 +39,17 @@ def in_flight(picker: RunningPicker) -> int:
 
 
 async def nothing_stays_reserved(picker: RunningPicker, within_s: float = 10) -> None:
-    """Wait until nothing is in flight, and no stream open."""
+    """Wait until nothing is in flight, no stream open, and every request settled."""
     async with asyncio.timeout(within_s):
-        while await asyncio.to_thread(in_flight, picker) or picker.pages.metric("prefixgate_epp_open_streams"):
+        while await asyncio.to_thread(_is_busy, picker):
             await asyncio.sleep(0.02)
+
+
+def _is_busy(picker: RunningPicker) -> bool:
+    if in_flight(picker) or picker.pages.metric("prefixgate_epp_open_streams"):
+        return True
+    with closing(sqlite3.connect(f"file:{picker.pages.ledger_path}?mode=ro", uri=True)) as ledger:
+        ((opened, settled),) = ledger.execute(
+            "SELECT (SELECT count(*) FROM requests), (SELECT count(*) FROM settlements)"
+        )
+    return bool(opened != settled)

@@ -86,11 +86,21 @@ class Broken(Exception):
 
 
 class Call:
-    """One stream, by hand."""
+    """One stream, by hand. Replies are taken in as they come: what is shown too late breaks the stream here."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
         self.told = Told()
+        self._heard: asyncio.Queue[Any] = asyncio.Queue()
+        self._hearing = asyncio.ensure_future(self._listen())
+
+    async def _listen(self) -> None:
+        try:
+            while (reply := await self.stream.read()) is not grpc.aio.EOF:
+                self._heard.put_nowait(reply)
+            self._heard.put_nowait(None)
+        except grpc.aio.AioRpcError as error:
+            self._heard.put_nowait(Broken(error))
 
     async def show(self, message: Any) -> None:
         """Say this; nothing where the picker has said all it has to say."""
@@ -102,16 +112,20 @@ class Call:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await self.stream.done_writing()
 
+    async def leave(self) -> None:
+        """Break it off, whatever was said."""
+        self._hearing.cancel()
+        self.stream.cancel()
+        await asyncio.gather(self._hearing, return_exceptions=True)
+
     async def hear(self, within_s: float = 20) -> Any:
         """The next reply; None at the end."""
-        try:
-            async with asyncio.timeout(within_s):
-                reply = await self.stream.read()
-        except grpc.aio.AioRpcError as error:
-            raise Broken(error) from None
-        if reply is grpc.aio.EOF:
-            return None
-        self.told.replies.append(reply.WhichOneof("response"))
+        async with asyncio.timeout(within_s):
+            reply = await self._heard.get()
+        if isinstance(reply, Broken):
+            raise reply
+        if reply is not None:
+            self.told.replies.append(reply.WhichOneof("response"))
         return reply
 
 
@@ -138,11 +152,11 @@ class Front:
 
     @asynccontextmanager
     async def call(self) -> AsyncIterator[Call]:
-        stream = self._stub.Process()
+        call = Call(self._stub.Process())
         try:
-            yield Call(stream)
+            yield call
         finally:
-            stream.cancel()
+            await call.leave()
 
     async def ask(self, path: str, body: bytes = b"", **how: Any) -> Told:
         """The whole way of one request."""

@@ -140,6 +140,7 @@ async def test_a_body_that_is_buffered_in_part_is_served_where_it_fits(picker: R
         await call.show(body_message(ask.body, request=True, ends=False))
         with pytest.raises(Broken, match="longer than the buffer"):
             await call.hear()
+    await nothing_stays_reserved(picker)
 
 
 async def test_an_engine_that_stops_in_its_answer_is_told_inside_the_stream(
@@ -208,6 +209,7 @@ async def test_the_end_that_was_held_back_follows_the_last_part_of_a_slow_engine
         said += (await call.hear()).response_body.response.body_mutation.body
         assert await call.hear() is None
     assert said == delta("one") + b"data: [DONE]\n\n"
+    await nothing_stays_reserved(picker)
 
 
 async def test_trailers_behind_a_streamed_answer_whose_end_is_held_back_break_it_off(picker: RunningPicker) -> None:
@@ -318,6 +320,7 @@ async def test_bytes_that_are_no_messages_end_their_stream_alone(picker: Running
         with pytest.raises(grpc.aio.AioRpcError):
             await stream.read()
         assert (await front.ask(CHAT, chat("Hi?"), answers=SAYS_HELLO)).status == 200
+    await nothing_stays_reserved(picker)
 
 
 async def test_a_body_that_waits_for_its_turn_is_read_when_it_comes(
