@@ -52,9 +52,19 @@ def asked_for() -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
+def installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
 def all_needed() -> Iterator[Requirement]:
-    """What the product needs here, and what that needs, as the installed packages say."""
-    waiting, seen = asked_for(), set()
+    """What the product needs here, and what that needs, as the installed packages of the lock's versions say.
+
+    Of another version, and of what is not installed, nobody here can say what it needs.
+    """
+    waiting, seen, versions = asked_for(), set(), locked("requirements.lock")
     while waiting:
         one = waiting.pop()
         yield one
@@ -62,13 +72,11 @@ def all_needed() -> Iterator[Requirement]:
         if key in seen:
             continue
         seen.add(key)
-        try:
-            inner = [Requirement(line) for line in requires(one.name) or ()]
-        except PackageNotFoundError:
-            continue  # an extra that is not installed here; its own pins were looked at
+        if installed(one.name) != versions.get(canonicalize_name(one.name)):
+            continue
         waiting += [
             each
-            for each in inner
+            for each in map(Requirement, requires(one.name) or ())
             if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *one.extras))
         ]
 
@@ -81,17 +89,10 @@ def test_the_lock_has_what_the_project_and_all_that_it_needs_ask_for() -> None:
     assert wrong == set(), "make lock writes it anew"
 
 
-def is_installed(name: str) -> bool:
-    try:
-        version(name)
-    except PackageNotFoundError:
-        return False
-    return True
-
-
 def test_the_lock_has_nothing_that_nobody_needs() -> None:
-    if not all(is_installed(one.name) for one in asked_for()):
-        return  # what an extra needs that is not here, nobody here can say
+    versions = locked("requirements.lock")
+    if any(installed(one.name) != versions.get(canonicalize_name(one.name)) for one in all_needed()):
+        return  # then what is needed is not known
     text = (ROOT / "requirements.lock").read_text().replace("\\\n", "")
     on_every_platform = {canonicalize_name(name) for name in re.findall(r"^([^\s=]+)==\S+ +--hash", text, re.MULTILINE)}
     assert len(on_every_platform) > 40
