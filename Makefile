@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench helm
 
 .DEFAULT_GOAL := help
-.PHONY: help docs docs-serve demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients ui-test ui-screenshots image image-test lock helm-test release-check test-pythons grafana-test conformance epp-test check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
+.PHONY: help docs docs-serve demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients ui-test ui-screenshots image image-test lock helm-test release-check test-pythons grafana-test conformance epp-test check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-engine bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -142,6 +142,9 @@ bench-accuracy: $(VENV)/installed ## expected against reported cached tokens, by
 
 bench-ledger: $(VENV)/installed ## settled rows a second, the wait at the end of a stream, a report over 10 M rows, 10 minutes: bench/results/ledger.json
 	$(BIN)/python -m bench.ledger $(LEDGER_ARGS)
+
+bench-engine: $(VENV)/installed ## techniques of an engine against the plain one: batching, paging, quantisation, and more, 10 minutes: bench/results/engine.json, docs/lab.md
+	$(BIN)/python -m bench.engine_lab $(LAB_ARGS)
 
 bench-perf: $(VENV)/installed ## the fitted speed of two real engines against what they take when asked directly, 5 minutes: bench/results/perf_fit.json
 	$(BIN)/python -m bench.perf_fit

@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backends.reference.layers import attend, causal_mask, mlp, norm, rotary_tables, rotate
 from backends.reference.weights import LayerWeights, ModelWeights
 
 
@@ -59,15 +60,18 @@ class PagedDecoder:
         self._weights = weights
         self._shape = shape
         self._block_size = block_size
+        self._device = weights.embedding.device
         # Not zeroed: nothing is read that was not written, and blocks never used take no memory.
-        self._kv = torch.empty(shape.layers, 2, kv_blocks, block_size, shape.kv_heads, shape.head_dim)
-        self._cos, self._sin = _rotary_tables(max_positions, shape.head_dim, shape.rope_theta)
+        kv_shape = (shape.layers, 2, kv_blocks, block_size, shape.kv_heads, shape.head_dim)
+        self._kv = torch.empty(kv_shape, device=self._device)
+        cos, sin = rotary_tables(max_positions, shape.head_dim, shape.rope_theta)
+        self._cos, self._sin = cos.to(self._device), sin.to(self._device)
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> Tensor:
         """Run the chunks; logits [n, vocab] for the n chunks with `wants_logits`, in order."""
-        tokens = torch.tensor([token for chunk in chunks for token in chunk.tokens])
-        positions = torch.cat([torch.arange(chunk.start, chunk.start + len(chunk.tokens)) for chunk in chunks])
+        tokens = torch.tensor([token for chunk in chunks for token in chunk.tokens], device=self._device)
+        positions = torch.cat([self._positions(chunk) for chunk in chunks])
         slots = torch.cat([self._slots(chunk) for chunk in chunks])
         cos, sin = self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
         placed = self._place(chunks)
@@ -75,7 +79,7 @@ class PagedDecoder:
         hidden = F.embedding(tokens, self._weights.embedding)
         for index, layer in enumerate(self._weights.layers):
             hidden += self._attention(self._norm(hidden, layer.attention_norm), layer, index, (cos, sin, slots), placed)
-            hidden += _mlp(self._norm(hidden, layer.mlp_norm), layer)
+            hidden += mlp(self._norm(hidden, layer.mlp_norm), layer)
         last = [place.rows.stop - 1 for place, chunk in zip(placed, chunks, strict=True) if chunk.wants_logits]
         return F.linear(self._norm(hidden[last], self._weights.final_norm), self._weights.head)
 
@@ -85,8 +89,8 @@ class PagedDecoder:
         shape = self._shape
         cos, sin, slots = where
         qkv = F.linear(x, layer.qkv).view(len(x), -1, shape.head_dim)
-        queries = _rotate(qkv[:, : shape.heads], cos, sin)
-        keys = _rotate(qkv[:, shape.heads : shape.heads + shape.kv_heads], cos, sin)
+        queries = rotate(qkv[:, : shape.heads], cos, sin)
+        keys = rotate(qkv[:, shape.heads : shape.heads + shape.kv_heads], cos, sin)
         values = qkv[:, shape.heads + shape.kv_heads :]
         cached_keys, cached_values = self._kv[index]
         cached_keys.flatten(0, 1).index_copy_(0, slots, keys)
@@ -96,17 +100,20 @@ class PagedDecoder:
         for place in placed:
             all_keys = cached_keys.index_select(0, place.blocks).flatten(0, 1)[: place.end]
             all_values = cached_values.index_select(0, place.blocks).flatten(0, 1)[: place.end]
-            out[place.rows] = _attend(queries[place.rows], all_keys, all_values, place.mask)
+            out[place.rows] = attend(queries[place.rows], all_keys, all_values, place.mask)
         return F.linear(out.flatten(1), layer.attention_out)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self._shape.rms_norm_eps) * weight
+        return norm(x, weight, self._shape.rms_norm_eps)
 
     def _slots(self, chunk: Chunk) -> Tensor:
         """Rows of the cache, blocks flattened, where the chunk's keys and values go."""
-        positions = torch.arange(chunk.start, chunk.start + len(chunk.tokens))
-        blocks = torch.tensor(chunk.blocks)[positions // self._block_size]
+        positions = self._positions(chunk)
+        blocks = torch.tensor(chunk.blocks, device=self._device)[positions // self._block_size]
         return blocks * self._block_size + positions % self._block_size
+
+    def _positions(self, chunk: Chunk) -> Tensor:
+        return torch.arange(chunk.start, chunk.start + len(chunk.tokens), device=self._device)
 
     def _place(self, chunks: Sequence[Chunk]) -> list[_Placed]:
         placed: list[_Placed] = []
@@ -115,43 +122,8 @@ class PagedDecoder:
             count = len(chunk.tokens)
             end = chunk.start + count
             used_blocks = -(-end // self._block_size)
-            mask = _causal_mask(count, end) if count > 1 else None
-            blocks = torch.tensor(chunk.blocks[:used_blocks])
+            mask = causal_mask(count, end, self._device) if count > 1 else None
+            blocks = torch.tensor(chunk.blocks[:used_blocks], device=self._device)
             placed.append(_Placed(slice(row, row + count), end, blocks, mask))
             row += count
         return placed
-
-
-def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Grouped-query attention of one request; queries [t, heads, d], keys and values [n, kv_heads, d]."""
-    count, heads, head_dim = queries.shape
-    keys, values = keys.transpose(0, 1), values.transpose(0, 1)
-    if mask is None:
-        # One query row sees everything: the heads of a group become rows, and no key is read twice.
-        grouped = queries.view(keys.shape[0], -1, head_dim)
-        return F.scaled_dot_product_attention(grouped[None], keys[None], values[None]).view(1, heads, head_dim)
-    rows = queries.transpose(0, 1)[None]
-    out = F.scaled_dot_product_attention(rows, keys[None], values[None], attn_mask=mask, enable_gqa=True)
-    return out[0].transpose(0, 1).reshape(count, heads, head_dim)
-
-
-def _causal_mask(count: int, end: int) -> Tensor:
-    """[count, end], 0 where the i-th of the last `count` positions may look and -inf where it may not."""
-    return torch.full((count, end), float("-inf")).triu(end - count + 1)
-
-
-def _mlp(x: Tensor, layer: LayerWeights) -> Tensor:
-    gate, up = F.linear(x, layer.gate_up).chunk(2, dim=-1)
-    return F.linear(F.silu(gate) * up, layer.down)
-
-
-def _rotary_tables(positions: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    frequencies = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-    angles = torch.outer(torch.arange(positions, dtype=torch.float64), frequencies).repeat(1, 2)
-    return angles.cos().float(), angles.sin().float()
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding by halves: element i turns together with element i + head_dim / 2."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin

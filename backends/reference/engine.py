@@ -171,7 +171,7 @@ class Engine:
         for one in slices:
             generation = self._by_sequence[one.sequence]
             self.metrics.observe_scheduled(generation.timeline, now_s, generation.receipt())
-        logits = self._decoder.forward([_chunk(one) for one in slices])
+        logits = self._decoder.forward([_chunk(one) for one in slices]).cpu()
         self._computed_tokens += sum(one.count for one in slices)
         self._steps += 1
         self._scheduler.commit(slices)

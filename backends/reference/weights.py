@@ -4,7 +4,7 @@ Query, key and value projections are stacked into one matrix, and so are the gat
 a large matrix is faster than three with small ones, above all while decoding single tokens.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
@@ -68,6 +68,22 @@ def load_weights(directory: Path) -> ModelWeights:
         layers=tuple(layer(index) for index in range(shape.layers)),
         final_norm=take("model.norm.weight"),
         head=embedding if shape.tied_embeddings else take("lm_head.weight"),
+    )
+
+
+def moved(weights: ModelWeights, device: torch.device) -> ModelWeights:
+    """The same weights on `device`; tensors that are there already are shared."""
+
+    def layer(one: LayerWeights) -> LayerWeights:
+        return LayerWeights(*(getattr(one, part.name).to(device) for part in fields(LayerWeights)))
+
+    embedding = weights.embedding.to(device)
+    return ModelWeights(
+        shape=weights.shape,
+        embedding=embedding,
+        layers=tuple(layer(one) for one in weights.layers),
+        final_norm=weights.final_norm.to(device),
+        head=embedding if weights.head is weights.embedding else weights.head.to(device),
     )
 
 

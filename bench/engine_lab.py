@@ -1,0 +1,125 @@
+"""`make bench-engine`: the techniques of the lab against the plain engine, and the tables of docs/lab.md.
+
+python -m bench.engine_lab                    measures all themes, writes bench/results/engine.json and the tables
+python -m bench.engine_lab --only weights     measures one, prints it and writes nothing
+python -m bench.engine_lab --page             writes the tables of the results that are there
+
+A theme is a table: add yours to THEMES, and its marks to docs/lab.md.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import torch
+
+from backends.reference.model_files import ensure_model
+from backends.reference.tokenizer import ModelTokenizer
+from backends.reference.weights import load_weights, moved
+from bench.lab.types import Figure, Lab, Theme
+from bench.result import RESULTS, ROOT, Goal, write_result
+
+PAGE: Final = ROOT / "docs" / "lab.md"
+RESULT: Final = RESULTS / "engine.json"
+TEXT: Final = ROOT / "bench" / "data" / "latin.txt"
+END: Final = "<!-- end -->"
+
+THEMES: Final[tuple[Theme, ...]] = ()
+"""In the order of the page."""
+
+
+def new_lab(model: str, device: str, rounds: int) -> Lab:
+    """The model on `device`, its tokenizer, and the text in two halves: one to calibrate on, one to judge by."""
+    directory = ensure_model(model)
+    text = TEXT.read_text(encoding="utf-8")
+    middle = text.index("\n\n", len(text) // 2)
+    weights = moved(load_weights(directory), torch.device(device))
+    return Lab(weights, ModelTokenizer(directory), text[middle:], text[:middle], device, rounds)
+
+
+def devices() -> list[str]:
+    """Where techniques are measured: the CPU, and a GPU that CUDA knows of."""
+    return ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+def table(rows: Sequence[Mapping[str, Figure]]) -> Iterator[str]:
+    """Lines of Markdown; the columns are those of the first row, the names of themes are left out."""
+    columns = [
+        name
+        for name in rows[0]
+        if name != "theme" and any(row[name] != rows[0][name] or name != "device" for row in rows)
+    ]
+    yield f"| {' | '.join(columns)} |"
+    yield "|" + "".join("---|" if isinstance(rows[0][name], str) else "---:|" for name in columns)
+    for row in rows:
+        yield f"| {' | '.join(cell(row[name]) for name in columns)} |"
+
+
+def cell(figure: Figure) -> str:
+    """A figure as it stands on the page: three digits, `-` where nothing is known."""
+    if figure is None:
+        return "-"
+    if isinstance(figure, str):
+        return figure
+    return f"{figure:,.0f}" if abs(figure) >= 100 or isinstance(figure, int) else f"{figure:.3g}"
+
+
+def written_into(page: str, rows: Sequence[Mapping[str, Figure]]) -> str:
+    """The page with its tables as `rows` say. ValueError where a theme has no marks."""
+    for theme in dict.fromkeys(str(row["theme"]) for row in rows):
+        begin = f"<!-- made by `make bench-engine`, {theme}: begin -->"
+        before, found, rest = page.partition(begin)
+        _, end, after = rest.partition(END)
+        if not found or not end:
+            raise ValueError(f"the page has no marks for {theme}")
+        lines = "\n".join(table([row for row in rows if row["theme"] == theme]))
+        page = f"{before}{begin}\n\n{lines}\n\n{END}{after}"
+    return page
+
+
+def measured(lab: Lab, themes: Iterable[Theme]) -> tuple[list[Mapping[str, Figure]], list[Goal]]:
+    """The rows and the goals of `themes` on one device, printed as they come."""
+    rows: list[Mapping[str, Figure]] = []
+    goals: list[Goal] = []
+    for theme in themes:
+        began_s = time.monotonic()
+        found = list(theme.measure(lab))
+        mine: list[Mapping[str, Figure]] = [
+            {"theme": theme.name, "device": lab.device, "technique": row.technique, **row.figures} for row in found
+        ]
+        print(
+            f"\n{theme.name}, on {lab.device}, {time.monotonic() - began_s:.0f} s\n", *table(mine), sep="\n", flush=True
+        )
+        rows += mine
+        goals += theme.goals(found) if lab.device == "cpu" else ()
+    return rows, goals
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2", help="smollm2, tiny or a directory (default: %(default)s)")
+    parser.add_argument("--only", metavar="THEME", help=f"one of {', '.join(theme.name for theme in THEMES)}")
+    parser.add_argument("--rounds", type=int, default=5, help="repetitions of what takes time (default: %(default)s)")
+    parser.add_argument("--page", action="store_true", help="measure nothing, write the tables")
+    options = parser.parse_args()
+    if not options.page:
+        themes = [theme for theme in THEMES if options.only in (None, theme.name)]
+        rows: list[Mapping[str, Figure]] = []
+        goals: list[Goal] = []
+        for device in devices():
+            more_rows, more_goals = measured(new_lab(options.model, device, options.rounds), themes)
+            rows += more_rows
+            goals += more_goals
+        print("", *(goal.text() for goal in goals), sep="\n")
+        if options.only is not None:
+            return
+        print(write_result("engine", rows, goals, ("torch",)))
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    PAGE.write_text(written_into(PAGE.read_text(encoding="utf-8"), result["rows"]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
