@@ -29,6 +29,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "ISC": _PERMISSIVE,
     "LGPL-3.0-only": "psycopg: imported, never changed, and whoever runs the gateway may put another in its place",
     "MIT": _PERMISSIVE,
+    "MIT-0": "permissive, and asks for nothing",
     "MIT-CMU": _PERMISSIVE,
     "MPL-2.0": "copyleft for its own files, which we do not change",
     "PSF-2.0": _PERMISSIVE,

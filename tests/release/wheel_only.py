@@ -21,7 +21,7 @@ ROOMS: Final = ("gateway", "prefix_index", "backends", "billing")
 OF_THE_REFERENCE_ENGINE: Final = frozenset({"torch", "safetensors", "gguf", "numpy"})
 """What the extra `reference` brings: who lacks one of these lacks nothing of the wheel."""
 OF_OTHERS: Final = (
-    *("repo", "release", "helm", "bench", "ui"),  # what they test is in no wheel
+    *("repo", "release", "helm", "container", "bench", "ui"),  # what they test is in no wheel
     *("engines", "clients", "backends/conformance"),  # programs that are installed for them alone
     "backends/reference",  # needs torch throughout
 )
