@@ -20,9 +20,11 @@ def shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, *, quiet: bool) -> str:
             told(1200, 4800)
         screen.write("end")
         screen.flush()
-        printed = os.read(terminal, 65536).decode()
+        printed = b""
+        while not printed.endswith(b"end"):
+            printed += os.read(terminal, 65536)
     os.close(terminal)
-    return printed
+    return printed.decode()
 
 
 def test_a_terminal_shows_what_is_done_of_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
