@@ -78,6 +78,7 @@ FREE: dict[str, SearchStrategy[Any]] = {
     "files": st.dictionaries(
         st.sampled_from(["prices.yaml", "1", "true", "a.b"]), st.sampled_from([*ODD, "a\nb: c\n"]), max_size=2
     ),
+    "maxMemory": st.sampled_from(["4gb", "8192mb", "9663676416", "1kb"]),
     "maxUnavailable": st.sampled_from([0, 1, "50%"]),
     "global": st.just({}),
 }

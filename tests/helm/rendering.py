@@ -190,6 +190,7 @@ STORES = ("--set", "secrets.postgresUrl=postgresql://g@db/l", "--set", "secrets.
         (("--set", "config.index.redis_url=redis://u:password@r"), "set secrets.redisUrl"),
         (("--set", "config.ledger.url=postgresql://u:password@r/l"), "set secrets.postgresUrl"),
         (("--set", "epp.config.ledger.url=postgresql://u:password@r/l"), "set secrets.postgresUrl"),
+        (("--set", "valkey.enabled=true,valkey.maxMemory=3gb"), "the index in it may take 3221225472 bytes"),
         (("--set", "fullnameOverride=1gate"), "set fullnameOverride"),
         (("--set", "image.tag=latest"), "tag"),
         (("--set", "autoscaling.enabled=true,autoscaling.cpuPercent=0", *STORES), "autoscaling.inFlightPerPod"),

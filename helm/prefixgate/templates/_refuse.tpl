@@ -3,6 +3,7 @@
 {{- include "prefixgate.refuseNames" . -}}
 {{- include "prefixgate.refuseStores" . -}}
 {{- include "prefixgate.refusePasswords" . -}}
+{{- include "prefixgate.refuseSizes" . -}}
 {{- if eq (int64 (include "prefixgate.port" .)) 0 -}}
 {{- fail "config.listen.port is 0: a Service needs a port that is known" -}}
 {{- end -}}
@@ -63,6 +64,18 @@
 {{- end -}}
 {{- if and .Values.postgres.enabled (not (hasKey $data "postgres-password")) -}}
 {{- fail "postgres.enabled needs a password: set secrets.postgresPassword, or postgres-password in secrets.existing.keys" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Beyond its memory a Valkey refuses writes, and the index is not told what engines hold. */}}
+{{- define "prefixgate.refuseSizes" -}}
+{{- if .Values.valkey.enabled -}}
+{{- $number := regexFind "^[0-9]+" .Values.valkey.maxMemory | int64 -}}
+{{- $unit := get (dict "" 1 "kb" 1024 "mb" 1048576 "gb" 1073741824) (regexFind "[a-z]*$" .Values.valkey.maxMemory) | int64 -}}
+{{- $index := dig "index" "max_bytes" 3221225472 .Values.config | int64 -}}
+{{- if le (mul $number $unit) $index -}}
+{{- fail (printf "valkey.maxMemory is %s, and the index in it may take %d bytes: give it more, or set config.index.max_bytes to less" .Values.valkey.maxMemory $index) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
