@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -183,3 +184,28 @@ def test_a_gateway_in_it_serves_and_bills_and_stops_when_it_is_told(mounted: Pat
     assert (state / "prefixgate.db").stat().st_uid == 65532
     month = time.strftime("%Y-%m", time.gmtime())
     assert "2" in output(mounted, state, "prefixgate", "report", "--month", month)
+
+
+def test_an_endpoint_picker_in_it_listens(mounted: Path | None, state: Path) -> None:
+    port, grpc_port = free_port(), free_port()
+    picker = (
+        "prefixgate",
+        "epp",
+        "--port",
+        str(port),
+        "--grpc-port",
+        str(grpc_port),
+        "--backend",
+        "http://127.0.0.1:9",
+    )
+    with serving(mounted, state, f"http://127.0.0.1:{port}/health", *picker) as process:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it signs its certificate itself
+        context.set_alpn_protocols(["h2"])
+        with (
+            socket.create_connection(("127.0.0.1", grpc_port), PATIENCE_S) as plain,
+            context.wrap_socket(plain) as secure,
+        ):
+            assert secure.selected_alpn_protocol() == "h2"
+        send(signal.SIGTERM, process, mounted)
+        assert process.wait(PATIENCE_S) == 0
