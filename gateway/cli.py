@@ -31,6 +31,8 @@ COMMANDS: Final = (
     Named("lint", "gateway.commands.linting:lint", "What in prompts breaks prefixes, and what it costs.", _PREPARE),
     Named("templates", "gateway.commands.templates:templates", "Templates: their order, and its worth.", _PREPARE),
     Named("simulate", "gateway.commands.simulate:simulate", "What a fleet would do with a load.", _PREPARE),
+    Named("measure", "gateway.commands.measure:measure", "What is served how fast, and what binds.", _PREPARE),
+    Named("tune", "gateway.commands.tune:tune", "Settings of an engine: speed, memory, quality.", _PREPARE),
     Named("plan", "gateway.commands.plan:plan_command", "What a model needs on GPUs, and what that costs.", _PREPARE),
     Named("keys", "gateway.commands.keys:keys", "API keys.", _PREPARE),
     Named("prices", "gateway.commands.prices:prices", "The price book.", _PREPARE),

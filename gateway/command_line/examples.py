@@ -52,6 +52,11 @@ EXAMPLES: Final = {
         "prefixgate simulate --trace trace.jsonl --endpoints 8",
         "prefixgate simulate --from-ledger 2026-11 --policy prefixgate --policy rr",
     ),
+    "measure": (
+        "prefixgate measure http://gpu-a:8000 --prompt 2000 --output 200 --ttft 1 --itl 0.05",
+        "prefixgate measure --from 2026-11-30T09:00 --to 2026-11-30T12:00 --ttft 1",
+    ),
+    "tune": ("prefixgate tune sweep.yaml --svg sweep.svg", "prefixgate tune sweep.yaml --dry-run"),
     "plan": (
         "prefixgate plan llama-3.1-70b --prompt 2000 --cached 0.6 --output 300 --load 20 --ttft 2 --itl 0.05",
         "prefixgate plan qwen3-32b --gpu h100 --gpus 2 --per-gpu-hour 2.50 --utilisation 0.5 --api 0.60:2.40",

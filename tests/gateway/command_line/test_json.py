@@ -106,7 +106,7 @@ def test_every_command_prints_the_json_that_is_documented(
     check("lint", "prompt.py", "--fail-on", "never")
     check("plan", "qwen3-32b", "--gpu", "h100")
     check("simulate", "--load", "llm-d-73", "--limit-requests", "20", "--policy", "rr")
-    for path in ("report", "cost", "jobs", "verify"):
+    for path in ("report", "cost", "jobs", "verify", "measure"):
         check(path, *PERIOD)
     assert printed("fixes", *PERIOD, "--json") == []  # nothing was changed on its way
     seen.add("fixes")

@@ -1,0 +1,166 @@
+"""`prefixgate measure`: what is served, how fast under which load, and what holds it up.
+
+    URL given      a load of your choice against an OpenAI-compatible address
+    else           the ledger of a gateway, the last hour by default
+
+What it needs is imported when the command runs.
+"""
+
+import asyncio
+import os
+import secrets
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+import typer
+
+from billing import BillingError
+from billing.reports.reading import place_of
+from billing.reports.timings import TimingsOf, timings_of
+from billing.reports.zones import asked_period
+from billing.when import to_us, zone_named
+from gateway.command_line.answers import print_json
+from gateway.command_line.progress import progress
+from gateway.config import ledger_place
+from gateway.measuring.errors import MeasuringError
+from gateway.measuring.study import Frame
+from gateway.measuring.types import Limits, Study
+from gateway.terminal import AsJson, ConfigFile, From, LedgerPlace, Month, Quiet, TimeZone, To, read_config, refused
+from gateway.terminal_tables import show_tables
+
+Number = TypeVar("Number", int, float)
+
+_USUAL_PERIOD: Final = timedelta(hours=1)
+
+
+def measure(
+    url: Annotated[str | None, typer.Argument(help="Address to put under load; default: measure the ledger.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model; default: the first that the address lists, or all.")] = None,
+    clients: Annotated[
+        str | None, typer.Option(help="Closed loop: so many at once, as 1,2,4; default: doubled until nothing is won.")
+    ] = None,
+    rate: Annotated[str | None, typer.Option(help="Open loop: requests a second, as 0.5,1,2.")] = None,
+    cv: Annotated[float, typer.Option(min=0, help="Variation of the gaps: 1 Poisson, 0 even, more is burstier.")] = 1.0,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Arrivals of the trace; --rate is how many times as fast.")
+    ] = False,
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
+    output: Annotated[int, typer.Option(min=1, help="Tokens of an answer.")] = 128,
+    length_cv: Annotated[float, typer.Option(min=0, help="Variation of both lengths; 0: all alike.")] = 0.0,
+    shared: Annotated[float, typer.Option(min=0, max=1, help="Share of a prompt that others have too.")] = 0.0,
+    groups: Annotated[int, typer.Option(min=1, help="So many different shared texts.")] = 8,
+    load: Annotated[str | None, typer.Option(help="Instead: a built-in load; a wrong name lists them.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Instead: a file of requests, as docs/simulate.md has.")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="Instead: chats of your own, JSON Lines.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of each level.")] = 10.0,
+    warm: Annotated[float, typer.Option(min=0, help="Seconds before, not told of.")] = 2.0,
+    drain: Annotated[float, typer.Option(min=0, help="Seconds after, for the last answers.")] = 30.0,
+    requests: Annotated[int | None, typer.Option(min=1, help="At most so many of each level.")] = None,
+    api_key_env: Annotated[str, typer.Option(help="Variable with the address's key.")] = "OPENAI_API_KEY",
+    engines: Annotated[int, typer.Option(min=1, help="Equal engines behind an address that names none.")] = 1,
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of all; default: the configuration's.")] = None,
+    ttft: Annotated[float | None, typer.Option(min=0, help="Seconds to the first token, for nine of ten.")] = None,
+    itl: Annotated[float | None, typer.Option(min=0, help="Seconds between tokens, for nine of ten.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same texts and moments again; default: new ones.")] = None,
+    from_: From = None,
+    to: To = None,
+    month: Month = None,
+    time_zone: TimeZone = "UTC",
+    ledger: LedgerPlace = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    config: ConfigFile = None,
+) -> None:
+    """What is served, how fast under which load, where it bends, and what holds it up: prefill or decode, TTFT or ITL.
+
+    With URL a load is put on it. Exit 1 where nothing was answered or recorded, 2 where it cannot be asked so.
+    """
+    frame = Frame(Limits(ttft, itl), gpus, engines)
+    try:
+        if url is None:
+            study = _past(_Period(from_, to, month, time_zone, model), ledger, frame, config)
+        else:
+            from gateway.measuring.offering import Offered, loaded  # noqa: PLC0415 - only a load needs the loads
+
+            offered = Offered(
+                url=url,
+                model=model,
+                api_key=os.environ.get(api_key_env),
+                clients=_numbers(clients, int, "--clients"),
+                rates=_numbers(rate, float, "--rate"),
+                cv=None if recorded else cv,
+                lengths=(prompt, output, length_cv, shared, groups),
+                load=load,
+                trace=trace,
+                corpus=corpus,
+                times=(warm, seconds, drain),
+                most_requests=requests,
+                seed=secrets.randbelow(1 << 32) if seed is None else seed,
+            )
+            with progress("levels", quiet=quiet or as_json) as told:
+                study = asyncio.run(loaded(offered, frame, lambda what, done, of: told(done, of)))
+    except BillingError as error:
+        raise refused(error) from None
+    except MeasuringError as error:
+        raise refused(error, 2 if isinstance(error, ValueError) else 1) from None
+    _show(study, as_json=as_json)
+
+
+def _past(asked: "_Period", ledger: str | None, frame: Frame, config: Path | None) -> Study:
+    from gateway.measuring.past import record_of, study_past  # noqa: PLC0415 - not needed to put a load on an address
+
+    settings = read_config(config, {})
+    where = ledger or ledger_place(settings)
+    start, end = _period(asked)
+    start_us, end_us = to_us(start), to_us(end)
+    timings = timings_of(where, TimingsOf(start_us, end_us, asked.model))
+    with closing(timings):
+        record = record_of(timings, start_us, end_us)
+    known_gpus = sum(one.gpus for one in settings.backends if one.gpu is not None) or None
+    source = f"{place_of(where)}, {start.isoformat()} to {end.isoformat()}"
+    return study_past(source, record, replace(frame, gpus=frame.gpus or known_gpus))
+
+
+@dataclass(frozen=True, slots=True)
+class _Period:
+    """As it was typed."""
+
+    from_: str | None
+    to: str | None
+    month: str | None
+    time_zone: str
+    model: str | None
+
+
+def _period(asked: _Period) -> tuple[datetime, datetime]:
+    zone = zone_named(asked.time_zone)
+    if (asked.from_, asked.to, asked.month) == (None, None, None):
+        now = datetime.now(UTC)
+        return now - _USUAL_PERIOD, now
+    return asked_period(asked.from_, asked.to, asked.month, zone)
+
+
+def _numbers(text: str | None, kind: type[Number], option: str) -> list[Number] | None:
+    """Numbers with commas between them. Raises what `refused` makes."""
+    if text is None:
+        return None
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise refused(f"{option} {text}: give numbers with commas between them") from None
+
+
+def _show(study: Study, *, as_json: bool) -> None:
+    from gateway.measuring import text  # noqa: PLC0415 - with what it needs
+
+    if as_json:
+        print_json(text.as_json(study))
+        return
+    for line in text.headline(study):
+        typer.echo(line)
+    show_tables(*text.tables_of(study), spare=text.SPARE, whole="--json")
+    for line in text.verdict_lines(study):
+        typer.echo(line)

@@ -1,0 +1,114 @@
+"""One request to an address, and what became of it. Nothing is raised: a failure is a thing that was seen.
+
+Time to first token counts from when the request was meant to leave. One that leaves late, since this machine was busy,
+has waited; a user would have too (what is called coordinated omission is to leave that out).
+"""
+
+import asyncio
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from backends.client import UpstreamClient, UpstreamResponse
+from backends.errors import UpstreamError
+from backends.types import Deadlines, EndpointConfig, UpstreamRequest
+from gateway.measuring.streams import Stream
+from gateway.measuring.types import Seen
+
+ROUTE: Final = "/v1/chat/completions"
+_PATIENCE: Final = Deadlines(connect_s=10.0, first_byte_s=600.0, idle_s=120.0)
+_SAID_BYTES: Final = 1 << 16
+_SAID_CHARS: Final = 300
+_ENDPOINT: Final = b"x-prefixgate-endpoint"
+_HEADERS: Final = ((b"content-type", b"application/json"), (b"accept", b"text/event-stream"))
+
+PrefillSeconds = Callable[[int, int], float]
+"""Of an uncached part and the whole of a prompt, in tokens."""
+
+
+@dataclass(slots=True)
+class Asker:
+    """Sends bodies to one address, and keeps what it saw in `seen`, `gaps_s` and `late_s`, times from `began_s` on.
+
+    `counts_pieces`: where usage is not told, a piece of text is taken for a token. `why` is what the last refusal said.
+    """
+
+    client: UpstreamClient
+    address: EndpointConfig
+    began_s: float
+    prefill_s: PrefillSeconds | None = None
+    clock: Callable[[], float] = time.monotonic
+    counts_pieces: bool = True
+    seen: list[Seen] = field(default_factory=list)
+    gaps_s: "array[float]" = field(default_factory=lambda: array("d"))
+    late_s: "array[float]" = field(default_factory=lambda: array("d"))
+    why: str | None = None
+
+    async def ask(self, body: bytes, at_s: float) -> Seen:
+        """Send `body`, which was meant to leave at `at_s` by the clock. Cancelling it is seen as cut off."""
+        stream = Stream(self.gaps_s)
+        self.late_s.append(self.clock() - at_s)
+        ended_s, endpoint, is_served = None, "", False
+        try:
+            request = UpstreamRequest("POST", ROUTE, _HEADERS, body)
+            async with await self.client.send(self.address, request, _PATIENCE) as answer:
+                named = (value for name, value in answer.headers if name.lower() == _ENDPOINT)
+                endpoint = next(named, b"").decode("latin-1")
+                is_served = answer.status == 200
+                await self._read(answer, stream, is_served=is_served)
+            ended_s = self.clock()
+        except UpstreamError as error:
+            self.why, stream.is_broken, ended_s = str(error), True, self.clock()
+        finally:
+            found = self._seen(stream, at_s, ended_s, endpoint, is_served=is_served)
+            self.seen.append(found)
+        return found
+
+    async def _read(self, answer: UpstreamResponse, stream: Stream, *, is_served: bool) -> None:
+        if not is_served:
+            said = (await answer.read(_SAID_BYTES)).decode("utf-8", "replace")
+            self.why = f"status {answer.status}: {said[:_SAID_CHARS]}"
+            return
+        clock = self.clock
+
+        def sink(chunk: bytes) -> bool:
+            stream.came(chunk, clock())
+            return True
+
+        await answer.pump(sink)
+        while chunk := await answer.read_chunk():
+            stream.came(chunk, clock())
+        if not stream.is_whole:
+            self.why = "a stream without text, with an error, or without its end"
+
+    def _seen(self, stream: Stream, at_s: float, ended_s: float | None, endpoint: str, *, is_served: bool) -> Seen:
+        first_s, last_s = stream.first_s, stream.last_s
+        prompt, cached, output = stream.prompt_tokens, stream.cached_tokens, stream.output_tokens
+        if output is None and self.counts_pieces and stream.is_whole:
+            output = stream.pieces
+        return Seen(
+            asked_s=at_s - self.began_s,
+            first_s=None if first_s is None else first_s - at_s,
+            decode_s=None if first_s is None or last_s is None else last_s - first_s,
+            ended_s=None if ended_s is None else ended_s - self.began_s,
+            whole=is_served and stream.is_whole and ended_s is not None,
+            prompt_tokens=prompt,
+            cached_tokens=cached,
+            output_tokens=output,
+            prefill_s=self._prefill_s(prompt, cached),
+            endpoint=endpoint,
+        )
+
+    def _prefill_s(self, prompt: int | None, cached: int | None) -> float | None:
+        if self.prefill_s is None or prompt is None:
+            return None
+        return self.prefill_s(prompt - (cached or 0), prompt)
+
+
+async def until(at_s: float, clock: Callable[[], float]) -> None:
+    """Return at that time, at once where it has passed."""
+    wait_s = at_s - clock()
+    if wait_s > 0:
+        await asyncio.sleep(wait_s)

@@ -1,0 +1,186 @@
+"""What was asked for on a command line, as a load against an address; and the study of it.
+
+URL, key, model          the address; its first model where none is named
+lengths | load | trace | corpus      what is sent
+clients | rates          how it comes
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from backends.client import UpstreamClient
+from backends.errors import InvalidEndpoint, UpstreamError
+from backends.types import Deadlines, EndpointConfig, EndpointId, UpstreamRequest
+from gateway.measuring.driving import Phase
+from gateway.measuring.errors import AddressRefuses, LoadUnusable
+from gateway.measuring.shapes import Shape, shaped
+from gateway.measuring.spread import burstiness_of
+from gateway.measuring.study import Frame, study_of
+from gateway.measuring.sweep import Clients, Plan, Rates, Sweep, Told, sweep
+from gateway.measuring.types import Study
+from gateway.measuring.wording import Wording
+from gateway.sim.loads import WorkloadError, by_name, open_trace
+from gateway.sim.types import SimRequest, Workload
+
+_PATIENCE: Final = Deadlines(connect_s=10.0, first_byte_s=60.0, idle_s=60.0)
+_PAGE_BYTES: Final = 1 << 22
+_VERSION: Final = "/v1"
+_SAMPLE: Final = 256
+"""Requests of a load whose median says what the usual prompt is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """As it was typed. `lengths` are those of a `Shape`, `times` those of a `Phase`. Of `load`, `trace` and `corpus`
+    one at most; `cv` None: as recorded."""
+
+    url: str
+    model: str | None
+    api_key: str | None
+    clients: Sequence[int] | None
+    rates: Sequence[float] | None
+    cv: float | None
+    lengths: tuple[int, int, float, float, int]
+    load: str | None
+    trace: Path | None
+    corpus: Path | None
+    times: tuple[float, float, float]
+    most_requests: int | None
+    seed: int
+
+
+async def loaded(offered: Offered, frame: Frame, told: Told) -> Study:
+    """Put the load on the address. Raises `MeasuringError`s, `LoadUnusable` before anything is sent."""
+    address = _address(offered)
+    load = _load(offered)
+    bodies = None if offered.corpus is None else _corpus(offered.corpus)
+    how = _how(offered)
+    wording = Wording(offered.model or await _first_model(address))
+    plan = Plan(
+        load=load,
+        offered=how,
+        phase=Phase(*offered.times, offered.most_requests),
+        limits=frame.limits,
+        prompt_tokens=_usual(load),
+        bodies=None if bodies is None else [_body(wording, one, offered.lengths[1]) for one in bodies],
+        seed=offered.seed,
+    )
+    swept = await sweep(address, wording, plan, told)
+    return _study(swept, offered, frame, wording.model)
+
+
+def _study(swept: Sweep, offered: Offered, frame: Frame, model: str) -> Study:
+    source = f"{offered.url}, model {model}, {offered.corpus or offered.trace or offered.load or 'lengths as asked'}"
+    study = study_of(source, swept.windows, frame, [*swept.notes, f"seed {offered.seed}"])
+    return replace(study, arrivals=burstiness_of(one.asked_s for one in swept.windows[-1].seen))
+
+
+def _address(offered: Offered) -> EndpointConfig:
+    """A base with or without the `/v1` that clients' libraries want."""
+    url = offered.url.rstrip("/").removesuffix(_VERSION)
+    try:
+        return EndpointConfig(EndpointId("address"), url, api_key=offered.api_key or None)
+    except InvalidEndpoint as error:
+        raise LoadUnusable(str(error)) from None
+
+
+def _how(offered: Offered) -> Rates | Clients:
+    if offered.clients and offered.rates:
+        raise LoadUnusable("either clients or rates: a loop is closed or open")
+    if offered.rates is not None:
+        if min(offered.rates) <= 0:
+            raise LoadUnusable("rates are more than 0")
+        return Rates(offered.rates, offered.cv)
+    if offered.cv is None:
+        return Rates([1.0], None)
+    if offered.clients is not None and min(offered.clients) < 1:
+        raise LoadUnusable("there is 1 client or more")
+    return Clients(offered.clients)
+
+
+def _load(offered: Offered) -> Workload:
+    """Without end where it is made of lengths. Raises `LoadUnusable`."""
+    named = [one for one in (offered.load, offered.trace, offered.corpus) if one is not None]
+    if len(named) > 1:
+        raise LoadUnusable("only one of a load, a trace and a corpus")
+    try:
+        if offered.trace is not None:
+            load = open_trace(offered.trace, offered.seed)
+        elif offered.load is not None:
+            if offered.load not in by_name:
+                raise LoadUnusable(f"{offered.load}: built-in loads are {', '.join(by_name)}")
+            load = by_name[offered.load](offered.seed)
+        else:
+            return shaped(Shape(*offered.lengths), offered.seed)
+        _first(load)
+    except WorkloadError as error:
+        raise LoadUnusable(str(error)) from None
+    return load
+
+
+def _first(load: Workload) -> SimRequest:
+    first = next(iter(load.requests), None)
+    if first is None:
+        raise LoadUnusable("the load has no request")
+    return first
+
+
+def _usual(load: Workload) -> int:
+    lengths = sorted(request.prompt_tokens for request, _ in zip(load.requests, range(_SAMPLE), strict=False))
+    return max(lengths[len(lengths) // 2], 1)
+
+
+class _Chat(msgspec.Struct):
+    """A line of a corpus: `messages`, or a `prompt`, and how long the answer may be."""
+
+    messages: list[dict[str, Any]] | None = None
+    prompt: str | None = None
+    max_tokens: int | None = None
+
+
+def _corpus(path: Path) -> list[_Chat]:
+    decoder = msgspec.json.Decoder(_Chat)
+    try:
+        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+        chats = [decoder.decode(line) for line in lines]
+    except OSError as error:
+        raise LoadUnusable(f"{path}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise LoadUnusable(f"{path}: {error}") from None
+    if not chats or any(one.messages is None and one.prompt is None for one in chats):
+        raise LoadUnusable(f"{path}: each line has `messages` or a `prompt`, and there is one at least")
+    return chats
+
+
+def _body(wording: Wording, chat: _Chat, output_tokens: int) -> bytes:
+    messages: Sequence[object] = chat.messages or [{"role": "user", "content": chat.prompt}]
+    return wording.chat(messages, chat.max_tokens or output_tokens)
+
+
+class _Named(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Named]
+
+
+async def _first_model(address: EndpointConfig) -> str:
+    async with UpstreamClient() as client:
+        try:
+            async with await client.send(address, UpstreamRequest("GET", "/v1/models"), _PATIENCE) as answer:
+                page = await answer.read(_PAGE_BYTES)
+                if answer.status != 200:
+                    raise AddressRefuses(address.url, f"status {answer.status} for /v1/models: name the model")
+            models = msgspec.json.decode(page, type=_Models).data
+        except UpstreamError as error:
+            raise AddressRefuses(address.url, str(error)) from None
+        except msgspec.DecodeError:
+            raise AddressRefuses(address.url, "what it says of its models cannot be read: name the model") from None
+    if not models:
+        raise AddressRefuses(address.url, "it lists no model: name one")
+    return models[0].id

@@ -1,0 +1,205 @@
+"""What holds the engines up, and what to turn: rules, written as a table. Pure.
+
+    share of busy time in prefill   ≥ 60 %: prefill   ≤ 40 %: decode   between: both
+    which 90 % quantile is over its limit at the least load: that limit binds
+
+Twice as fast a prefill at a share p of the time serves 1 / (1 − p / 2) times as many (Amdahl, 1967): at 60 % that is
+1.43 times, and twice as fast a decode 1.25. Between 40 % and 60 % it makes little difference which of both is turned.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.measuring.types import Binds, Bottleneck, Knee, Level, Limits, Spread, Verdict
+
+PREFILL_FROM: Final = 0.6
+DECODE_TO: Final = 0.4
+_SERVED: Final = 0.95
+"""Of what is offered: less is a queue that grows."""
+_REUSE_LEFT: Final = 0.05
+"""Prompt tokens that are computed again, from which on they are worth a line."""
+_SAME_ITL: Final = 1.1
+_LATER: Final = 1.5
+_MORE: Final = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the rules look at. `queues`: first tokens come later while tokens come as fast: requests wait before the
+    batch. `reuse_left`: cached tokens that could have been, and were not."""
+
+    bottleneck: Bottleneck
+    binds: Binds
+    is_saturated: bool
+    queues: bool
+    reuse_left: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What to turn where all that is named is so; None: whatever it is."""
+
+    says: str
+    bottleneck: frozenset[Bottleneck] | None = None
+    binds: frozenset[Binds] | None = None
+    is_saturated: bool | None = None
+    queues: bool | None = None
+    reuse_left: bool | None = None
+
+    def fits(self, at: Situation) -> bool:
+        """Whether the rule is for this situation."""
+        flags = ((self.is_saturated, at.is_saturated), (self.queues, at.queues), (self.reuse_left, at.reuse_left))
+        return (
+            (self.bottleneck is None or at.bottleneck in self.bottleneck)
+            and (self.binds is None or at.binds in self.binds)
+            and all(wanted is None or wanted is found for wanted, found in flags)
+        )
+
+
+_PREFILL, _DECODE, _BOTH = (frozenset((one,)) for one in (Bottleneck.PREFILL, Bottleneck.DECODE, Bottleneck.BOTH))
+_PROMPTS: Final = _PREFILL | _BOTH
+_TTFT, _ITL = frozenset((Binds.TTFT,)), frozenset((Binds.ITL,))
+_NO_LIMIT: Final = frozenset((Binds.NEITHER, Binds.NONE_GIVEN))
+
+RULES: Final = (
+    Rule(
+        "keep more prefixes where they are asked for again: routing by prefix, a larger KV cache or a tier below it, "
+        "fixed text before changing text (prefixgate lint)",
+        _PROMPTS,
+        reuse_left=True,
+    ),
+    Rule(
+        "larger steps (max_num_batched_tokens, chunked-prefill-size), as far as the ITL allows", _PREFILL, binds=_TTFT
+    ),
+    Rule("8-bit weights and activations: prefill is arithmetic", _PREFILL, binds=_TTFT | _NO_LIMIT),
+    Rule(
+        "smaller chunks of prefill (max_num_batched_tokens, chunked-prefill-size): each one holds up all answers",
+        _PROMPTS,
+        binds=_ITL,
+    ),
+    Rule("prefill and decode on engines of their own (docs/disaggregation.md)", _PROMPTS, binds=_ITL),
+    Rule("fewer answers at once (max_num_seqs), and more replicas", _DECODE | _BOTH, binds=_ITL),
+    Rule(
+        "more answers at once (max_num_seqs) and the KV cache that they take: requests wait before the batch",
+        _DECODE | _BOTH,
+        binds=_TTFT | _NO_LIMIT,
+        queues=True,
+    ),
+    Rule(
+        "less to read in each step: 8- or 4-bit weights, an 8-bit KV cache, tensor parallel; or fewer steps: "
+        "speculative decoding",
+        _DECODE | _BOTH,
+    ),
+    Rule("larger batches while the ITL allows it (max_num_seqs)", _DECODE, binds=_NO_LIMIT, queues=False),
+    Rule("more replicas", binds=_TTFT | _NO_LIMIT, is_saturated=True),
+    Rule("nothing yet: offer more load, no limit is broken and no knee reached", binds=_NO_LIMIT, is_saturated=False),
+)
+"""In the order in which they are told."""
+
+
+def verdict_of(
+    levels: Sequence[Level], knee: Knee | None, limits: Limits, hit_share: float | None, ceiling_share: float | None
+) -> Verdict:
+    """The verdict on levels in order of what was in flight, at least one. Told of the busiest of which it is known."""
+    busiest = next((one for one in reversed(levels) if one.prefill_share is not None), levels[-1])
+    left = 0.0 if hit_share is None or ceiling_share is None else ceiling_share - hit_share
+    at = Situation(
+        bottleneck=bottleneck_of(busiest.prefill_share),
+        binds=binds_of(levels, limits),
+        is_saturated=_is_saturated(levels, knee),
+        queues=_queues(levels),
+        reuse_left=left >= _REUSE_LEFT,
+    )
+    return Verdict(
+        bottleneck=at.bottleneck,
+        binds=at.binds,
+        is_saturated=at.is_saturated,
+        reasons=tuple(_reasons(levels, busiest, knee, limits, at, left)),
+        turn=tuple(rule.says for rule in RULES if rule.fits(at)),
+    )
+
+
+def bottleneck_of(prefill_share: float | None) -> Bottleneck:
+    """By the share of busy time that goes into prefill."""
+    if prefill_share is None:
+        return Bottleneck.UNKNOWN
+    if prefill_share >= PREFILL_FROM:
+        return Bottleneck.PREFILL
+    return Bottleneck.DECODE if prefill_share <= DECODE_TO else Bottleneck.BOTH
+
+
+def binds_of(levels: Sequence[Level], limits: Limits) -> Binds:
+    """Whose 90 % quantile is over its limit first as load rises; of both at one level, by how many times it is over."""
+    if limits.are_none:
+        return Binds.NONE_GIVEN
+    for level in levels:
+        over = {Binds.TTFT: _times(level.ttft, limits.ttft_s), Binds.ITL: _times(level.itl, limits.itl_s)}
+        worst = max(over, key=lambda limit: over[limit])
+        if over[worst] > 1:
+            return worst
+    return Binds.NEITHER
+
+
+def _times(spread: Spread | None, limit_s: float | None) -> float:
+    """The quantile over its limit; 0 where either is not there."""
+    if spread is None or limit_s is None:
+        return 0.0
+    return spread.p90 / limit_s if limit_s > 0 else 2.0
+
+
+def _is_saturated(levels: Sequence[Level], knee: Knee | None) -> bool:
+    fell_behind = any(
+        one.rate_per_s is not None and one.requests_per_s < _SERVED * one.rate_per_s and one.in_flight > 1
+        for one in levels
+    )
+    return fell_behind or (knee is not None and knee.is_reached)
+
+
+def _queues(levels: Sequence[Level]) -> bool:
+    if len(levels) < 2:
+        return False
+    before, last = levels[-2], levels[-1]
+    if before.ttft is None or last.ttft is None or before.itl is None or last.itl is None:
+        return False
+    # Where all prompts that are under way, computed one after the other, take as long, it is them that are waited for.
+    prefills_s = last.in_flight * last.prefill.mean if last.prefill is not None else 0.0
+    return (
+        last.ttft.p50 >= _LATER * prefills_s
+        and last.in_flight >= _MORE * before.in_flight
+        and last.ttft.p50 >= _LATER * before.ttft.p50
+        and last.itl.p50 <= _SAME_ITL * before.itl.p50
+    )
+
+
+def _reasons(
+    levels: Sequence[Level], busiest: Level, knee: Knee | None, limits: Limits, at: Situation, left: float
+) -> Iterator[str]:
+    share = busiest.prefill_share
+    if share is None:
+        yield "how fast prompts are computed is not known, so neither is what takes the time"
+    else:
+        yield f"at {busiest.in_flight:.1f} in flight, busy engines spend {share:.0%} of their time in prefill"
+        of = max(share, 1 - share)
+        what = "prefill" if share >= 0.5 else "decode"
+        yield f"twice as fast a {what} would serve {1 / (1 - of / 2):.2f} times as many"
+    for name, limit_s, quantile in (("TTFT", limits.ttft_s, "ttft"), ("ITL", limits.itl_s, "itl")):
+        if limit_s is not None:
+            yield _against(name, limit_s, quantile, levels)
+    if knee is not None:
+        seen = "reached" if knee.is_reached else "beyond what was offered"
+        yield f"the knee is at {knee.in_flight:.1f} in flight and {knee.requests_per_s:.3g} requests/s, {seen}"
+    elif not at.is_saturated:
+        yield "more load was served in proportion: no knee"
+    if at.queues:
+        yield "at the last level first tokens come later and tokens as fast: requests wait before the batch"
+    if at.reuse_left:
+        yield f"{left:.0%} of prompt tokens had been computed before, and were not found again"
+
+
+def _against(name: str, limit_s: float, quantile: str, levels: Sequence[Level]) -> str:
+    for level in levels:
+        spread: Spread | None = getattr(level, quantile)
+        if spread is not None and spread.p90 > limit_s:
+            return f"{name} p90 is {spread.p90:.3g} s at {level.in_flight:.1f} in flight, over {limit_s:g} s"
+    return f"{name} p90 stays within {limit_s:g} s at every load"

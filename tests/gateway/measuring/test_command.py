@@ -1,0 +1,129 @@
+"""`prefixgate measure` against simulated engines on real ports, and against a ledger that a gateway wrote."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from backends.perf import PerfModel
+from backends.simulated import EngineSpec
+from backends.simulated.serving import ServerSpec, SimulatedServer
+from gateway.cli import cli
+
+SPEED = 20.0
+PERF = PerfModel(0.01, 20_000.0, 0.0, 0.02, 0.0005)
+"""Seconds of the engine; a client sees a twentieth of them."""
+QUICK = ("--seconds", "0.6", "--warm", "0.2", "--drain", "5", "--seed", "7")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[SimulatedServer]:
+    spec = ServerSpec(engine=EngineSpec(perf=PERF, capacity_blocks=200_000), speed=SPEED, max_model_len=50_000)
+    with SimulatedServer(spec) as server:
+        yield server
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, output, errors."""
+    done = CliRunner().invoke(cli, ["measure", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def measured(*arguments: str) -> dict[str, Any]:
+    code, out, error = run(*arguments, "--json")
+    assert code == 0, error
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_long_prompts_with_short_answers_are_named_prefill(engine: SimulatedServer) -> None:
+    found = measured(engine.url, "--prompt", "8000", "--output", "4", "--clients", "1,4", "--ttft", "0.05", *QUICK)
+    assert found["verdict"]["bottleneck"] == "prefill"
+    assert found["verdict"]["binds"] == "ttft"
+    assert found["lengths"]["prompt"]["p50"] == pytest.approx(8000, rel=0.01)
+    assert found["lengths"]["output"]["p50"] == 4
+
+
+def test_short_prompts_with_long_answers_are_named_decode(engine: SimulatedServer) -> None:
+    found = measured(engine.url, "--prompt", "32", "--output", "200", "--clients", "1,4", *QUICK)
+    assert found["verdict"]["bottleneck"] == "decode"
+    assert found["verdict"]["binds"] == "none_given"
+
+
+def test_a_tight_limit_of_itl_is_named_as_what_binds(engine: SimulatedServer) -> None:
+    lengths = ("--prompt", "3000", "--output", "30", "--clients", "2,8")
+    found = measured(engine.url, *lengths, "--ttft", "5", "--itl", "0.0008", *QUICK)
+    assert found["verdict"]["binds"] == "itl"
+    assert any("chunks of prefill" in one for one in found["verdict"]["turn"])
+
+
+def test_shared_prefixes_are_found_cached_and_never_above_their_ceiling(engine: SimulatedServer) -> None:
+    found = measured(
+        engine.url, "--prompt", "640", "--output", "2", "--shared", "0.75", "--groups", "2", "--clients", "4", *QUICK
+    )
+    assert 0.5 < found["hit_share"] <= found["ceiling_share"] + 0.02
+
+
+def test_a_built_in_load_and_a_trace_and_a_corpus_are_sent(engine: SimulatedServer, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    rows = ({"timestamp": 50 * n, "input_length": 40, "output_length": 3, "hash_ids": [0, 1 + n]} for n in range(8))
+    trace.write_text("".join(json.dumps({**row, "hash_ids": [0]}) + "\n" for row in rows))
+    found = measured(engine.url, "--trace", str(trace), "--recorded", "--warm", "0", *QUICK[:2], "--drain", "5")
+    assert found["levels"][0]["requests"] == 8
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(
+        '{"prompt": "one two three", "max_tokens": 3}\n{"messages": [{"role": "user", "content": "a"}]}\n'
+    )
+    found = measured(engine.url, "--corpus", str(corpus), "--output", "5", "--clients", "2", *QUICK)
+    assert {found["lengths"]["output"]["least"], found["lengths"]["output"]["most"]} == {3, 5}
+    assert found["ceiling_share"] is None
+    assert measured(engine.url, "--load", "no-sharing", "--clients", "2", *QUICK)["levels"][0]["requests"]
+
+
+def test_clients_double_until_nothing_is_won(engine: SimulatedServer) -> None:
+    found = measured(engine.url, "--prompt", "4000", "--output", "2", *QUICK)
+    clients = [level["clients"] for level in found["levels"]]
+    assert sorted(clients) == [2**power for power in range(len(clients))]
+    assert 3 <= len(clients) <= 6
+    assert found["knee"]["is_reached"]
+
+
+def test_people_get_tables_and_the_verdict(engine: SimulatedServer) -> None:
+    code, out, error = run(engine.url, "--prompt", "64", "--output", "16", "--clients", "1,2,4", *QUICK)
+    assert code == 0, error
+    assert "verdict: decode is the bottleneck; no limit was given" in out
+    assert "4 clients" in out
+    assert "TTFT p90" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("http://127.0.0.1:1",), 1, "cannot be measured"),
+        (("nowhere",), 2, "must start with http"),
+        (("http://127.0.0.1:1", "--clients", "1", "--rate", "1"), 2, "either clients or rates"),
+        (("http://127.0.0.1:1", "--clients", "a"), 2, "give numbers"),
+        (("http://127.0.0.1:1", "--clients", "0"), 2, "1 client or more"),
+        (("http://127.0.0.1:1", "--rate", "0"), 2, "more than 0"),
+        (("http://127.0.0.1:1", "--load", "x"), 2, "built-in loads are"),
+        (("http://127.0.0.1:1", "--trace", "no.jsonl", "--load", "x"), 2, "only one of"),
+        (("http://127.0.0.1:1", "--corpus", "no.jsonl"), 2, "no.jsonl"),
+        (("--ledger", "no.db"), 2, "there is no ledger"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_words(arguments: tuple[str, ...], code: int, says: str) -> None:
+    found, _, error = run(*arguments)
+    assert found == code
+    assert says in error
+
+
+def test_an_address_that_wants_a_key_says_so_and_no_key_is_shown() -> None:
+    spec = ServerSpec(dialect="vllm", speed=SPEED, api_key="secret")
+    with SimulatedServer(spec) as server:
+        code, _, error = run(server.url, "--model", "simulated")
+        assert code == 1
+        assert "status 401" in error
+        assert "secret" not in error
