@@ -23,7 +23,7 @@ VERSIONS: Final = ("3.11", "3.12", "3.13", "3.14")
 PART: Final = (
     *("tests/backends", "tests/billing", "tests/prefix_index"),
     *(f"tests/gateway/{name}" for name in ("edge", "queueing", "scheduling", "serving", "tracing", "workers")),
-    *(f"tests/gateway/test_{name}.py" for name in ("admin", "cli", "config", "limits", "relay", "settling")),
+    *(f"tests/gateway/test_{name}.py" for name in ("admin", "config", "limits", "relay", "settling")),
 )
 """What is nearest to the interpreter: the loop, sockets, processes, typing and configuration, money, the index."""
 
@@ -47,7 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.release.pythons", description="The wheel under each Python.")
     parser.add_argument("--tools", type=Path, required=True, help="interpreter with requirements.txt and the builders")
     parser.add_argument("--workers", type=int, default=3, help="processes of the suite")
-    parser.add_argument("paths", nargs="*", default=PART, help="parts of the suite")
+    parser.add_argument("paths", nargs="*", default=PART, help="parts of the suite; no file that needs torch")
     given = parser.parse_args()
     here, report = pythons(), Report()
     say(f"here: {', '.join(here)}; not here: {', '.join(v for v in VERSIONS if v not in here) or 'none'}")
