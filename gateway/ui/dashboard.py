@@ -150,6 +150,9 @@ class Dashboard:
 
 
 def _logged_out(scope: Scope) -> Answer:
+    """Who sends no cookie has none to give back: a page of another site, whose form ends here, logs nobody out."""
+    if not _cookie(scope):
+        return empty_answer(204)
     return empty_answer(204, _cookie_field(scope, "", "; Max-Age=0"))
 
 

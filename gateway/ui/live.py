@@ -4,6 +4,7 @@ own           this process, from memory, in turns of a millisecond: fleets are l
 collect       all workers, with the rates of the last minute, and what was counted last of their caches
 """
 
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,6 +39,7 @@ LIVE_DECISIONS: Final = 50
 _OK: Final = 200
 _COUNTED: Final = {
     "prompt_tokens": ("prefixgate_tokens", "kind", "prompt"),
+    "reported_prompt_tokens": ("prefixgate_tokens", "kind", "prompt_reported"),
     "cached_tokens": ("prefixgate_tokens", "kind", "cached"),
     "output_tokens": ("prefixgate_tokens", "kind", "output"),
     "compared_prompt_tokens": ("prefixgate_expected_vs_reported", "kind", "prompt"),
@@ -70,6 +72,8 @@ class Live:
         self._inside = inside
         self._rates = Rates()
         self._caches = caches
+        self._name = secrets.token_hex(8)
+        """Of this process among the workers, those that come later included."""
 
     def forget(self) -> None:
         """Nobody looks any more."""
@@ -144,6 +148,7 @@ class Live:
         counters = {name: sums[metric].get(kind, 0.0) for name, (metric, _, kind) in _COUNTED.items()}
         waiting = None if parts.gate is None else parts.gate.report()["waiting"]
         return {
+            "worker": self._name,
             "counters": {"requests": sum(requests.values()), **counters},
             "in_flight": int(parts.telemetry.in_flight.value),
             "queued": sum(waiting.values()) if isinstance(waiting, dict) else None,

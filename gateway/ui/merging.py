@@ -1,6 +1,6 @@
 """What several workers say of themselves as one, and what has changed since. Pure, plain data.
 
-page of a worker    counters, in_flight, queued, viewers, draining, endpoints, decisions, degraded
+page of a worker    worker, counters, in_flight, queued, viewers, draining, endpoints, decisions, degraded
 pages --together--> one page --(rates)--> what is shown --difference--> what a viewer is sent
 """
 
@@ -23,7 +23,7 @@ def together(pages: Sequence[Page], most_decisions: int) -> Page:
     own = pages[0]
     queued = [page["queued"] for page in pages if page["queued"] is not None]
     return {
-        "counters": {name: sum(page["counters"][name] for page in pages) for name in own["counters"]},
+        "counters": {page["worker"]: page["counters"] for page in pages},
         "in_flight": sum(page["in_flight"] for page in pages),
         "queued": sum(queued) if queued else None,
         "viewers": sum(page["viewers"] for page in pages),
@@ -58,17 +58,32 @@ def _endpoint(rows: Sequence[Page]) -> Page:
     }
 
 
+Counters = Mapping[str, float]
+
+
 class Rates:
-    """What counters say of the last `WINDOW_S`. Where one has fallen, a worker was replaced: it begins anew."""
+    """What the counters of all workers say of the last `WINDOW_S`.
+
+    What is added up is by how much each worker's have risen since it was heard of last. So one that does not answer for
+    a while, one that is replaced and one whose counters fall, as where an endpoint left, add nothing that was not.
+    """
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, dict[str, float]]] = deque()
+        self._samples: deque[tuple[float, Counters]] = deque()
+        self._last: dict[str, tuple[float, Counters]] = {}
+        """By worker: when it was heard of, and its counters then."""
 
-    def add(self, now_s: float, counters: dict[str, float]) -> None:
-        """The counters as they are now. O(1) but for samples that are too old."""
-        if self._samples and any(counters[name] < was for name, was in self._samples[-1][1].items()):
-            self._samples.clear()
-        self._samples.append((now_s, counters))
+    def add(self, now_s: float, counters: Mapping[str, Counters]) -> None:
+        """The counters of each worker that answers, as they are now. O(workers) but for samples that are too old."""
+        risen: dict[str, float] = dict(self._samples[-1][1]) if self._samples else {}
+        for worker, now in counters.items():
+            _, before = self._last.get(worker, (now_s, now))
+            has_fallen = any(now[name] < before[name] for name in now)
+            for name, value in now.items():
+                risen[name] = risen.get(name, 0.0) + (0.0 if has_fallen else value - before[name])
+            self._last[worker] = now_s, now
+        self._last = {worker: one for worker, one in self._last.items() if now_s - one[0] <= WINDOW_S}
+        self._samples.append((now_s, risen))
         while len(self._samples) > 2 and now_s - self._samples[1][0] >= WINDOW_S:
             self._samples.popleft()
 
@@ -80,10 +95,11 @@ class Rates:
         (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]
         risen, span_s = {name: last[name] - first[name] for name in last}, last_s - first_s
         compared = risen["compared_prompt_tokens"]
+        is_unreported = risen["prompt_tokens"] > 0 and not risen["reported_prompt_tokens"]
         return {
             "requests_per_s": risen["requests"] / span_s,
             "prompt_tokens_per_s": risen["prompt_tokens"] / span_s,
-            "cached_tokens_per_s": risen["cached_tokens"] / span_s,
+            "cached_tokens_per_s": None if is_unreported else risen["cached_tokens"] / span_s,
             "output_tokens_per_s": risen["output_tokens"] / span_s,
             "hit_share": risen["compared_reported_tokens"] / compared if compared else None,
             "expected_share": risen["compared_expected_tokens"] / compared if compared else None,

@@ -25,11 +25,18 @@ from gateway.ui.pages import JsonPage
 _S: Final = 1_000_000
 SETTLED_US: Final = 10 * 60 * _S
 """An answer that takes longer than this after its span has ended is missing in that span until it is read anew."""
+_CLOCK_SET_US: Final = SETTLED_US // 2
+"""A clock that was set by less than this has let no span be taken for over that was not."""
 FRESH_S: Final = 4.0
 DEADLINE_S: Final = 6.0
 _REST: Final = 20.0
 _AT_ONCE: Final = 15
 """Spans in one reading."""
+_PART_OF: Final = {
+    "cached_tokens": "reported_prompt_tokens",
+    "lost_tokens": "reported_prompt_tokens",
+    "expected_cached_tokens": "compared_prompt_tokens",
+}
 _PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -70,6 +77,8 @@ class TrafficBook:
         self._reading = reading
         self._spans: dict[tuple[int, int], _Read] = {}
         self._next_s: dict[str, float] = {}
+        self._clocks_us: int | None = None
+        """By how much the wall's clock was ahead of the monotonic one."""
         self._turn = asyncio.Lock()  # spans the reading: two of them would only take twice as long
 
     @property
@@ -83,6 +92,7 @@ class TrafficBook:
         wanted = _wanted(range_, to_us(now))
         async with self._turn:
             began_s = self._monotonic()
+            self._look_at_clocks(to_us(now) - round(began_s * _S))
             if began_s >= self._next_s.get(name, 0.0):
                 await asyncio.to_thread(self._read, range_, wanted, to_us(now))
                 took_s = self._monotonic() - began_s
@@ -96,7 +106,7 @@ class TrafficBook:
             "range": name,
             "step_s": range_.step_us // _S,
             "points": [_point(at, None if one is None else one.traffic) for at, one in found],
-            "total": {"read": len(known) == len(found), **_figures(total)},
+            "total": {"read": len(known) == len(found), **(_figures(total) if known else _UNREAD)},
             "misses": [
                 {
                     "reason": reason,
@@ -108,6 +118,12 @@ class TrafficBook:
                 for reason, one in sorted(total.misses.items(), key=lambda item: -item[1].lost_tokens)
             ],
         }
+
+    def _look_at_clocks(self, ahead_us: int) -> None:
+        """Where the wall's clock was set, what was taken for over may not be: all is read anew."""
+        if self._clocks_us is not None and abs(ahead_us - self._clocks_us) > _CLOCK_SET_US:
+            self._spans.clear()
+        self._clocks_us = ahead_us
 
     def _read(self, range_: _Range, wanted: list[int], now_us: int) -> None:
         """Blocks. Raises `Unavailable` where nothing could be read."""
@@ -153,16 +169,21 @@ def _runs(spans: list[int], step_us: int) -> Iterator[tuple[int, int]]:
 
 
 def _point(at: int, traffic: Traffic | None) -> dict[str, Any]:
-    figures = dict.fromkeys(_figures(Traffic())) if traffic is None else _figures(traffic)
+    figures = _UNREAD if traffic is None else _figures(traffic)
     return {"at": from_us(at).astimezone(UTC).isoformat(), "read": traffic is not None, **figures}
 
 
 def _figures(traffic: Traffic) -> dict[str, Any]:
+    """Of prompts of which no engine said how much was cached, that is unknown."""
+    unknown = {
+        name: None for name, of in _PART_OF.items() if traffic.tokens["prompt_tokens"] and not traffic.tokens[of]
+    }
     return {
         "requests": traffic.requests,
         "failed": traffic.failed,
         "in_flight": traffic.in_flight,
         **traffic.tokens,
+        **unknown,
         "hit_share": traffic.hit_share,
         "expected_share": traffic.expected_share,
         "ceiling_share": traffic.ceiling_share,
@@ -170,3 +191,7 @@ def _figures(traffic: Traffic) -> dict[str, Any]:
         "ttft_s": {name: percentile_s(traffic.ttft, share) for name, share in _PERCENTILES.items()},
         "itl_s": {name: percentile_s(traffic.itl, share) for name, share in _PERCENTILES.items()},
     }
+
+
+_UNREAD: Final = dict.fromkeys(_figures(Traffic()))
+"""Figures of what has not been read."""

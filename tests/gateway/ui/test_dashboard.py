@@ -55,6 +55,12 @@ async def test_who_logs_in_may_look_until_the_cookie_is_taken_back(gateway: Runn
         assert (await client.get("api/fleet")).status_code == 401
 
 
+async def test_a_form_on_another_site_logs_nobody_out(gateway: RunningGateway) -> None:
+    async with httpx.AsyncClient(base_url=f"{gateway.url}/ui/") as client:
+        answer = await client.post("logout", headers={"origin": "https://elsewhere.example"}, data={"a": "b"})
+    assert (answer.status_code, "set-cookie" in answer.headers) == (204, False)
+
+
 async def test_the_cookie_is_for_the_dashboard_alone(gateway: RunningGateway) -> None:
     async with httpx.AsyncClient(base_url=f"{gateway.url}/ui/") as client:
         plain = await client.post("login", json={"token": TOKEN})

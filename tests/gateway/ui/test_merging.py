@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateway.ui.merging import Rates, difference, together
 
 COUNTERS = (
-    *("requests", "prompt_tokens", "cached_tokens", "output_tokens"),
+    *("requests", "prompt_tokens", "reported_prompt_tokens", "cached_tokens", "output_tokens"),
     *("compared_prompt_tokens", "compared_reported_tokens", "compared_expected_tokens"),
 )
 
@@ -74,6 +74,7 @@ def page(**changed: Any) -> dict[str, Any]:
     }
     row |= {"in_flight_requests": 1, "in_flight_uncached_tokens": 10, "speed": None, "kv_use": 0.5}
     return {
+        "worker": "one",
         "counters": dict.fromkeys(COUNTERS, 5.0),
         "in_flight": 2,
         "queued": None,
@@ -93,9 +94,9 @@ def test_an_endpoint_is_as_the_worker_says_that_finds_something_wrong_with_it() 
 
 
 def test_counts_are_added_and_unknown_ones_stay_unknown() -> None:
-    whole = together([page(), page()], 10)
+    whole = together([page(), page() | {"worker": "other"}], 10)
     assert (whole["in_flight"], whole["viewers"], whole["queued"]) == (4, 2, None)
-    assert whole["counters"]["requests"] == 10
+    assert {name: counters["requests"] for name, counters in whole["counters"].items()} == {"one": 5, "other": 5}
     assert together([page() | {"queued": 3}, page() | {"queued": 4}], 10)["queued"] == 7
 
 
@@ -110,24 +111,51 @@ def test_the_latest_decisions_of_all_are_shown() -> None:
     assert [row["request_id"] for row in whole["decisions"]] == ["b4", "a4", "b3"]
 
 
+def counted(**of: float) -> dict[str, dict[str, float]]:
+    """The counters of workers that all stand at one value."""
+    return {worker: dict.fromkeys(COUNTERS, value) for worker, value in of.items()}
+
+
 def test_rates_are_unknown_until_there_are_two_samples() -> None:
     rates = Rates()
-    rates.add(0.0, dict.fromkeys(COUNTERS, 100.0))
+    rates.add(0.0, counted(one=100.0))
     assert set(rates.as_page().values()) == {None}
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
     rates = Rates()
     for second in range(200):
-        rates.add(float(second), dict.fromkeys(COUNTERS, second * 2.0 if second < 100 else 200.0 + (second - 100) * 3))
+        rates.add(float(second), counted(one=second * 2.0 if second < 100 else 200.0 + (second - 100) * 3))
     found = rates.as_page()
     assert (found["requests_per_s"], found["window_s"], found["hit_share"]) == (3.0, 60.0, 1.0)
 
 
-def test_rates_begin_anew_where_a_worker_was_replaced() -> None:
+def test_rates_go_on_where_a_worker_was_replaced_or_an_endpoint_left() -> None:
     rates = Rates()
-    for second, count in enumerate((10.0, 20.0, 5.0)):
-        rates.add(float(second), dict.fromkeys(COUNTERS, count))
-    assert rates.as_page()["requests_per_s"] is None
-    rates.add(3.0, dict.fromkeys(COUNTERS, 6.0))
-    assert rates.as_page()["requests_per_s"] == 1.0
+    for second, counters in enumerate(
+        (counted(a=900.0, b=10.0), counted(a=905.0, b=15.0), counted(b=20.0, c=2.0), counted(b=3.0, c=7.0))
+    ):
+        rates.add(float(second), counters)
+    assert rates.as_page()["requests_per_s"] == (5 + 5 + 5 + 5) / 3
+
+
+def test_a_worker_that_was_silent_for_a_while_brings_no_burst_of_all_that_it_ever_counted() -> None:
+    rates = Rates()
+    for second, counters in enumerate((counted(a=10**9, b=10.0), counted(b=20.0), counted(a=10**9 + 30, b=30.0))):
+        rates.add(float(second), counters)
+    assert rates.as_page()["requests_per_s"] == (10 + 10 + 30) / 2
+    for second in range(3, 200):
+        rates.add(float(second), counted(b=30.0))
+    rates.add(200.0, counted(a=10**10, b=30.0))
+    assert rates.as_page()["requests_per_s"] == 0.0
+
+
+def test_where_no_engine_says_what_was_cached_the_rate_is_unknown() -> None:
+    rates = Rates()
+    silent = counted(one=0.0)
+    rates.add(0.0, silent)
+    assert rates.as_page()["cached_tokens_per_s"] is None
+    rates.add(1.0, silent)
+    assert rates.as_page()["cached_tokens_per_s"] == 0.0
+    rates.add(2.0, {"one": silent["one"] | {"requests": 1.0, "prompt_tokens": 100.0}})
+    assert (rates.as_page()["prompt_tokens_per_s"], rates.as_page()["cached_tokens_per_s"]) == (50.0, None)

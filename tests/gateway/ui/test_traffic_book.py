@@ -110,3 +110,30 @@ async def test_spans_of_long_ago_are_forgotten(tmp_path: Path) -> None:
     world.now, world.monotonic_s = NOW + timedelta(days=3), 1e6
     await world.page("15m")
     assert len(world.traffic._spans) == 15
+
+
+async def test_what_was_read_while_the_clock_was_wrong_is_read_anew(tmp_path: Path) -> None:
+    world = await asyncio.to_thread(World, tmp_path / "ledger.db", 1)
+    world.now = NOW + timedelta(hours=2)
+    await world.page("3h")
+    world.now, world.monotonic_s = NOW + timedelta(minutes=30), 1800.0
+    await asyncio.to_thread(world.add, [NOW + timedelta(minutes=20)])
+    assert (await world.page("1h"))["total"]["requests"] == 2
+
+
+async def test_of_a_period_of_which_nothing_was_read_nothing_is_said(tmp_path: Path) -> None:
+    world = await asyncio.to_thread(World, tmp_path / "ledger.db", 1)
+    world.breaks_off_after = 0
+    total = (await world.page("1h"))["total"]
+    assert total.pop("read") is False
+    assert set(total.values()) == {None}
+
+
+async def test_what_no_engine_reported_is_unknown_and_not_zero(tmp_path: Path) -> None:
+    world = await asyncio.to_thread(World, tmp_path / "ledger.db", 0)
+    await asyncio.to_thread(
+        write, world.where, book(price()), opened("silent", at=NOW), settled("silent", Usage(1000, None, 10), at=NOW)
+    )
+    total = (await world.page("15m"))["total"]
+    assert (total["prompt_tokens"], total["reported_prompt_tokens"], total["cached_tokens"]) == (1000, 0, None)
+    assert (await world.page("15m"))["points"][0]["cached_tokens"] == 0  # nothing was asked then: that is known

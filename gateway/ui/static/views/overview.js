@@ -61,7 +61,7 @@ function figures(live, found, day) {
   const total = found.data?.total;
   const missing =
     total && total.hit_share !== null && total.ceiling_share !== null ? total.ceiling_share - total.hit_share : null;
-  const period = `last ${traffic.rangeName()}`;
+  const period = total && !total.read ? "of what has been read so far" : `last ${traffic.rangeName()}`;
   return tiles("Figures of the moment", [
     [
       "Requests",

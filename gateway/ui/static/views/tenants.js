@@ -164,7 +164,7 @@ function body(found) {
           one.currency === null ? `${short(one.requests)} requests` : money(one.charged, one.currency),
           one.currency === null
             ? "models that the price book does not know"
-            : `at full price ${money(one.full_price, one.currency)}`,
+            : `at full price ${money(one.full_price, one.currency)}${one.unknown_amounts > 0 ? `, without ${many(one.unknown_amounts, "amount")} unknown` : ""}`,
         ],
         ["Saved by caching", one.currency === null ? UNKNOWN : money(one.saved, one.currency), saving(one)],
         ["Hit share", share(one.hit_share), `${short(one.cached_tokens)} of ${short(one.prompt_tokens)} prompt tokens`],

@@ -146,7 +146,7 @@ export const cache = {
     return [
       head("Cache", "How much of the prompts was already there, and how much could have been.", periods()),
       charts(found, HITS, EXPECTED, TOKENS),
-      found.data && misses(found.data),
+      !blank(found) && misses(found.data),
     ];
   },
 };
@@ -174,7 +174,7 @@ function misses({ misses: rows, total }) {
   const most = Math.max(...rows.map((one) => one.lost_tokens ?? 0), 1);
   return card(
     "Why tokens were not cached",
-    "Tokens that had been seen before and were computed again, by reason.",
+    `Tokens that had been seen before and were computed again, by reason.${total.read ? "" : " Only a part of the period has been read so far."}`,
     table("misses", {
       caption: `Misses of the last ${rangeName()}`,
       rows,
