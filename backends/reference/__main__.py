@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backends.reference.errors import ReferenceEngineError
-from backends.reference.types import TINY, EngineConfig, KvEventsConfig
+from backends.reference.types import TINY, DraftMethod, EngineConfig, KvEventsConfig, SpeculationConfig
 
 _EXTRA = frozenset({"torch", "gguf", "safetensors", "numpy"})
 _INSTALL = (
@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             threads=options.threads,
             chat_template=options.chat_template,
             kv_events=_kv_events(options),
+            speculation=_speculation(options),
             api_key=options.api_key or os.environ.get("PREFIXGATE_REFERENCE_API_KEY"),
         )
         asyncio.run(serve(config, options.host, options.port, _announce))
@@ -122,6 +123,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--kv-events-replay", metavar="URL", help="serve what was published again here")
     add("--kv-events-topic", metavar="TOPIC", default="", help="first frame of what is published (default: empty)")
+    add(
+        "--speculate",
+        choices=[method.value for method in DraftMethod],
+        help="guess tokens: from what stood there before, or with a draft model (default: no guesses)",
+    )
+    add("--draft-tokens", type=int, help="longest guess (default: 4)")
+    add("--draft-model", help="who guesses: as --model, of the same vocabulary (default: the served model)")
+    add("--draft-layers", type=int, help="how many of its first layers guess (default: all)")
     add("--api-key", help="key required on /v1 paths; better given as $PREFIXGATE_REFERENCE_API_KEY")
     add("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
     return parser
@@ -133,6 +142,16 @@ def _kv_events(options: argparse.Namespace) -> KvEventsConfig | None:
             raise ValueError("--kv-events-replay and --kv-events-topic need --kv-events")
         return None
     return KvEventsConfig(options.kv_events, options.kv_events_replay, options.kv_events_topic)
+
+
+def _speculation(options: argparse.Namespace) -> SpeculationConfig | None:
+    asked = {"tokens": options.draft_tokens, "model": options.draft_model, "layers": options.draft_layers}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if options.speculate is None:
+        if given:
+            raise ValueError("--draft-tokens, --draft-model and --draft-layers need --speculate")
+        return None
+    return SpeculationConfig(DraftMethod(options.speculate), **given)
 
 
 def _processors(text: str) -> set[int]:

@@ -64,7 +64,18 @@ def usage(receipts: Iterable[Receipt], *, details: bool = True) -> Json:
             "cached_tokens": sum(one.cached_tokens for one in all_of),
             "created_cache_tokens": sum(one.created_cache_tokens for one in all_of),
         }
-    return plain | {"completion_tokens_details": None}
+    return plain | {"completion_tokens_details": _predicted(all_of)}
+
+
+def _predicted(receipts: Sequence[Receipt]) -> Json | None:
+    """What became of drafted tokens, in OpenAI's words; None where nobody drafted. They are not output twice: those
+    that were rejected are in no other count."""
+    drafted = [one for one in receipts if one.drafted_tokens is not None]
+    if not drafted:
+        return None
+    accepted = sum(one.accepted_tokens or 0 for one in drafted)
+    rejected = sum(one.drafted_tokens or 0 for one in drafted) - accepted
+    return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
 
 
 def whole(answer: Answer, choices: Sequence[Choice]) -> Json:

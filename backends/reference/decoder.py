@@ -33,13 +33,15 @@ class Chunk:
     """Tokens of one request to run through the model: `tokens` at positions `start`, `start` + 1, ...
 
     `blocks` is the request's block table from position 0; it covers the chunk. `wants_logits`: whether the last token
-    of the chunk is the last one known, so that the next can be sampled.
+    of the chunk is the last one known, so that the next can be sampled. `tail`: of how many of its last tokens the
+    logits are wanted then.
     """
 
     tokens: Sequence[int]
     start: int
     blocks: Sequence[int]
     wants_logits: bool
+    tail: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,14 @@ class PagedDecoder:
         cos, sin = rotary_tables(max_positions, shape.head_dim, shape.rope_theta)
         self._cos, self._sin = cos.to(self._device), sin.to(self._device)
 
+    @property
+    def kv(self) -> Tensor:
+        """Keys and values by block [layers, 2, blocks, block size, kv heads, head dim]; unwritten is anything."""
+        return self._kv
+
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> Tensor:
-        """Run the chunks; logits [n, vocab] for the n chunks with `wants_logits`, in order."""
+        """Run the chunks; logits [n, vocab] for the last `tail` tokens of the chunks with `wants_logits`, in order."""
         tokens = torch.tensor([token for chunk in chunks for token in chunk.tokens], device=self._device)
         positions = torch.cat([self._positions(chunk) for chunk in chunks])
         slots = torch.cat([self._slots(chunk) for chunk in chunks])
@@ -80,7 +87,12 @@ class PagedDecoder:
         for index, layer in enumerate(self._weights.layers):
             hidden += self._attention(self._norm(hidden, layer.attention_norm), layer, index, (cos, sin, slots), placed)
             hidden += mlp(self._norm(hidden, layer.mlp_norm), layer)
-        last = [place.rows.stop - 1 for place, chunk in zip(placed, chunks, strict=True) if chunk.wants_logits]
+        last = [
+            row
+            for place, chunk in zip(placed, chunks, strict=True)
+            if chunk.wants_logits
+            for row in range(place.rows.stop - chunk.tail, place.rows.stop)
+        ]
         return F.linear(self._norm(hidden[last], self._weights.final_norm), self._weights.head)
 
     def _attention(

@@ -19,15 +19,16 @@ from dataclasses import dataclass
 import torch
 
 from backends.reference.block_pool import HASH_ALGORITHM, BlockPool
-from backends.reference.decoder import Chunk, PagedDecoder
+from backends.reference.decoder import PagedDecoder
 from backends.reference.errors import EngineStopped
 from backends.reference.event_publisher import EventPublisher
 from backends.reference.generation import Ending, Generation, new_generation
 from backends.reference.kv_events import EventLog
 from backends.reference.metrics import EngineGauges, EngineMetrics
-from backends.reference.sampling import sample
-from backends.reference.scheduler import Scheduler, Slice
+from backends.reference.scheduler import Scheduler
 from backends.reference.sequence import Sequence
+from backends.reference.speculation.setup import new_drafter, speculative_steps
+from backends.reference.stepping import PlainSteps, Stepping
 from backends.reference.tokenizer import ModelTokenizer
 from backends.reference.types import EngineConfig, FinishReason, GenerationRequest, Listener, RequestId
 from backends.reference.weights import ModelWeights
@@ -81,9 +82,9 @@ class Engine:
         self._ended: str | None = None
         self._submitted = 0
         self._taken_in = 0
-        self._computed_tokens = 0
         self._steps = 0
         self.metrics = self._build_metrics(capacity_tokens)
+        self._stepping = self._build_stepping(weights)
         self._thread = threading.Thread(target=self._run, name="reference-engine", daemon=True)
 
     def start(self) -> None:
@@ -171,19 +172,16 @@ class Engine:
         for one in slices:
             generation = self._by_sequence[one.sequence]
             self.metrics.observe_scheduled(generation.timeline, now_s, generation.receipt())
-        logits = self._decoder.forward([_chunk(one) for one in slices]).cpu()
-        self._computed_tokens += sum(one.count for one in slices)
-        self._steps += 1
-        self._scheduler.commit(slices)
-        self._tell()
         complete = [self._by_sequence[one.sequence] for one in slices if one.is_complete]
-        with torch.inference_mode():
-            tokens = [
-                sample(row, generation.request.sampling, generation.dice)
-                for row, generation in zip(logits, complete, strict=True)
-            ]
-        for generation, token in zip(complete, tokens, strict=True):
-            self._deliver(generation, token)
+        drawn = self._stepping.run(slices, complete)
+        self._steps += 1
+        self._tell()
+        for generation, tokens in zip(complete, drawn, strict=True):
+            for token in tokens:
+                self._deliver(generation, token)
+                if generation.ending is not None:
+                    break
+        self._tell()
 
     def _forget(self) -> bool:
         forgot = self._pool.forget()
@@ -237,7 +235,7 @@ class Engine:
 
     def _snapshot(self) -> EngineStats:
         return EngineStats(
-            computed_tokens=self._computed_tokens,
+            computed_tokens=self._stepping.computed_tokens,
             steps=self._steps,
             running=len(self._scheduler.running),
             waiting=len(self._scheduler.waiting),
@@ -247,6 +245,13 @@ class Engine:
             evicted_blocks=self._pool.evicted_blocks,
             preemptions=self._scheduler.preemptions,
         )
+
+    def _build_stepping(self, weights: ModelWeights) -> Stepping:
+        config = self.config
+        if config.speculation is None:
+            return PlainSteps(self._decoder, self._scheduler)
+        drafter = new_drafter(config, config.speculation, weights, self.max_model_len)
+        return speculative_steps(self._decoder, self._scheduler, drafter, config, self.metrics)
 
     def _build_metrics(self, capacity_tokens: int) -> EngineMetrics:
         gauges = EngineGauges(
@@ -263,13 +268,3 @@ class Engine:
             "kv_cache_size_tokens": str(capacity_tokens),
         }
         return EngineMetrics(self.config.served_name, gauges, cache_config)
-
-
-def _chunk(one: Slice) -> Chunk:
-    sequence = one.sequence
-    return Chunk(
-        tokens=sequence.tokens[one.start : one.end],
-        start=one.start,
-        blocks=sequence.blocks,
-        wants_logits=one.is_complete,
-    )

@@ -59,6 +59,8 @@ class Generation:
             cached_tokens=self.sequence.cached_tokens or 0,
             created_cache_tokens=self.sequence.created_cache_tokens,
             completion_tokens=self.sequence.output_tokens,
+            drafted_tokens=self.sequence.drafted_tokens,
+            accepted_tokens=self.sequence.accepted_tokens,
         )
 
     def delta(self, text: str = "", token_ids: tuple[int, ...] = ()) -> Delta:

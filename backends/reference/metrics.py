@@ -37,6 +37,15 @@ class Timeline:
     last_token_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SpeculationCounters:
+    """What drafts come to."""
+
+    drafts: Counter
+    draft_tokens: Counter
+    accepted_tokens: Counter
+
+
 class EngineMetrics:
     """All metrics of one engine, and the three moments of a request that raise them."""
 
@@ -92,6 +101,14 @@ class EngineMetrics:
         if times.first_token_s is not None and times.last_token_s is not None:
             self.decode_time.observe(times.last_token_s - times.first_token_s)
             self.e2e_latency.observe(times.last_token_s - times.arrived_s)
+
+    def speculation(self) -> SpeculationCounters:
+        """Counters of an engine that drafts; to be asked for once, by it alone."""
+        return SpeculationCounters(
+            drafts=self._counter("spec_decode_num_drafts", "Drafts made."),
+            draft_tokens=self._counter("spec_decode_num_draft_tokens", "Tokens drafted."),
+            accepted_tokens=self._counter("spec_decode_num_accepted_tokens", "Drafted tokens that were output."),
+        )
 
     def exposition(self) -> bytes:
         """The text a scraper reads."""

@@ -27,6 +27,21 @@ def sample(logits: Tensor, params: SamplingParams, generator: Generator) -> int:
     """
     if params.temperature < GREEDY_BELOW:
         return int(logits.argmax())
+    probabilities, order = _shares(logits, params)
+    choice = int(torch.multinomial(probabilities, 1, generator=generator))
+    return choice if order is None else int(order[choice])
+
+
+def distribution(logits: Tensor, params: SamplingParams) -> Tensor:
+    """The probabilities [vocab] that `sample` draws from, where `params` is not greedy; they sum to 1."""
+    kept, order = _shares(logits, params)
+    if order is not None:
+        kept = torch.zeros_like(logits).index_copy_(0, order, kept)
+    return kept / kept.sum()
+
+
+def _shares(logits: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor | None]:
+    """What each token is drawn with, in proportion, and which token each is; None where all stand in order."""
     scaled = logits / params.temperature
     order: Tensor | None = None
     if params.top_p < 1.0 or params.top_k > 0:
@@ -36,5 +51,4 @@ def sample(logits: Tensor, params: SamplingParams, generator: Generator) -> int:
         # Mass before a token, not including it: the first token always stays.
         before = probabilities.cumsum(-1) - probabilities
         probabilities = probabilities.masked_fill(before >= params.top_p, 0.0)
-    choice = int(torch.multinomial(probabilities, 1, generator=generator))
-    return choice if order is None else int(order[choice])
+    return probabilities, order

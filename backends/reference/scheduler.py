@@ -87,6 +87,19 @@ class Scheduler:
             one.sequence.computed_tokens = one.end
             self._publish(one.sequence)
 
+    def lend(self, one: Slice, count: int) -> int:
+        """Blocks for up to `count` tokens behind a slice of the plan, for tokens that may turn out to be none; returns
+        for how many there are. Nobody is preempted for them, and they stay in the table."""
+        sequence = one.sequence
+        while len(sequence.blocks) < self._blocks_for(one.end + count) and self._pool.free_blocks:
+            sequence.blocks.append(self._pool.allocate())
+        return min(count, len(sequence.blocks) * self._block_size - one.end)
+
+    def advance(self, sequence: Sequence) -> None:
+        """All tokens of a running request are computed: it goes on behind them."""
+        sequence.computed_tokens = len(sequence.tokens)
+        self._publish(sequence)
+
     def remove(self, sequence: Sequence) -> None:
         """The request is finished or aborted: forget it and let go of its blocks."""
         if sequence in self.running:

@@ -6,7 +6,7 @@ from backends.reference.block_pool import block_hash, root_hash
 from backends.reference.types import BlockHash, BlockId, GenerationRequest
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Sequence:
     """Prompt and output of one request as one list of tokens.
 
@@ -16,6 +16,7 @@ class Sequence:
         published ------------------^                         leading blocks entered in the prefix cache
 
     `cached_tokens` is set when the request is first scheduled and never again, however often it is preempted.
+    `drafted_tokens` and `accepted_tokens` are None until a draft was made.
     """
 
     request: GenerationRequest
@@ -28,6 +29,8 @@ class Sequence:
     cached_tokens: int | None = None
     created_cache_tokens: int = 0
     preemptions: int = 0
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt_tokens)

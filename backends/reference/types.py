@@ -41,6 +41,34 @@ class KvEventsConfig:
             raise ValueError(f"buffer_batches must be at least 1, not {self.buffer_batches}")
 
 
+class DraftMethod(StrEnum):
+    """Who drafts, where an engine speculates."""
+
+    LOOKUP = "lookup"
+    """The prompt and the answer so far: what followed the same tokens before."""
+    MODEL = "model"
+    """A smaller model, or the first layers of the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationConfig:
+    """How an engine drafts. `tokens`: the longest draft of a step. `model`: the model that drafts, of the same
+    vocabulary; None: the served one. `layers`: how many of its first layers draft; None: all of them."""
+
+    method: DraftMethod = DraftMethod.LOOKUP
+    tokens: int = 4
+    model: str | None = None
+    layers: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "layers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} of a speculation must be at least 1, not {value}")
+        if self.method is DraftMethod.LOOKUP and (self.model or self.layers):
+            raise ValueError("a speculation by look-up takes no model and no layers")
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """How one engine is set up. Everything has a default that runs on a laptop.
@@ -48,7 +76,7 @@ class EngineConfig:
     `kv_blocks` × `block_size` is the capacity of the KV cache in tokens; a request longer than that is refused.
     `max_batched_tokens` bounds the tokens computed in one step: smaller means smoother decoding beside a long
     prefill, larger means faster prefill. `threads` is torch's thread count for the whole process, `None` leaves it.
-    `kv_events`: where to tell of the cache; None tells nobody.
+    `kv_events`: where to tell of the cache; None tells nobody. `speculation`: None computes each token in a step.
     """
 
     model: str = TINY
@@ -62,6 +90,7 @@ class EngineConfig:
     chat_template: Path | None = None
     api_key: str | None = field(default=None, repr=False)
     kv_events: KvEventsConfig | None = None
+    speculation: SpeculationConfig | None = None
 
     def __post_init__(self) -> None:
         for name in ("block_size", "kv_blocks", "max_num_seqs", "max_batched_tokens"):
@@ -115,12 +144,15 @@ class Receipt:
 
     `cached_tokens` prompt tokens were taken from the cache, whole blocks; the rest of `prompt_tokens` ran through the
     model. `created_cache_tokens` prompt tokens were newly put in the cache.
+    Of the output, `drafted_tokens` were guessed and `accepted_tokens` of them kept; None where nobody drafts.
     """
 
     prompt_tokens: int
     cached_tokens: int
     created_cache_tokens: int
     completion_tokens: int
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
