@@ -43,7 +43,7 @@ class ApiPrice:
 
 
 def token_costs(machine: Machine, served: Served, per_gpu_hour: float, utilisation: float = 1.0) -> TokenCosts:
-    """At the load of `served` for that share of the hours, at none for the rest.
+    """At the load of `served` for that share of the time, at none for the rest.
 
     ValueError: utilisation not in (0, 1]."""
     if not 0 < utilisation <= 1:

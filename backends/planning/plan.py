@@ -66,9 +66,13 @@ class Plan:
         if self.served is not None:
             return None
         machine, request = self.machine, self.asked.request
+        if request.whole_tokens > machine.model.context_tokens:
+            return f"{request.whole_tokens:,} tokens are more than the {machine.model.context_tokens:,} of its context"
+        if machine.gpus > machine.model.heads:
+            return f"no more GPUs work as one than the model has heads, {machine.model.heads}"
         if machine.weight_bytes > machine.room_bytes:
             return "the weights do not fit"
-        if most_sequences(machine, request.prompt_tokens + request.output_tokens).value < 1:
+        if most_sequences(machine, request.whole_tokens).value < 1:
             return "the KV cache of one request does not fit"
         return "not even one request at a time keeps the limits"
 
@@ -77,9 +81,11 @@ def fewest_gpus(machine: Machine, asked: Asked) -> Plan | None:
     """The plan that takes the fewest GPUs in all, of machines of 1, 2, 4, 8 and 16; of as many the smaller one. Where
     none serves what is asked, the smallest that the model fits on, with the reason; None where it fits on none."""
     request, found = asked.request, list[Plan]()
+    if request.whole_tokens > machine.model.context_tokens:
+        return plan(machine, asked)
     for gpus in _SIZES:
         sized = replace(machine, gpus=gpus)
-        if most_sequences(sized, request.prompt_tokens + request.output_tokens).value >= 1:
+        if most_sequences(sized, request.whole_tokens).value >= 1:
             found.append(plan(sized, asked))
     serving = [one for one in found if one.served is not None]
     least = min(serving, key=lambda one: (one.replicas or 1) * one.machine.gpus, default=None)
@@ -88,29 +94,38 @@ def fewest_gpus(machine: Machine, asked: Asked) -> Plan | None:
 
 def plan(machine: Machine, asked: Asked) -> Plan:
     """Work all of it out."""
-    served = best(machine, asked.request, asked.limits)
-    load = asked.requests_per_s
+    model, load = machine.model, asked.requests_per_s
+    can_be = asked.request.whole_tokens <= model.context_tokens and machine.gpus <= model.heads
+    served = best(machine, asked.request, asked.limits) if can_be else None
     replicas = None if served is None or load is None else max(1, ceil(load / served.requests_per_s))
     two = None
-    if load is not None and asked.link_bytes_per_s is not None:
+    if can_be and load is not None and asked.link_bytes_per_s is not None:
         two = apart(machine, asked.request, load, asked.limits, asked.link_bytes_per_s)
-    costs = None
-    if served is not None and asked.per_gpu_hour is not None:
-        costs = token_costs(machine, served, asked.per_gpu_hour, asked.utilisation)
+    costs, used = None, 1.0 if served is None else _used(asked, served, replicas)
+    if served is not None and asked.per_gpu_hour is not None and used > 0:
+        costs = token_costs(machine, served, asked.per_gpu_hour, used)
     figures = (
         *_sizes(machine, asked.request),
         *(() if served is None else _serving(served)),
         *_fleet(machine, asked, served, replicas),
-        *_money(machine, asked, replicas, costs),
+        *_costs(machine, asked, costs, used),
+        *_money(machine, asked, replicas),
     )
     return Plan(machine, asked, served, replicas, two, costs, figures)
+
+
+def _used(asked: Asked, served: Served, replicas: int | None) -> float:
+    """What is made over what the machines could make, 0 to 1: they are paid for whole, and at all hours."""
+    if asked.requests_per_s is None or replicas is None:
+        return asked.utilisation
+    return asked.utilisation * min(1.0, asked.requests_per_s / (replicas * served.requests_per_s))
 
 
 def _sizes(machine: Machine, request: Request) -> Iterator[Figure]:
     yield weights(machine)
     yield kv_per_token(machine)
     yield capacity(machine)
-    yield most_sequences(machine, request.prompt_tokens + request.output_tokens)
+    yield most_sequences(machine, request.whole_tokens)
 
 
 def _serving(served: Served) -> Iterator[Figure]:
@@ -139,13 +154,20 @@ def _fleet(machine: Machine, asked: Asked, served: Served | None, replicas: int 
     yield Figure("GPUs", replicas * machine.gpus, "", f"{replicas} × {machine.gpus}")
 
 
-def _money(machine: Machine, asked: Asked, replicas: int | None, costs: TokenCosts | None) -> Iterator[Figure]:
+def _costs(machine: Machine, asked: Asked, costs: TokenCosts | None, used: float) -> Iterator[Figure]:
+    if costs is None:
+        return
+    if asked.requests_per_s is not None:
+        how = "mean load / (replicas × requests a second of one): the rest of the time is paid for too"
+        yield Figure("use of the GPUs", used, "", how)
+    second = f"{machine.gpus} × {asked.per_gpu_hour:g} / 3600 / {used:.4g} a second"
+    yield Figure("a million fresh tokens", costs.fresh, "", f"(prefill / fresh tokens + reading) × {second}")
+    yield Figure("a million cached tokens", costs.cached, "", f"reading their KV in each step × {second}")
+    yield Figure("a million output tokens", costs.output, "", f"(step / sequences − reading of prompts) × {second}")
+
+
+def _money(machine: Machine, asked: Asked, replicas: int | None) -> Iterator[Figure]:
     request, hour = asked.request, asked.per_gpu_hour
-    if costs is not None:
-        second = f"{machine.gpus} × {hour:g} / 3600 / {asked.utilisation:g} a second"
-        yield Figure("a million fresh tokens", costs.fresh, "", f"(prefill / fresh tokens + reading) × {second}")
-        yield Figure("a million cached tokens", costs.cached, "", f"reading their KV in each step × {second}")
-        yield Figure("a million output tokens", costs.output, "", f"(step / sequences − reading of prompts) × {second}")
     if hour is None:
         return
     gpus = machine.gpus * (replicas or 1)
@@ -156,7 +178,7 @@ def _money(machine: Machine, asked: Asked, replicas: int | None, costs: TokenCos
     even = break_even_tokens(request, asked.api, gpus, hour)
     yield Figure("one request at the API", mix_price(request, asked.api), "", "its tokens at the API's prices")
     yield Figure("break-even", even, "tokens a month", "a month of the GPUs / price of a token at the API")
-    if asked.requests_per_s is not None:
-        tokens = asked.requests_per_s * asked.utilisation * _MONTH_S * (request.prompt_tokens + request.output_tokens)
+    if asked.requests_per_s is not None and even > 0:
+        tokens = asked.requests_per_s * asked.utilisation * _MONTH_S * request.whole_tokens
         share = f"{tokens:.4g} tokens a month at {asked.utilisation:g} of the peak / {even:.4g}; above 1: own"
         yield Figure("load over break-even", tokens / even, "", share)

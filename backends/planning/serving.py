@@ -57,6 +57,11 @@ class Request:
         return self.prompt_tokens - self.cached_tokens
 
     @property
+    def whole_tokens(self) -> int:
+        """At its end, which is what room is kept for."""
+        return self.prompt_tokens + self.output_tokens
+
+    @property
     def context_tokens(self) -> float:
         """Halfway through the answer."""
         return self.prompt_tokens + self.output_tokens / 2
@@ -132,7 +137,7 @@ def quantile_wait_s(work_s: float, share: float, quantile: float) -> float:
 def best(machine: Machine, request: Request, limits: Limits | None = None) -> Served | None:
     """The largest batch within memory and limits; None where not even one answer is. O(log(batch)) steps."""
     kept = limits or Limits()
-    room = int(most_sequences(machine, request.prompt_tokens + request.output_tokens).value)
+    room = int(most_sequences(machine, request.whole_tokens).value)
     stops: list[tuple[str, Callable[[Served], bool]]] = [
         ("time between tokens", lambda one: one.itl_s <= kept.itl_s),
         ("time to first token", lambda one: one.ttft_p90_s <= kept.ttft_p90_s),

@@ -7,7 +7,7 @@ Exit code 1 where nothing that was asked for can serve the load within the limit
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from decimal import Decimal, InvalidOperation
 from math import inf, isinf, nan
 from pathlib import Path
@@ -35,6 +35,7 @@ from backends.planning import (
 )
 from gateway.admin_client import Gateway, TokenFile, asked, look
 from gateway.command_line.answers import print_json
+from gateway.command_line.refusals import remark
 from gateway.plan_fit import Measured, measured_shares
 from gateway.terminal import AsJson, ConfigFile, read_config, refused
 from gateway.terminal_tables import show_tables
@@ -42,22 +43,31 @@ from gateway.terminal_tables import show_tables
 _SPARE: Final = ("KV B/token", "weights", "prefill share", "KV tokens", "TTFT p90", "binds")
 _BITS: Final[dict[int, Bits]] = {16: 16, 8: 8, 4: 4}
 
+# Beyond these nothing is planned, and numbers of a few digits stay so.
+_MOST_TOKENS: Final = 10**9
+_MOST_LOAD: Final = 1e9
+_LEAST_PRICE, _MOST_PRICE = 1e-9, 1e6
+
 Width = Annotated[int, typer.Option(help="16, 8 or 4.")]
 
 
 def plan_command(
     model: Annotated[str | None, typer.Argument(help="Name in the catalogue; --list shows it.")] = None,
     gpu: Annotated[str | None, typer.Option(help="Kind of GPU; default: a line for each.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="How many work as one; default: the fewest that do.")] = None,
-    prompt: Annotated[int, typer.Option(min=1, help="Tokens of the usual prompt.")] = 2000,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="How many work as one; default: the fewest that do.")
+    ] = None,
+    prompt: Annotated[int, typer.Option(min=1, max=_MOST_TOKENS, help="Tokens of the usual prompt.")] = 2000,
     cached: Annotated[float, typer.Option(min=0, max=1, help="Share of it that is cached.")] = 0.0,
-    output: Annotated[int, typer.Option(min=1, help="Tokens of the usual answer.")] = 300,
-    load: Annotated[float | None, typer.Option(min=0, help="Requests a second at the peak.")] = None,
+    output: Annotated[int, typer.Option(min=1, max=_MOST_TOKENS, help="Tokens of the usual answer.")] = 300,
+    load: Annotated[float | None, typer.Option(min=0, max=_MOST_LOAD, help="Requests a second at the peak.")] = None,
     ttft: Annotated[float, typer.Option(min=0, help="Seconds to the first token, for nine of ten.")] = inf,
     itl: Annotated[float, typer.Option(min=0, help="Seconds between tokens.")] = inf,
     weight_bits: Width = 16,
     kv_bits: Width = 16,
-    per_gpu_hour: Annotated[float | None, typer.Option(min=0, help="Price of an hour of a GPU.")] = None,
+    per_gpu_hour: Annotated[
+        float | None, typer.Option(min=0, max=_MOST_PRICE, help="Price of an hour of a GPU.")
+    ] = None,
     utilisation: Annotated[float, typer.Option(min=0.01, max=1, help="Mean load over the peak.")] = 1.0,
     api: Annotated[
         str | None, typer.Option(help="An API's prices per million tokens, INPUT:OUTPUT or INPUT:CACHED:OUTPUT.")
@@ -67,7 +77,7 @@ def plan_command(
     ] = None,
     draft: Annotated[str | None, typer.Option(help="A draft model: what speculation would bring.")] = None,
     acceptance: Annotated[float, typer.Option(min=0, max=1, help="How likely a proposed token is accepted.")] = 0.7,
-    proposed: Annotated[int, typer.Option(min=1, help="Tokens that a draft proposes at a time.")] = 4,
+    proposed: Annotated[int, typer.Option(min=1, max=1000, help="Tokens that a draft proposes at a time.")] = 4,
     fit: Annotated[
         bool, typer.Option("--fit", help="Take what a running gateway has measured in place of what is usual.")
     ] = False,
@@ -84,12 +94,14 @@ def plan_command(
     if listed:
         _show_known(as_json)
         return
-    if model is None or model not in CATALOGUE:
-        raise refused(f"{model or 'no model'}: known are {', '.join(CATALOGUE)}", code="model_unknown")
+    model = _known_model(model)
+    _known_model(draft or model)
     if gpu is not None and gpu not in GPUS:
         raise refused(f"{gpu}: known are {', '.join(GPUS)}", code="gpu_unknown")
     if weight_bits not in _BITS or kv_bits not in _BITS:
         raise refused("weights and KV caches have 16, 8 or 4 bits")
+    if link is not None and load is None:
+        raise refused("--link: how many prefill and how many decode depends on the load: give --load too")
     cached_tokens = min(prompt - 1, round(prompt * cached))
     wanted = Asked(
         request=Request(prompt, output, cached_tokens),
@@ -97,7 +109,7 @@ def plan_command(
         requests_per_s=load,
         per_gpu_hour=per_gpu_hour,
         utilisation=utilisation,
-        api=None if api is None else _api(api),
+        api=None if api is None else _api(api, per_gpu_hour),
         link_bytes_per_s=None if link is None else link * 1e9,
     )
     bits = (_BITS[weight_bits], _BITS[kv_bits])
@@ -106,7 +118,7 @@ def plan_command(
     tried = (_plan(model, name, gpus, bits, wanted, of_endpoints) for name in ([gpu] if gpu else GPUS))
     plans = [one for one in tried if one is not None]
     served = [one for one in plans if one.served is not None]
-    ups = [_speed_up(one, draft, bits, acceptance, proposed) for one in plans]
+    ups = [_speed_up(one, draft, acceptance, proposed) for one in plans]
     if as_json:
         fits = [asdict(one) for one in measured]
         print_json([{**_as_json(one, up), "fitted_to": fits} for one, up in zip(plans, ups, strict=True)])
@@ -114,6 +126,8 @@ def plan_command(
         _show_figures(plans[0], ups[0])
     else:
         _show_lines(plans)
+        if api is not None or link is not None or draft is not None:
+            remark("what --api, --link and --draft ask for is shown of one kind: name it with --gpu, or take --json")
     if measured and not as_json:
         _show_measured(measured)
     if not served:
@@ -139,20 +153,24 @@ def _measured(
     return found
 
 
-def _speed_up(one: Plan, draft: str | None, bits: tuple[Bits, Bits], acceptance: float, proposed: int) -> float | None:
+def _speed_up(one: Plan, draft: str | None, acceptance: float, proposed: int) -> float | None:
     """With as many answers at once as the plan has."""
     if draft is None or one.served is None:
         return None
-    if draft not in CATALOGUE:
-        raise refused(f"{draft}: known are {', '.join(CATALOGUE)}", code="model_unknown")
-    drafting = Machine(CATALOGUE[draft], one.machine.gpu, one.machine.gpus, *bits)
+    drafting = replace(one.machine, model=CATALOGUE[draft])
     context = one.asked.request.context_tokens
     return speed_up(
         one.machine, acceptance, proposed, draft=drafting, sequences=one.served.sequences, context_tokens=context
     )
 
 
-def _api(text: str) -> ApiPrice:
+def _known_model(name: str | None) -> str:
+    if name is None or name not in CATALOGUE:
+        raise refused(f"{name or 'no model'}: known are {', '.join(CATALOGUE)}", code="model_unknown")
+    return name
+
+
+def _api(text: str, per_gpu_hour: float | None) -> ApiPrice:
     parts = text.split(":")
     if len(parts) not in (2, 3):
         raise refused(f"--api {text}: give INPUT:OUTPUT or INPUT:CACHED:OUTPUT, per million tokens")
@@ -160,8 +178,12 @@ def _api(text: str) -> ApiPrice:
         rates = [float(Decimal(part)) for part in parts]
     except InvalidOperation:
         rates = [nan]
-    if not all(0 <= rate < inf for rate in rates):
-        raise refused(f"--api {text}: prices are numbers, 0 or more")
+    if not all(rate == 0 or _LEAST_PRICE <= rate <= _MOST_PRICE for rate in rates):
+        raise refused(f"--api {text}: prices are numbers, from 0 to {_MOST_PRICE:,.0f}")
+    if not rates[0] and not rates[-1]:
+        raise refused(f"--api {text}: nothing costs less than an API that is free")
+    if per_gpu_hour is None:
+        raise refused("--api is held against what GPUs cost: give --per-gpu-hour too")
     return ApiPrice(rates[0], rates[-1], rates[1] if len(rates) == 3 else None)
 
 
@@ -178,6 +200,8 @@ def _show_figures(one: Plan, up: float | None) -> None:
             f"TTFT p90 {readable(two.ttft_p90_s, 's')}, ITL {readable(two.itl_s, 's')}, "
             f"carrying a prompt's KV {readable(two.carrying_s, 's')}",
         )
+    elif one.asked.link_bytes_per_s is not None:
+        table.add_row("prefill and decode apart", "none", "no number of replicas keeps the limits")
     if up is not None:
         table.add_row("speculation", f"{up:.2f} times as fast", "tokens a step / (verifying + drafting)")
     show_tables(table, spare=("how",), whole="--json")
