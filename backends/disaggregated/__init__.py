@@ -9,11 +9,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from backends.disaggregated.bootstrap import BOOTSTRAP
-from backends.disaggregated.nixl import NIXL
+from backends.disaggregated.nixl import NIXL, REFERENCE
 from backends.disaggregated.trtllm import CONTEXT_FIRST
 from backends.disaggregated.types import DecodeReport, Edit, Handed, Handover, Meeting, Role
 
-_BY_ENGINE: Final[Mapping[str, Handover]] = {"vllm": NIXL, "sglang": BOOTSTRAP, "trtllm": CONTEXT_FIRST}
+_BY_ENGINE: Final[Mapping[str, Handover]] = {
+    "vllm": NIXL,
+    "sglang": BOOTSTRAP,
+    "trtllm": CONTEXT_FIRST,
+    "reference": REFERENCE,
+}
 
 
 def handover_of(engine: str) -> Handover | None:

@@ -13,12 +13,13 @@ prefill engine wrote into the params; before, what it pulled itself, so all of t
 """
 
 import re
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from backends.disaggregated.answers import answer_of, written_object
-from backends.disaggregated.types import DecodeReport, Edit, Handed, Handover, Meeting
+from backends.disaggregated.types import DecodeReport, Edit, Handed, Handover, Meeting, as_prefill
 
 _ASKED: Final = (
     b'{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,'
@@ -90,3 +91,6 @@ NIXL: Final = Handover(
     decode=_decode,
     reports=_reports,
 )
+
+REFERENCE: Final = replace(NIXL, name="reference", reports=as_prefill)
+"""The reference engine, in the same words: what P found is what its D reports, in every version."""

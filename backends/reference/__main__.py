@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backends.reference.errors import ReferenceEngineError
-from backends.reference.types import TINY, DraftMethod, EngineConfig, KvEventsConfig, SpeculationConfig
+from backends.reference.types import TINY, DraftMethod, EngineConfig, KvEventsConfig, KvRole, SpeculationConfig
 
 _EXTRA = frozenset({"torch", "gguf", "safetensors", "numpy"})
 _INSTALL = (
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chat_template=options.chat_template,
             kv_events=_kv_events(options),
             speculation=_speculation(options),
+            kv_role=None if options.kv_role is None else KvRole(options.kv_role),
             api_key=options.api_key or os.environ.get("PREFIXGATE_REFERENCE_API_KEY"),
         )
         asyncio.run(serve(config, options.host, options.port, _announce))
@@ -131,6 +132,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--draft-tokens", type=int, help="longest guess (default: 4)")
     add("--draft-model", help="who guesses: as --model, of the same vocabulary (default: the served model)")
     add("--draft-layers", type=int, help="how many of its first layers guess (default: all)")
+    add(
+        "--kv-role",
+        choices=[role.value for role in KvRole],
+        help="compute prompts for other engines, or answer with what they computed (default: neither)",
+    )
     add("--api-key", help="key required on /v1 paths; better given as $PREFIXGATE_REFERENCE_API_KEY")
     add("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
     return parser

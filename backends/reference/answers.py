@@ -1,7 +1,7 @@
 """Response bodies, in vLLM's shapes: whole answers, stream chunks, usage, errors."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from backends.reference.errors import RequestRefused
 from backends.reference.tool_calls import ForcedCall
 from backends.reference.types import Delta, FinishReason, Receipt
+from backends.reference.wire import KvTransferParams
 
 Json = dict[str, object]
 
@@ -21,7 +22,8 @@ class Answer:
     """What every chunk of one answer repeats. `chat` chooses between the two dialects of the API.
 
     `prompts` are the prompts' token ids, one of each choice, where the client asked for token ids. `call` is the tool
-    call that the answer consists of, where the client forced one.
+    call that the answer consists of, where the client forced one. `cached_tokens`: what the engine that computed
+    the prompt had cached of it, where that was another one.
     """
 
     id: str
@@ -30,6 +32,11 @@ class Answer:
     chat: bool
     prompts: Sequence[tuple[int, ...]] | None = None
     call: ForcedCall | None = None
+    cached_tokens: int | None = None
+
+    def told(self, receipt: Receipt) -> Receipt:
+        """A receipt as the client is told it."""
+        return receipt if self.cached_tokens is None else replace(receipt, cached_tokens=self.cached_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +85,8 @@ def _predicted(receipts: Sequence[Receipt]) -> Json | None:
     return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
 
 
-def whole(answer: Answer, choices: Sequence[Choice]) -> Json:
-    """The body of an answer that is not streamed."""
+def whole(answer: Answer, choices: Sequence[Choice], handed: KvTransferParams | None = None) -> Json:
+    """The body of an answer that is not streamed; `handed` is what another engine may go on with."""
     return {
         "id": answer.id,
         "object": "chat.completion" if answer.chat else "text_completion",
@@ -88,9 +95,9 @@ def whole(answer: Answer, choices: Sequence[Choice]) -> Json:
         "choices": [_whole_choice(answer, index, choice) for index, choice in enumerate(choices)],
         "service_tier": None,
         "system_fingerprint": FINGERPRINT,
-        "usage": usage(choice.deltas[-1].receipt for choice in choices),
+        "usage": usage(answer.told(choice.deltas[-1].receipt) for choice in choices),
         "prompt_token_ids": _first_prompt(answer) if answer.chat else None,
-        "kv_transfer_params": None,
+        "kv_transfer_params": handed,
     }
 
 
@@ -159,7 +166,7 @@ def delta_chunk(answer: Answer, index: int, delta: Delta, extra: Json) -> bytes:
 
 def usage_chunk(answer: Answer, receipts: Iterable[Receipt]) -> bytes:
     """The event with no choices that carries the usage of all of them, sent before the end when asked for."""
-    return chunk(answer, [], {"usage": usage(receipts), "system_fingerprint": FINGERPRINT})
+    return chunk(answer, [], {"usage": usage(map(answer.told, receipts)), "system_fingerprint": FINGERPRINT})
 
 
 def _chat_chunk(answer: Answer, delta: Json, extra: Json) -> bytes:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
+from backends.reference.apart import Transfers
 from backends.reference.chat_template import load_chat_template
 from backends.reference.engine import Engine, EngineStats
 from backends.reference.model_files import ensure_model
@@ -58,7 +59,8 @@ def build_service(config: EngineConfig, weights: ModelWeights | None = None) -> 
     tokenizer = ModelTokenizer(directory)
     template = load_chat_template(directory, config.chat_template)
     engine = Engine(config, load_weights(directory) if weights is None else weights, tokenizer)
-    return Service(engine, tokenizer, template)
+    transfers = None if config.kv_role is None else Transfers(engine, config.kv_role)
+    return Service(engine, tokenizer, template, transfers)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -15,12 +15,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from backends.reference.block_pool import HASH_ALGORITHM, BlockPool
 from backends.reference.decoder import PagedDecoder
-from backends.reference.errors import EngineStopped
+from backends.reference.errors import EngineStopped, ReferenceEngineError
 from backends.reference.event_publisher import EventPublisher
 from backends.reference.generation import Ending, Generation, new_generation
 from backends.reference.kv_events import EventLog
@@ -34,6 +36,17 @@ from backends.reference.types import EngineConfig, FinishReason, GenerationReque
 from backends.reference.weights import ModelWeights
 
 logger = logging.getLogger("backends.reference")
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class KvCache:
+    """The blocks of an engine and what they hold, as `PagedDecoder.kv`. To be touched on the engine's thread alone."""
+
+    pool: BlockPool
+    values: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +142,21 @@ class Engine:
         """Empty the prefix cache between two steps; the result is False when some request held blocks."""
         done: Future[bool] = Future()
         self._post(lambda: done.set_result(self._forget()))
+        return done
+
+    def between_steps(self, work: Callable[[KvCache], T]) -> "Future[T]":
+        """What `work` makes of the cache, on the engine's thread, between two steps; the result is the error, where it
+        raises one of this engine's. Raises `EngineStopped`."""
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work(KvCache(self._pool, self._decoder.kv)))
+            except ReferenceEngineError as error:
+                done.set_exception(error)
+            self._tell()
+
+        self._post(run)
         return done
 
     def stats(self) -> "Future[EngineStats]":

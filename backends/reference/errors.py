@@ -4,6 +4,7 @@ ReferenceEngineError
 |- ModelUnavailable     the weights are not installed, or a directory lacks a file
 |- ModelUnsupported     the files are there, but describe an architecture this engine does not compute
 |- EventsUnavailable    an address to publish cache events at cannot be used
+|- TransferFailed       what another engine computed of a prompt could not be had, or is another's
 |- EngineStopped        the engine was stopped, or its step failed; every open request ends with this
 `- RequestRefused       the client's fault; carries the HTTP status and the OpenAI error fields
 """
@@ -46,6 +47,10 @@ class EngineStopped(ReferenceEngineError):
     def __init__(self, why: str) -> None:
         super().__init__(f"the engine no longer runs: {why}")
         self.why = why
+
+
+class TransferFailed(ReferenceEngineError):
+    """What another engine computed of a prompt could not be had, or is not of this prompt and model."""
 
 
 class RequestRefused(ReferenceEngineError):

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from backends.reference import answers
+from backends.reference.apart import Transfers
 from backends.reference.delta_queue import DeltaQueue, generating
 from backends.reference.engine import Engine
 from backends.reference.errors import EngineStopped
@@ -22,10 +23,14 @@ from backends.reference.wire import (
     ChatBody,
     CompletionBody,
     GenerationFields,
+    KvTransferParams,
     StreamOptions,
     generation_request,
     parse_body,
 )
+
+Keep = Callable[[Receipt], Awaitable[KvTransferParams]]
+"""Keeps a prompt that was computed for another engine."""
 
 INTERRUPTED = (FinishReason.ABORT, FinishReason.ERROR)
 
@@ -70,20 +75,43 @@ async def _answer(
     )
     if service.engine.ended is not None:
         raise EngineStopped(service.engine.ended)
+    keep: Keep | None = None
+    if service.transfers is not None and body.kv_transfer_params is not None and len(wanted) == 1:
+        answer, keep = await _apart(request, service.transfers, body.kv_transfer_params, wanted[0], answer)
     if body.stream:
         return EventStream(service.engine, wanted, answer, body.stream_options or StreamOptions())
     with generating(service.engine, wanted) as deltas:
-        return await _unless_disconnected(request.receive, lambda: _whole(deltas, answer))
+        return await _unless_disconnected(request.receive, lambda: _whole(deltas, answer, keep))
 
 
-async def _whole(deltas: DeltaQueue, answer: answers.Answer) -> Response:
+async def _apart(
+    request: Request,
+    transfers: Transfers,
+    params: KvTransferParams,
+    wanted: GenerationRequest,
+    answer: answers.Answer,
+) -> tuple[answers.Answer, "Keep | None"]:
+    """A request whose prompt another engine has computed, or whose answer another will write: the answer as it is told
+    then, and what keeps the prompt."""
+    if await transfers.fetch(wanted, params):
+        return replace(answer, cached_tokens=params.remote_prefill_cached_tokens), None
+    if not transfers.is_to_keep(params):
+        return answer, None
+    host, port = request.scope["server"]
+    return answer, lambda receipt: transfers.keep(wanted, receipt.cached_tokens, (host, port))
+
+
+async def _whole(deltas: DeltaQueue, answer: answers.Answer, keep: Keep | None) -> Response:
     choices = [answers.Choice() for _ in deltas.unfinished]
     while deltas.unfinished:
         index, delta = await deltas.get()
         if delta.finish in INTERRUPTED:
             return json_response(answers.interrupted_body(delta.finish), status=500)
         choices[index].deltas.append(delta)
-    return json_response(answers.whole(answer, choices))
+    last = choices[0].deltas[-1]
+    # An answer that is over with its first token leaves nothing to go on with.
+    handed = await keep(last.receipt) if keep is not None and last.finish is FinishReason.LENGTH else None
+    return json_response(answers.whole(answer, choices, handed))
 
 
 class EventStream(Response):

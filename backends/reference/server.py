@@ -15,7 +15,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backends.reference import answers
-from backends.reference.errors import EngineStopped, RequestRefused
+from backends.reference.apart.transfers import PATH
+from backends.reference.errors import EngineStopped, RequestRefused, TransferFailed
 from backends.reference.routes import chat_completions, completions, json_response
 from backends.reference.service import Service
 from backends.reference.wire import ChatBody, DetokenizeBody, TokenizeBody, parse_body
@@ -37,12 +38,14 @@ def create_app(service: Service) -> Starlette:
             Route("/kv_event_sources", _kv_event_sources),
             Route("/tokenize", _tokenize, methods=["POST"]),
             Route("/detokenize", _detokenize, methods=["POST"]),
+            Route(PATH + "{name}", _kv_transfer, methods=["POST"]),
             Route("/reset_prefix_cache", _reset_prefix_cache, methods=["POST"]),
         ],
         middleware=[Middleware(RequireApiKey, api_key=service.engine.config.api_key)],
         exception_handlers={
             RequestRefused: _on_refused,
             EngineStopped: _on_stopped,
+            TransferFailed: _on_transfer_failed,
             HTTPException: _on_http_error,
             ClientDisconnect: _on_gone,
         },
@@ -141,6 +144,18 @@ async def _reset_prefix_cache(request: Request) -> Response:
     done: Future[bool] = service.engine.reset_prefix_cache()
     success: bool = await asyncio.wrap_future(done)
     return json_response({"success": success})
+
+
+async def _kv_transfer(request: Request) -> Response:
+    service: Service = request.app.state.service
+    taken = None if service.transfers is None else await service.transfers.take(request.path_params["name"])
+    if taken is None:
+        raise RequestRefused("no such blocks: they were fetched, or nobody fetched them in time", status=404)
+    return Response(taken, media_type="application/octet-stream")
+
+
+async def _on_transfer_failed(request: Request, error: Exception) -> Response:
+    return json_response(answers.error_body(str(error), "InternalServerError", 500), status=500)
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from backends.reference.apart import Transfers
 from backends.reference.chat_template import ChatTemplate
 from backends.reference.engine import Engine
 from backends.reference.errors import RequestRefused
@@ -11,11 +12,12 @@ from backends.reference.wire import ChatBody, CompletionBody, check_messages
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """An engine, and the tokenizer and template of its model."""
+    """An engine, and the tokenizer and template of its model; `transfers` where it has a role for other engines."""
 
     engine: Engine
     tokenizer: ModelTokenizer
     template: ChatTemplate
+    transfers: Transfers | None = None
 
     @property
     def model(self) -> str:

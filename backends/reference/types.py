@@ -41,6 +41,16 @@ class KvEventsConfig:
             raise ValueError(f"buffer_batches must be at least 1, not {self.buffer_batches}")
 
 
+class KvRole(StrEnum):
+    """What an engine does for others with what it has computed; the values are vLLM's, without its prefix."""
+
+    PRODUCER = "producer"
+    """It computes prompts for others, which fetch its blocks."""
+    CONSUMER = "consumer"
+    """It fetches blocks of others."""
+    BOTH = "both"
+
+
 class DraftMethod(StrEnum):
     """Who drafts, where an engine speculates."""
 
@@ -77,6 +87,7 @@ class EngineConfig:
     `max_batched_tokens` bounds the tokens computed in one step: smaller means smoother decoding beside a long
     prefill, larger means faster prefill. `threads` is torch's thread count for the whole process, `None` leaves it.
     `kv_events`: where to tell of the cache; None tells nobody. `speculation`: None computes each token in a step.
+    `kv_role`: None neither gives blocks to other engines nor fetches theirs.
     """
 
     model: str = TINY
@@ -91,11 +102,16 @@ class EngineConfig:
     api_key: str | None = field(default=None, repr=False)
     kv_events: KvEventsConfig | None = None
     speculation: SpeculationConfig | None = None
+    kv_role: KvRole | None = None
 
     def __post_init__(self) -> None:
         for name in ("block_size", "kv_blocks", "max_num_seqs", "max_batched_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.kv_role and self.speculation and self.speculation.method is DraftMethod.MODEL:
+            raise ValueError(
+                "blocks are carried without a draft model's: kv_role goes with a speculation by look-up only"
+            )
         if self.max_batched_tokens < self.max_num_seqs:
             raise ValueError("max_batched_tokens must be at least max_num_seqs: each running request needs one a step")
 

@@ -29,6 +29,19 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool = False
 
 
+class KvTransferParams(msgspec.Struct, omit_defaults=True):
+    """`kv_transfer_params`, as far as they are written and read here; see `apart`."""
+
+    do_remote_decode: bool = False
+    do_remote_prefill: bool = False
+    remote_engine_id: str | None = None
+    remote_request_id: str | None = None
+    remote_host: str | None = None
+    remote_port: int | None = None
+    remote_num_tokens: int | None = None
+    remote_prefill_cached_tokens: int | None = None
+
+
 class GenerationFields(msgspec.Struct, kw_only=True):
     """What chat and text completions share; defaults are vLLM's."""
 
@@ -46,6 +59,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     stream_options: StreamOptions | None = None
     cache_salt: str | None = None
     return_token_ids: bool | None = None
+    kv_transfer_params: KvTransferParams | None = None
 
 
 class ChatBody(GenerationFields, kw_only=True):

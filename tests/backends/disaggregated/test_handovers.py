@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backends.disaggregated import DecodeReport, Edit, Handed, Meeting, handover_of
 from backends.disaggregated.bootstrap import BOOTSTRAP
-from backends.disaggregated.nixl import NIXL
+from backends.disaggregated.nixl import NIXL, REFERENCE
 from backends.disaggregated.trtllm import CONTEXT_FIRST
 
 SEEN = json.loads((Path(__file__).parent / "vllm-0.32-nixl.json").read_text())
@@ -25,7 +25,7 @@ def applied(edit: Edit, body: dict[str, Any]) -> dict[str, Any]:
 
 def test_each_engine_family_has_its_way_and_others_have_none() -> None:
     ways = {engine: handover_of(engine) for engine in ("vllm", "sglang", "trtllm", "tgi", "reference")}
-    assert ways == {"vllm": NIXL, "sglang": BOOTSTRAP, "trtllm": CONTEXT_FIRST, "tgi": None, "reference": None}
+    assert ways == {"vllm": NIXL, "sglang": BOOTSTRAP, "trtllm": CONTEXT_FIRST, "tgi": None, "reference": REFERENCE}
 
 
 def test_vllm_is_asked_for_one_token_without_a_stream_and_to_keep_its_blocks() -> None:
