@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -26,6 +26,7 @@ from gateway.index_report import sizes_of, sum_of
 from gateway.keys_file import read_keys_file
 from gateway.model_routes import routes_from, unserved
 from gateway.model_texts import load_model_texts
+from gateway.money_advice import unpriced, unrated
 from gateway.options import authenticator_of
 from gateway.proof import Effort, Proof, prove
 from gateway.telemetry import Telemetry
@@ -108,6 +109,17 @@ def check_currencies(config: Config, now: datetime) -> Sequence[str]:
     return currency_advice(Money(book, keys, plans, config.quota.unpriced), now)
 
 
+def check_amounts(config: Config, findings: Sequence[Finding], now: datetime) -> Sequence[str]:
+    """What backends serve without a price or a rate in the files that `check_files` has read."""
+    said: list[str] = []
+    if config.prices_file is not None:
+        served = {model for one in findings for model in one.models or ()}
+        said += unpriced(PriceBook.load(config.prices_file), served, now)
+    if config.costs_file is not None:
+        said += unrated(CostBook.load(config.costs_file), {one.endpoint_id for one in findings}, now)
+    return said
+
+
 def _check_ledger(config: Config, environment: Mapping[str, str]) -> None:
     """A file's folder must be there; a server must answer, and its ledger, where it has one, can be read."""
     place = ledger_place(config, environment)
@@ -144,10 +156,12 @@ async def ask_backends(
         endpoints = registry.snapshot()
         configs = [registry.config_of(endpoint.id) for endpoint in endpoints]
     proofs = [] if texts is None else await prove(list(zip(configs, endpoints, strict=True)), texts, effort)
+    telling = {one.endpoint_id for one in proofs if one.told_cached}
     findings = []
     for endpoint in endpoints:
         report = discovering.report_of(endpoint.id)
-        findings.append(_finding(endpoint, config, () if report is None else report.sources))
+        seen = _seen_to_report(endpoint) if endpoint.id in telling else endpoint
+        findings.append(_finding(seen, config, () if report is None else report.sources))
     silent = [f"{name}: it said nothing for {ASK_S:g} s" for name in discovering.silent()]
     lost = [*unserved(routes_from(config.model_routes), endpoints), *unpaired(endpoints, roles)]
     lost += unserved_adapters(config.adapters.known, endpoints)
@@ -182,6 +196,10 @@ async def check_index(config: Config, environment: Mapping[str, str]) -> IndexFi
         f"{counted(sums.seats_used, 'claim')} of holders",
         broken,
     )
+
+
+def _seen_to_report(endpoint: EndpointSnapshot) -> EndpointSnapshot:
+    return endpoint if endpoint.facts is None else replace(endpoint, facts=endpoint.facts.seen_to_report())
 
 
 def _finding(endpoint: EndpointSnapshot, config: Config, sources: Sequence[str]) -> Finding:

@@ -32,7 +32,7 @@ from backends import (
     UpstreamError,
     UpstreamRequest,
 )
-from billing import UsageMerger
+from billing import Usage, UsageMerger
 from billing.counting import counted
 from gateway.edge.reading import Arrival, read_request
 from gateway.engine_tokens import RemoteTokenizer
@@ -82,7 +82,7 @@ class Proof:
     """What one probe showed at one endpoint.
 
     `ids_compared`: token by token; `first_difference` is the place of the first token that differs. `status` is what
-    the endpoint answered, None where it did not.
+    the endpoint answered, None where it did not. `told_cached`: its answer said how much of the prompt was cached.
     """
 
     endpoint_id: str
@@ -95,6 +95,7 @@ class Proof:
     engine_tokens: int | None = None
     ids_compared: bool = False
     first_difference: int | None = None
+    told_cached: bool = False
 
     @property
     def ids_equal(self) -> str:
@@ -226,7 +227,13 @@ class _Prover:
             return nothing
         if status != _OK:
             return replace(nothing, verdict=Verdict.REFUSED, status=status)
-        answered = replace(nothing, status=status, engine_tokens=_prompt_tokens(answer))
+        usage = _usage(answer)
+        answered = replace(
+            nothing,
+            status=status,
+            engine_tokens=None if usage is None else usage.prompt_tokens,
+            told_cached=usage is not None and usage.cached_tokens is not None,
+        )
         prompt = _prompt(probe.route, body)
         theirs = await self._remote.tokens_of(model, prompt, [self._endpoint])
         try:
@@ -287,8 +294,8 @@ def _encode(text: ModelText, prompt: PromptView) -> TokenIds | None:
     return encoding.finish()
 
 
-def _prompt_tokens(answer: bytes) -> int | None:
-    """The prompt's tokens as an answer of any dialect reports them; None where it does not."""
+def _usage(answer: bytes) -> Usage | None:
+    """What an answer of any dialect reports; None where it reports nothing that can be read."""
     try:
         usage = msgspec.json.decode(answer, type=dict[str, Any]).get("usage")
     except UNREADABLE:
@@ -297,8 +304,7 @@ def _prompt_tokens(answer: bytes) -> int | None:
         return None
     merger = UsageMerger()
     merger.add(usage)
-    found = merger.result().usage
-    return None if found is None else found.prompt_tokens
+    return merger.result().usage
 
 
 def _first_difference(ours: TokenIds, theirs: TokenIds) -> int | None:

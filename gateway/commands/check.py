@@ -10,7 +10,7 @@ import typer
 
 from billing.counting import counted
 from gateway.app import STARTUP_ERRORS
-from gateway.checking import ask_backends, check_currencies, check_files, check_index, effective_yaml
+from gateway.checking import ask_backends, check_amounts, check_currencies, check_files, check_index, effective_yaml
 from gateway.command_line.answers import print_json
 from gateway.command_line.progress import progress
 from gateway.commands.check_report import Checked, checked_json, show
@@ -58,7 +58,8 @@ def check(
         with progress("models probed", quiet=quiet or as_json) as told:
             asking = ask_backends(settings, process_environment(), texts if proof else None, replace(effort, told=told))
             findings, proofs, lost = asyncio.run(asking)
-        slips = check_currencies(settings, datetime.now(UTC))
+        now = datetime.now(UTC)
+        slips = [*check_currencies(settings, now), *check_amounts(settings, findings, now)]
     except STARTUP_ERRORS as error:
         raise refused(error) from None
     found = Checked(findings, proofs if proof else None, lost, slips, effective_yaml(settings) if verbose else None)

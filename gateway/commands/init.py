@@ -5,6 +5,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,12 +13,14 @@ import typer
 
 from gateway.command_line.answers import print_json
 from gateway.config import is_name
-from gateway.edge.auth import new_key
+from gateway.edge.auth import display_prefix, new_key
 from gateway.terminal import AsJson, refused
 
 _EXAMPLE_URL: Final = "http://10.0.0.10:8000"
 _INDEX: Final = '#index: {redis_url: "redis://redis:6379/0"}'
 _PRIVATE: Final = 0o600
+_ADMIN: Final = "admin.token"
+_UI: Final = "ui.token"
 _TOKEN_BYTES: Final = 32
 _TEXT: Final = """\
 # prefixgate. All keys: docs/config.md. Lines that are commented show what else there is; a wrong key is refused.
@@ -46,6 +49,9 @@ ledger: {{path: prefixgate.db}}
 # Token of the admin API, which `prefixgate status`, `index` and `explain` ask.
 {token}
 
+# Token of the dashboard at /ui, which is off without one; never the same as the admin token.
+{ui}
+
 # What tokens cost your tenants; `prefixgate prices check` reads it.
 #prices_file: prices.yaml
 
@@ -63,7 +69,10 @@ def init(
         list[str] | None, typer.Option(help="Make a key for this tenant, in keys.yaml beside it; repeat for each.")
     ] = None,
     admin: Annotated[
-        bool, typer.Option("--admin", help="Make a token of the admin API, in admin.token beside it.")
+        bool,
+        typer.Option(
+            "--admin", help="Make tokens of the admin API and the dashboard: admin.token, ui.token beside it."
+        ),
     ] = False,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("prefixgate.yaml"),
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
@@ -77,13 +86,13 @@ def init(
     if wrong:
         raise refused(f"{wrong[0]!r} is no name: letters, digits, dot, dash and underscore, at most 64")
     made = {name: new_key() for name in dict.fromkeys(tenant or ())}
-    keys, token = output.with_name("keys.yaml"), output.with_name("admin.token")
-    files = {output: _text(output, backend or (), redis_url, port, keys if made else None, token if admin else None)}
-    if made:
-        entries = (f"  - id: {n}\n    keys:\n      - {{id: {n}-1, sha256: {sha}}}\n" for n, (_, sha) in made.items())
-        files[keys] = _KEYS + "".join(entries)
-    if admin:
-        files[token] = secrets.token_urlsafe(_TOKEN_BYTES) + "\n"
+    keys = output.with_name("keys.yaml") if made else None
+    tokens = [output.with_name(name) for name in (_ADMIN, _UI)] if admin else []
+    files = {output: _text(output, backend or (), redis_url, port, keys, tokens)}
+    if keys is not None:
+        now = datetime.now(UTC)
+        files[keys] = _KEYS + "".join(_tenant(name, key, digest, now) for name, (key, digest) in made.items())
+    files.update((path, secrets.token_urlsafe(_TOKEN_BYTES) + "\n") for path in tokens)
     there = [str(path) for path in files if path.exists()]
     if there and not force:
         raise refused(f"{', '.join(there)}: there already; --force writes over it", code="file_exists")
@@ -99,12 +108,23 @@ def init(
         typer.echo(f"key {name}-1 of tenant {name}, shown only now:  {key}")
     if not backend:
         typer.echo(f"put the addresses of your model servers in the place of {_EXAMPLE_URL}")
+    if tokens:
+        typer.echo(f"dashboard, once it serves: http://127.0.0.1:{port}/ui, with the token in {tokens[-1]}")
     typer.echo(f"next: prefixgate check -c {output}")
 
 
+def _tenant(name: str, key: str, digest: str, now: datetime) -> str:
+    """A tenant of the keys file with one key, as `keys create` would write it."""
+    made_at = f"{now.isoformat(timespec='seconds').removesuffix('+00:00')}Z"
+    fields = f'id: {name}-1, sha256: {digest}, prefix: {display_prefix(key)}, created_at: "{made_at}"'
+    return f"  - id: {name}\n    keys:\n      - {{{fields}}}\n"
+
+
 def _text(
-    output: Path, backends: Sequence[str], redis_url: str | None, port: int, keys: Path | None, token: Path | None
+    output: Path, backends: Sequence[str], redis_url: str | None, port: int, keys: Path | None, tokens: Sequence[Path]
 ) -> str:
+    token, ui = (json.dumps(str(path)) for path in tokens) if tokens else (_ADMIN, _UI)
+    mark = "" if tokens else "#"
     return _TEXT.format(
         file=output,
         host="127.0.0.1" if keys is None else "0.0.0.0",  # noqa: S104 - with keys it may be reached
@@ -112,7 +132,8 @@ def _text(
         backends="\n".join(f"  - {{url: {json.dumps(url)}}}" for url in backends or [_EXAMPLE_URL]),
         redis=_INDEX if redis_url is None else f"index: {{redis_url: {json.dumps(redis_url)}}}",
         keys="#keys_file: keys.yaml" if keys is None else f"keys_file: {json.dumps(str(keys))}",
-        token="#admin_token_file: admin.token" if token is None else f"admin_token_file: {json.dumps(str(token))}",
+        token=f"{mark}admin_token_file: {token}",
+        ui=f"{mark}ui: {{token_file: {ui}}}",
     )
 
 

@@ -14,7 +14,7 @@ from gateway.config import load_config
 from gateway.edge.auth import load_keys
 from tests.gateway.conftest import RunningGateway, StartGateway
 
-MADE = ("prefixgate.yaml", "keys.yaml", "admin.token")
+MADE = ("prefixgate.yaml", "keys.yaml", "admin.token", "ui.token")
 
 
 def run(*arguments: str) -> Result:
@@ -81,15 +81,25 @@ def test_what_init_writes_can_be_read_and_its_keys_and_token_work(here: Path) ->
     made = run("init", "--backend", "http://a:8000", "--backend", "http://b:8000", "--tenant", "acme", "--admin")
     assert made.exit_code == 0, made.output
     assert sorted(path.name for path in here.iterdir()) == sorted(MADE)
-    assert [(here / name).stat().st_mode & 0o777 for name in MADE[1:]] == [0o600, 0o600]
+    assert [(here / name).stat().st_mode & 0o777 for name in MADE[1:]] == [0o600, 0o600, 0o600]
     config = load_config(Path("prefixgate.yaml"), {}, {})
     assert [backend.name for backend in config.backends] == ["a-8000", "b-8000"]
     key = made.stdout.partition("shown only now:  ")[2].split()[0]
     assert load_keys(Path("keys.yaml"), b"").tenant_of(((b"x-api-key", key.encode()),)).id == "acme"
-    token = Path("admin.token").read_text().strip()
     assert key not in "".join(Path(name).read_text() for name in MADE)
-    assert token not in made.output
-    assert len(token) > 40
+    tokens = [Path(name).read_text().strip() for name in MADE[2:]]
+    assert all(len(token) > 40 and token not in made.output for token in tokens)
+    assert len(set(tokens)) == 2
+    assert (config.admin_token_file, config.ui.token_file) == (Path("admin.token"), Path("ui.token"))
+    assert "http://127.0.0.1:8080/ui, with the token in ui.token" in made.stdout
+
+
+def test_a_key_that_init_made_is_listed_as_one_of_keys_create(here: Path) -> None:
+    made = run("init", "--tenant", "acme")
+    key = made.stdout.partition("shown only now:  ")[2].split()[0]
+    (row,) = json.loads(run("keys", "list", "-c", "prefixgate.yaml", "--json").stdout)
+    assert (row["tenant"], row["key"], row["prefix"], row["state"]) == ("acme", "acme-1", key[:8], "works")
+    assert row["created_at"].endswith("Z")
 
 
 def test_every_line_that_init_comments_out_is_a_key_that_there_is(here: Path) -> None:
@@ -103,6 +113,7 @@ def test_every_line_that_init_comments_out_is_a_key_that_there_is(here: Path) ->
     assert config.ledger.url is not None
     assert list(config.models) == ["llama-3.1-8b"]
     assert (config.isolation, str(config.prices_file)) == ("none", "prices.yaml")
+    assert str(config.ui.token_file) == "ui.token"
 
 
 def test_init_writes_over_nothing_unless_it_is_told_to(here: Path) -> None:
