@@ -32,6 +32,7 @@ OTHER_FILES = {
     "plans",
     "messages",
     "http_filters",
+    "grid",
 }
 """By one of these keys a YAML block is a price book, a keys file, ..., and no configuration of the gateway."""
 ALERTS = ROOT / "helm" / "prefixgate" / "files" / "alerts.yaml"

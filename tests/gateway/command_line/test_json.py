@@ -29,6 +29,7 @@ FILES = {
         "seller: {name: S}\ncurrency: USD\ntaxes: {standard: {label: VAT, rate_percent: 20}}\n"
         "default_tax: standard\nbuyers: {acme: {name: Acme}, zeta: {name: Zeta}}\n"
     ),
+    "questions.yaml": "- {prompt: Hi}\n",
     "request.json": '{"model": "llama", "messages": [{"role": "user", "content": "Hi"}]}',
     "prompt.py": 'SYSTEM = f"It is {datetime.now()}. You are a helpful agent of a shop that sells shoes."\n',
     "config.yaml": (
@@ -36,6 +37,13 @@ FILES = {
         "keys_file: keys.yaml\ntemplates_dir: templates\n"
     ),
 }
+
+SWEEP = """
+url: {url}
+settings: [{{}}]
+load: {{prompt: 8, output: 2, warm: 0, seconds: 0.1}}
+quality: {{questions: questions.yaml, open_tokens: 2}}
+"""
 
 
 def invoke(*arguments: str, code: int = 0) -> Result:
@@ -137,6 +145,8 @@ def test_every_command_prints_the_json_that_is_documented(
     check("index clear", "--endpoint", "e0", *of)
     check("explain", request_id, *of)
     check("check", "--backend", engine.url, "--no-proof")
+    Path("sweep.yaml").write_text(SWEEP.format(url=engine.url))
+    check("tune", "sweep.yaml")
     with_json = {path for path, command in all_commands() if any("--json" in one.opts for one in command.params)}
     assert with_json - seen == {"demo", "epp"}
 

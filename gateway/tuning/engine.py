@@ -1,0 +1,177 @@
+"""An engine that a sweep starts: waited for, watched while it is asked, and always ended with the block.
+
+    tune ──pipe──> sh: when the pipe ends, TERM to the engine
+      ^              └─ exec ─> engine ──its own log──> a file
+      └── GET /health, or /v1/models where there is none, until 200
+
+The pipe ends when this process does, however it ends. What the engine started is of its session, and ends with it.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import httpx
+
+from gateway.tuning.errors import SettingFailed
+from gateway.tuning.memory import peak_bytes
+
+_STOP_WITHIN_S: Final = 30.0
+_LOOK_S: Final = 0.1
+_ENDS_WITHIN_S: Final = 2.0
+_ASK_S: Final = 5.0
+_LAST_WORDS: Final = 4000
+_SAID_CHARS: Final = 300
+_OK: Final = 200
+_NO_PAGE: Final = 404
+_LEASH: Final = 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run, where it will listen, and how long it may take until it does."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str]
+    url: str
+    ready_within_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One that runs. `ready_s`: so long it took to answer."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    ready_s: float
+
+    def peak_bytes(self) -> int | None:
+        """Of memory so far, of all its processes."""
+        return peak_bytes(self.process.pid)
+
+    async def while_alive(self, work: Awaitable[T]) -> T:
+        """The result of `work`, which is broken off when the engine ends first. Raises `SettingFailed` then."""
+        try:
+            return await _first(work, self._ended())
+        except SettingFailed:
+            # What was asked of an engine that ends fails first; that it has ended is known a moment later.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ENDS_WITHIN_S):
+                    await self._ended()
+            raise
+
+    async def _ended(self) -> None:
+        while self.process.poll() is None:  # noqa: ASYNC110 - nobody tells of its end but the system, when asked
+            await asyncio.sleep(_LOOK_S)
+        raise SettingFailed(_ending(self.process, self.log))
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def running(command: Command, log: Path) -> AsyncIterator[Engine]:
+    """Start an engine and wait until it answers. Raises `SettingFailed` where it does not, with its last words."""
+    begun_s = time.monotonic()
+    process = _spawn(command, log)
+    try:
+        await _ready(command, process, log)
+        yield Engine(process, log, time.monotonic() - begun_s)
+    finally:
+        await asyncio.shield(asyncio.to_thread(_stop, process))
+
+
+async def _ready(command: Command, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    ends_s = time.monotonic() + command.ready_within_s
+    async with httpx.AsyncClient(base_url=command.url, timeout=_ASK_S, trust_env=False) as client:
+        while process.poll() is None:
+            if await _answers(client):
+                return
+            if time.monotonic() > ends_s:
+                raise SettingFailed(f"the engine did not answer within {command.ready_within_s:g} s{_last_line(log)}")
+            await asyncio.sleep(_LOOK_S)
+    raise SettingFailed(_ending(process, log))
+
+
+async def _answers(client: httpx.AsyncClient) -> bool:
+    with suppress(httpx.HTTPError):
+        status = (await client.get("/health")).status_code
+        if status == _NO_PAGE:
+            status = (await client.get("/v1/models")).status_code
+        return status == _OK
+    return False
+
+
+async def _first(work: Awaitable[T], watch: Awaitable[None]) -> T:
+    """`work`, unless `watch` raises before. What is raised is raised as it is, not in a group."""
+    found: list[T] = []
+
+    async def works() -> None:
+        found.append(await work)
+        watcher.cancel()
+
+    async def watches() -> None:
+        await watch
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(works())
+            watcher = group.create_task(watches())
+    except* SettingFailed as failures:
+        raise failures.exceptions[-1] from None
+    return found[0]
+
+
+def _spawn(command: Command, log: Path) -> "subprocess.Popen[bytes]":
+    """Plain `subprocess`: asyncio's own hangs for ever where it is cancelled while it connects the pipes."""
+    try:
+        with log.open("wb") as said:
+            return subprocess.Popen(  # noqa: S603 - what the sweep file says
+                ("sh", "-c", _LEASH, "sh", *command.words),  # noqa: S607 - the system's shell
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                env=dict(command.environment),
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise SettingFailed(f"the engine could not be started: {error.strerror}") from None
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """TERM to the engine, and after a while the end of its session; whoever is left of that ends at once."""
+    assert process.stdin is not None
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_STOP_WITHIN_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+
+
+def _ending(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    code = process.returncode
+    how = f"signal {-code}" if code < 0 else f"status {code}"
+    return f"the engine ended with {how}{_last_line(log)}"
+
+
+def _last_line(log: Path) -> str:
+    said = log.read_bytes()[-_LAST_WORDS:].decode(errors="replace").strip()
+    return f": {said.splitlines()[-1].strip()[-_SAID_CHARS:]}" if said else ", and said nothing"

@@ -1,0 +1,48 @@
+"""The load of a sweep, put on one address as `prefixgate measure` does; and the figures of a setting out of it."""
+
+from gateway.measuring.errors import MeasuringError
+from gateway.measuring.offering import Offered, loaded
+from gateway.measuring.study import Frame
+from gateway.measuring.types import Spread as Measured
+from gateway.tuning.asking import Asked
+from gateway.tuning.errors import SettingFailed
+from gateway.tuning.sweep_file import Load
+from gateway.tuning.types import Speed, Spread
+
+
+async def speed_of(asked: Asked, load: Load) -> tuple[Speed, list[str]]:
+    """Figures of one level of load, and what to know of them. Raises `SettingFailed`."""
+    offered = Offered(
+        url=asked.url,
+        model=asked.model,
+        api_key=asked.api_key,
+        clients=[load.clients or 1] if load.rate is None else None,
+        rates=None if load.rate is None else [load.rate],
+        cv=load.cv,
+        lengths=(load.prompt, load.output, load.length_cv, load.shared, load.groups),
+        load=load.load,
+        trace=load.trace,
+        corpus=load.corpus,
+        times=(load.warm, load.seconds, load.drain),
+        most_requests=load.requests,
+        seed=load.seed,
+    )
+    try:
+        study = await loaded(offered, Frame(), lambda _what, _done, _of: None)
+    except MeasuringError as error:
+        raise SettingFailed(str(error)) from None
+    level = study.levels[0]
+    speed = Speed(
+        requests=level.requests,
+        failed=level.failed + level.cut,
+        requests_per_s=level.requests_per_s,
+        output_tokens_per_s=level.output_tokens_per_s,
+        ttft_s=_spread(level.ttft),
+        itl_s=_spread(level.itl),
+        hit_share=level.hit_share,
+    )
+    return speed, list(study.notes)
+
+
+def _spread(measured: Measured | None) -> Spread | None:
+    return None if measured is None else Spread(measured.p50, measured.p90, measured.p99)

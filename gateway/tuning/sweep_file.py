@@ -1,0 +1,212 @@
+"""A sweep as a file says it, checked whole before anything is started.
+
+    command: llama-server -m model.gguf --port {port} -t {threads} -ctk {kv}
+    grid: {threads: [1, 2], kv: [f16, q8_0]}        every combination, the last key fastest
+    settings: [{threads: 4, kv: f16}]                and these besides
+    url: http://{host}:8000                          in place of a command: engines that run already
+
+A word that is one placeholder alone stands for as many words as its value has; no shell reads the command. `{port}` is
+a free one of this machine. Whatever is not written like a placeholder, as JSON in braces, stays as it is.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gateway.strict_yaml import complaint_of, load_yaml
+from gateway.tuning.errors import SweepInvalid
+from gateway.tuning.types import Value, shown
+
+_PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
+_PORT: Final = "port"
+_MOST_SETTINGS: Final = 10_000
+
+AxisName = Literal[
+    "output_tokens_per_s",
+    "requests_per_s",
+    "ttft_s",
+    "itl_s",
+    "memory_bytes",
+    "perplexity",
+    "agreement",
+    "tasks",
+]
+Values = dict[str, Value]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Load(_Section):
+    """What each setting has to serve, as `prefixgate measure` offers it: lengths in tokens, times in seconds."""
+
+    clients: int | None = Field(default=None, ge=1)
+    rate: float | None = Field(default=None, gt=0)
+    cv: float = Field(default=1.0, ge=0)
+    prompt: int = Field(default=256, ge=1)
+    output: int = Field(default=64, ge=1)
+    length_cv: float = Field(default=0.0, ge=0)
+    shared: float = Field(default=0.0, ge=0, le=1)
+    groups: int = Field(default=8, ge=1)
+    load: str | None = None
+    trace: Path | None = None
+    corpus: Path | None = None
+    warm: float = Field(default=2.0, ge=0)
+    seconds: float = Field(default=20.0, ge=0.1)
+    drain: float = Field(default=60.0, ge=0)
+    requests: int | None = Field(default=None, ge=1)
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _is_one_loop(self) -> Self:
+        if self.clients is not None and self.rate is not None:
+            raise ValueError("either clients or rate: a loop is closed or open")
+        return self
+
+
+class Questions(_Section):
+    """What tells the quality. There is no switch for none."""
+
+    text: Path | None = None
+    questions: Path | None = None
+    open_tokens: int = Field(default=48, ge=1)
+    again: int = Field(default=4, ge=0)
+
+
+class Limits(_Section):
+    """How long to wait for an engine to answer, and for all of one setting."""
+
+    ready: float = Field(default=300.0, gt=0)
+    setting: float = Field(default=3600.0, gt=0)
+
+
+class Sweep(_Section):
+    """The file. `front`: by which figures settings are held against each other; one of them is of quality."""
+
+    command: str | list[str] | None = None
+    url: str | None = None
+    environment: dict[str, str] = Field(default_factory=dict)
+    grid: dict[str, Annotated[list[Value], Field(min_length=1)]] = Field(default_factory=dict)
+    settings: list[Values] = Field(default_factory=list)
+    baseline: Values | None = None
+    model: str | None = None
+    load: Load = Load()
+    quality: Questions = Questions()
+    limits: Limits = Limits()
+    front: tuple[AxisName, ...] = ("output_tokens_per_s", "memory_bytes", "perplexity", "agreement")
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("either a command that starts an engine, or the url of one that runs")
+        if not {"perplexity", "agreement", "tasks"} & set(self.front):
+            raise ValueError("front: speed alone says nothing; add perplexity, agreement or tasks")
+        if len(set(self.front)) != len(self.front):
+            raise ValueError("front: an axis stands twice")
+        if self.command is not None and _PORT not in self.placeholders:
+            raise ValueError("command: {port} is where the engine shall listen")
+        for setting in self.all_settings():
+            self._fits(setting)
+        if self.baseline is not None and self.baseline not in self.all_settings():
+            raise ValueError("baseline: it is none of the settings")
+        return self
+
+    def _fits(self, setting: Values) -> None:
+        places = self.placeholders - ({_PORT} if self.command is not None else set())
+        if missing := places - set(setting):
+            raise ValueError(f"no value for {', '.join(sorted(missing))} in {_named(setting)}")
+        if unused := set(setting) - places:
+            raise ValueError(
+                f"no place for {', '.join(sorted(unused))}: write {{{min(unused)}}} into command, url, "
+                "environment or model"
+            )
+
+    @property
+    def words(self) -> list[str]:
+        """Of the command, with its placeholders."""
+        return shlex.split(self.command) if isinstance(self.command, str) else list(self.command or ())
+
+    @property
+    def placeholders(self) -> set[str]:
+        """Names in braces."""
+        texts = [*self.words, self.url or "", self.model or "", *self.environment.values()]
+        return {name for text in texts for name in _PLACE.findall(text)}
+
+    def all_settings(self) -> list[Values]:
+        """The baseline first: the first one, unless it is named."""
+        found = (
+            [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())] if self.grid else []
+        )
+        found += [one for one in self.settings if one not in found]
+        first = self.baseline
+        return found if first not in found else [first, *(one for one in found if one != first)]
+
+    def words_of(self, setting: Mapping[str, Value], port: int) -> list[str]:
+        """The command line of one setting."""
+        return list(_filled_words(self.words, {**setting, _PORT: port}))
+
+    def url_of(self, setting: Mapping[str, Value], port: int) -> str:
+        """Where its engine answers."""
+        return f"http://127.0.0.1:{port}" if self.url is None else _filled(self.url, setting)
+
+    def model_of(self, setting: Mapping[str, Value]) -> str | None:
+        """Its model, None: the first that the engine lists."""
+        return None if self.model is None else _filled(self.model, setting)
+
+    def environment_of(self, setting: Mapping[str, Value], port: int) -> dict[str, str]:
+        """What its engine has in the environment besides ours."""
+        return {name: _filled(text, {**setting, _PORT: port}) for name, text in self.environment.items()}
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Paths in it count from where it is. Raises `SweepInvalid`."""
+    try:
+        found = load_yaml(path.read_text(encoding="utf-8"))
+        sweep = Sweep.model_validate(found)
+    except OSError as error:
+        raise SweepInvalid(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SweepInvalid(f"{path}: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise SweepInvalid(f"{path}: {place}{': ' if place else ''}{complaint_of(first)}") from None
+    if not sweep.all_settings():
+        raise SweepInvalid(f"{path}: no setting: it has neither a grid nor settings")
+    if len(sweep.all_settings()) > _MOST_SETTINGS:
+        raise SweepInvalid(f"{path}: more than {_MOST_SETTINGS:,} settings")
+    return _placed(sweep, path.parent)
+
+
+def _placed(sweep: Sweep, folder: Path) -> Sweep:
+    load = {name: folder / path for name in ("trace", "corpus") if (path := getattr(sweep.load, name)) is not None}
+    ours = {name: folder / path for name in ("text", "questions") if (path := getattr(sweep.quality, name)) is not None}
+    return sweep.model_copy(
+        update={"load": sweep.load.model_copy(update=load), "quality": sweep.quality.model_copy(update=ours)}
+    )
+
+
+def _filled_words(words: Sequence[str], values: Mapping[str, Value]) -> Iterator[str]:
+    for word in words:
+        alone = _PLACE.fullmatch(word)
+        value = values[alone[1]] if alone is not None else None
+        if isinstance(value, list):
+            yield from value
+        elif value != "":
+            yield os.path.expanduser(_filled(word, values))  # noqa: PTH111 - most words are no paths
+
+
+def _filled(text: str, values: Mapping[str, Value]) -> str:
+    return _PLACE.sub(lambda found: shown(values[found[1]]), text)
+
+
+def _named(setting: Mapping[str, Value]) -> str:
+    return " ".join(f"{key}={shown(value)}" for key, value in setting.items()) or "a setting without values"
