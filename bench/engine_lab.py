@@ -18,6 +18,7 @@ import torch
 from backends.reference.model_files import ensure_model
 from backends.reference.tokenizer import ModelTokenizer
 from backends.reference.weights import load_weights, moved
+from bench.lab import weights
 from bench.lab.types import Figure, Lab, Theme
 from bench.result import RESULTS, ROOT, Goal, write_result
 
@@ -26,7 +27,7 @@ RESULT: Final = RESULTS / "engine.json"
 TEXT: Final = ROOT / "bench" / "data" / "latin.txt"
 END: Final = "<!-- end -->"
 
-THEMES: Final[tuple[Theme, ...]] = ()
+THEMES: Final = (Theme("weights", weights.measure, weights.goals),)
 """In the order of the page."""
 
 
@@ -35,8 +36,8 @@ def new_lab(model: str, device: str, rounds: int) -> Lab:
     directory = ensure_model(model)
     text = TEXT.read_text(encoding="utf-8")
     middle = text.index("\n\n", len(text) // 2)
-    weights = moved(load_weights(directory), torch.device(device))
-    return Lab(weights, ModelTokenizer(directory), text[middle:], text[:middle], device, rounds)
+    loaded = moved(load_weights(directory), torch.device(device))
+    return Lab(loaded, ModelTokenizer(directory), text[middle:], text[:middle], device, rounds)
 
 
 def devices() -> list[str]:
@@ -103,8 +104,11 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2", help="smollm2, tiny or a directory (default: %(default)s)")
     parser.add_argument("--only", metavar="THEME", help=f"one of {', '.join(theme.name for theme in THEMES)}")
     parser.add_argument("--rounds", type=int, default=5, help="repetitions of what takes time (default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="of torch (default: its own choice, one a processor)")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the tables")
     options = parser.parse_args()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     if not options.page:
         themes = [theme for theme in THEMES if options.only in (None, theme.name)]
         rows: list[Mapping[str, Figure]] = []

@@ -1,0 +1,104 @@
+"""Products with matrices of fewer bits: as torch's own kernels on a CPU, else written out.
+
+    bfloat16   x in 16 bits, W in 16 bits           half the bytes, nothing else
+    INT8       x in 16 bits, W in 8 bits            one scale a row             weight-only
+    INT4       x in 16 bits, W in 4 bits            a scale and an offset a group of inputs
+    W8A8       x in 8 bits,  W in 8 bits            a scale a row of each; the sums are exact integers
+
+Decoding reads every weight for every token, so fewer bytes are more tokens a second, as long as turning codes into
+numbers costs less than reading them did. Each product has its written-out form beside it, which is what it is held to
+by tests: `F.linear(x, dequantise(W))`, and for W8A8 the same with the rounded x.
+"""
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from backends.reference.lab.grids import Quantised, dequantise, from_codes, grouped
+from backends.reference.lab.matrices import Matrix
+
+_KERNEL_GROUPS = (32, 64, 128, 256)
+_KERNEL_OUTPUTS = 64
+_NIBBLE_MIDDLE = 8
+
+
+def bfloat16(weight: Tensor) -> Matrix:
+    """The weight in 16 bits."""
+    short = weight.bfloat16()
+    return Matrix(lambda x: F.linear(x.bfloat16(), short).float(), short.nbytes)
+
+
+def written_out(matrix: Quantised) -> Matrix:
+    """Weights from codes anew in every product: what the kernels are held to, and slow."""
+    grid = matrix.grid
+    size = matrix.codes.numel() * matrix.bits // 8 + grid.scales.nbytes + grid.offsets.nbytes
+    return Matrix(lambda x: F.linear(x, dequantise(matrix)), size)
+
+
+def int8_weight_only(matrix: Quantised) -> Matrix:
+    """Eight bits a weight, one symmetric scale a row. ValueError for another grid."""
+    _check_rows(matrix)
+    if matrix.codes.device.type != "cpu":
+        return written_out(matrix)
+    codes, scales = matrix.codes.contiguous(), matrix.grid.scales[:, 0].bfloat16()
+    return Matrix(
+        lambda x: torch._weight_int8pack_mm(x.bfloat16(), codes, scales).float(), codes.nbytes + scales.nbytes
+    )
+
+
+def int4_weight_only(matrix: Quantised) -> Matrix:
+    """Four bits a weight, two a byte, with a scale and an offset a group, in 16 bits each."""
+    outputs = matrix.codes.shape[0]
+    fits = matrix.group in _KERNEL_GROUPS and outputs % _KERNEL_OUTPUTS == 0
+    if matrix.codes.device.type != "cpu" or not fits:
+        return written_out(matrix)
+    group, grid = matrix.group, matrix.grid
+    packed = torch._convert_weight_to_int4pack_for_cpu(matrix.codes.int(), 1)
+    # The kernel's code 8 is its zero: what stands for code 0 here is eight scales further down.
+    middles = grid.offsets + _NIBBLE_MIDDLE * grid.scales
+    grids = torch.stack([grid.scales, middles], dim=-1).transpose(0, 1).contiguous().bfloat16()
+    return Matrix(
+        lambda x: torch._weight_int4pack_mm_for_cpu(x.bfloat16(), packed, group, grids).float(),
+        packed.nbytes + grids.nbytes,
+    )
+
+
+def w8a8(matrix: Quantised) -> Matrix:
+    """Both sides in eight bits: each row of x is rounded by its own largest value, as it comes. ValueError as above."""
+    _check_rows(matrix)
+    codes, scales = matrix.codes.contiguous(), matrix.grid.scales[:, 0]
+    columns = codes.t()
+
+    def times(x: Tensor) -> Tensor:
+        rows, row_scales = rounded_rows(x)
+        return int_product(rows, columns).float() * row_scales * scales
+
+    return Matrix(times, codes.nbytes + scales.nbytes)
+
+
+def rounded_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x [t, in] as int8 with one symmetric scale a row [t, 1]."""
+    row_scales = x.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
+    return (x / row_scales).round_().to(torch.int8), row_scales
+
+
+def int_product(rows: Tensor, columns: Tensor) -> Tensor:
+    """int8 times int8, summed exactly: in int32 on a CPU, in float64 elsewhere, where kernels want other sizes."""
+    if rows.device.type == "cpu":
+        return torch._int_mm(rows, columns)
+    return rows.double() @ columns.double()
+
+
+def in_sixteen_bits(matrix: Quantised) -> Tensor:
+    """What the INT4 kernel makes of the codes: its scales and offsets are kept in 16 bits."""
+    grid = matrix.grid
+    middles = (grid.offsets + _NIBBLE_MIDDLE * grid.scales).bfloat16().float()
+    short = replace(grid, scales=grid.scales.bfloat16().float(), offsets=middles)
+    return from_codes(grouped(matrix) - _NIBBLE_MIDDLE, short).flatten(1)
+
+
+def _check_rows(matrix: Quantised) -> None:
+    if matrix.grid.scales.shape[1] != 1 or bool(matrix.grid.offsets.any()):
+        raise ValueError("products in eight bits need one symmetric scale a row")

@@ -1,0 +1,180 @@
+"""Products with fewer bits are the products written out; a model of them is a model like any other."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from backends.reference.lab.calibration import observe
+from backends.reference.lab.grids import dequantise, quantise
+from backends.reference.lab.matrices import PARTS, Matrix, layer_bytes, with_matrices
+from backends.reference.lab.products import (
+    bfloat16,
+    in_sixteen_bits,
+    int4_weight_only,
+    int8_weight_only,
+    rounded_rows,
+    w8a8,
+    written_out,
+)
+from backends.reference.lab.quality import Quality, all_logits, common_start, greedy, judge, windows_of
+from backends.reference.lab.scaling import awq, rescaled, smooth
+from backends.reference.weights import ModelWeights
+from tests.backends.reference.micro_model import micro_weights
+from tests.backends.reference.naive_llama import naive_greedy, naive_logits
+
+VOCAB = 50
+WEIGHTS = micro_weights(vocab=VOCAB)
+WINDOWS = [[(7 * i + seed * i * i) % VOCAB for i in range(24)] for seed in range(1, 7)]
+SIXTEEN_BITS = 2**-7
+"""Relative: bfloat16 keeps eight binary digits, and sums of products are rounded once more."""
+
+
+def times(x: Tensor, matrix: object) -> Tensor:
+    """As the decoder multiplies."""
+    return F.linear(x, matrix)  # type: ignore[arg-type]  # a Matrix stands for a tensor
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_near(found: Tensor, expected: Tensor, relative: float) -> None:
+    assert found.dtype == expected.dtype == torch.float32
+    assert (found - expected).abs().max() <= relative * expected.abs().max()
+
+
+rows = st.sampled_from([1, 2, 7, 33])
+seeds = st.integers(0, 1000)
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=rows, seed=seeds)
+def test_the_int8_kernel_computes_what_is_written_out(rows: int, seed: int) -> None:
+    matrix = quantise(normal(64, 96, seed=seed), 8, symmetric=True)
+    x = normal(rows, 96, seed=seed + 1)
+    assert_near(times(x, int8_weight_only(matrix)), times(x, written_out(matrix)), 2 * SIXTEEN_BITS)
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=rows, seed=seeds, group=st.sampled_from([32, 64]), outputs=st.sampled_from([64, 192]))
+def test_the_int4_kernel_computes_what_is_written_out(rows: int, seed: int, group: int, outputs: int) -> None:
+    matrix = quantise(normal(outputs, 128, seed=seed), 4, group=group)
+    x = normal(rows, 128, seed=seed + 1)
+    expected = F.linear(x.bfloat16().float(), in_sixteen_bits(matrix))
+    assert_near(times(x, int4_weight_only(matrix)), expected, SIXTEEN_BITS)
+    assert_near(times(x, int4_weight_only(matrix)), times(x, written_out(matrix)), 4 * SIXTEEN_BITS)
+
+
+def test_int4_of_sizes_that_the_kernel_does_not_take_is_written_out() -> None:
+    matrix, x = quantise(normal(24, 48), 4, group=16), normal(3, 48)
+    torch.testing.assert_close(times(x, int4_weight_only(matrix)), F.linear(x, dequantise(matrix)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=rows, seed=seeds)
+def test_w8a8_sums_whole_numbers_exactly(rows: int, seed: int) -> None:
+    matrix, x = quantise(normal(40, 96, seed=seed), 8, symmetric=True), normal(rows, 96, seed=seed + 1)
+    codes, scales = rounded_rows(x)
+    exact = (codes.double() @ matrix.codes.double().T) * scales * matrix.grid.scales[:, 0]
+    torch.testing.assert_close(times(x, w8a8(matrix)).double(), exact, rtol=1e-6, atol=1e-6)
+    assert ((codes.float() * scales - x).abs() <= scales / 2 + 1e-6).all()
+
+
+def test_a_row_of_zeros_stays_one() -> None:
+    matrix = quantise(normal(8, 16), 8, symmetric=True)
+    assert not times(torch.zeros(2, 16), w8a8(matrix)).any()
+
+
+def test_eight_bits_need_one_symmetric_scale_a_row() -> None:
+    for make in (int8_weight_only, w8a8):
+        for matrix in (quantise(normal(8, 16), 8), quantise(normal(8, 16), 8, group=4, symmetric=True)):
+            with pytest.raises(ValueError, match="one symmetric scale a row"):
+                make(matrix)
+
+
+def test_a_matrix_refuses_whatever_is_no_product() -> None:
+    matrix = bfloat16(normal(8, 8))
+    with pytest.raises(TypeError):
+        torch.add(matrix, 1)  # type: ignore[call-overload]
+
+
+def test_memory_is_what_the_codes_take() -> None:
+    weight = normal(64, 128)
+    assert bfloat16(weight).size_bytes == 64 * 128 * 2
+    assert int8_weight_only(quantise(weight, 8, symmetric=True)).size_bytes == 64 * 128 + 64 * 2
+    assert int4_weight_only(quantise(weight, 4, group=32)).size_bytes == 64 * 128 // 2 + 64 * 4 * 2 * 2
+    assert layer_bytes(WEIGHTS) == sum(
+        getattr(layer, part).nbytes for layer in WEIGHTS.layers for part in (*PARTS, "attention_norm", "mlp_norm")
+    )
+
+
+def rounded(weights: ModelWeights, bits: int) -> ModelWeights:
+    return with_matrices(weights, lambda _layer, _part, weight: written_out(quantise(weight, bits, group=16)))
+
+
+def compared(model: ModelWeights) -> Quality:
+    return judge(all_logits(model, WINDOWS), all_logits(WEIGHTS, WINDOWS), WINDOWS)
+
+
+def test_the_more_bits_the_nearer_to_the_plain_model() -> None:
+    found = [compared(rounded(WEIGHTS, bits)).divergence_nats for bits in (3, 4, 8)]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < 1e-3
+
+
+def test_perplexity_is_that_of_a_plain_forward_pass() -> None:
+    surprise = [
+        -naive_logits(WEIGHTS, window)[:-1].log_softmax(-1)[range(len(window) - 1), window[1:]] for window in WINDOWS
+    ]
+    found = compared(WEIGHTS)
+    assert found.perplexity == pytest.approx(float(torch.cat(surprise).mean().exp()), rel=1e-4)
+    assert found.divergence_nats == pytest.approx(0, abs=1e-6)
+    assert found.agreement == 1
+
+
+def test_greedy_answers_are_those_of_a_plain_forward_pass() -> None:
+    assert greedy(WEIGHTS, WINDOWS[0], 6) == naive_greedy(WEIGHTS, WINDOWS[0], 6)
+    assert common_start([1, 2, 3], [1, 2, 4]) == 2
+    assert common_start([1, 2], [1, 2]) == 2
+    assert common_start([], []) == 0
+
+
+def test_windows_lie_side_by_side() -> None:
+    assert windows_of(range(10), 3, 2) == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(ValueError, match="10 tokens are not 4 windows of 3"):
+        windows_of(range(10), 3, 4)
+
+
+def test_scales_move_without_changing_what_the_model_says() -> None:
+    book = observe(WEIGHTS, WINDOWS)
+    for scales in (smooth, awq(partial(quantise, bits=4, group=16))):
+        moved = rescaled(WEIGHTS, book, scales)
+        assert not torch.equal(moved.layers[0].qkv, WEIGHTS.layers[0].qkv)
+        assert compared(moved).divergence_nats < 1e-6
+
+
+def test_what_is_observed_is_what_each_matrix_is_multiplied_with() -> None:
+    book = observe(WEIGHTS, WINDOWS)
+    assert set(book) == {(layer, part) for layer in range(2) for part in PARTS}
+    assert {one.rows for one in book.values()} == {sum(len(window) for window in WINDOWS)}
+    embedded = torch.cat([WEIGHTS.embedding[window] for window in WINDOWS])
+    x = embedded * torch.rsqrt(embedded.pow(2).mean(-1, keepdim=True) + 1e-5) * WEIGHTS.layers[0].attention_norm
+    torch.testing.assert_close(book[0, "qkv"].products, x.T @ x, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(book[0, "qkv"].peaks, x.abs().amax(0))
+
+
+def test_an_engine_runs_with_rounded_weights_as_with_its_own() -> None:
+    made: list[Matrix] = []
+
+    def eight_bits(_layer: int, _part: str, weight: Tensor) -> Matrix:
+        made.append(int8_weight_only(quantise(weight, 8, symmetric=True)))
+        return made[-1]
+
+    model = with_matrices(WEIGHTS, eight_bits)
+    assert len(made) == len(WEIGHTS.layers) * len(PARTS)
+    assert len(greedy(model, WINDOWS[0], 8)) == 8
