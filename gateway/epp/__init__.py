@@ -13,8 +13,8 @@ everything between the two is that of `prefixgate serve`: keys, limits, index, d
 the call is made once, by another, who may not show what came of it (`answering`).
 
     types     its nouns        messages  read and written, of protocol      fields  what of a head is to be changed
-    stream    one request      feed      the answer as a connection             replies what is told to the gateway
-    asking    the reply to the request, by mode                                 answering ... to the answer, by mode
+    stream    one request      request_body  until it is whole                  feed    the answer as a connection
+    replies   what is told     asking    the reply to the request, by mode      answering ... to the answer, by mode
     picking   the decision as addresses: fallbacks, subsets, who served         addresses names looked up
     server    gRPC, its health, TLS, drain                                      certificates  self-signed
 

@@ -25,7 +25,7 @@ class Feed:
     """Of one request. `handed` is called for each chunk that the reader gets (or nobody will get), with whether it said
     that it is the last, and `wanted` when the reader asks for the next."""
 
-    is_used = False
+    is_used = False  # as every `Line` says: no connection of ours, so none is used again
     paused = False
 
     def __init__(
@@ -140,11 +140,7 @@ class Feed:
         if response is None or not self._is_asked:
             return
         if self._waiting:
-            data, ends = self._waiting.popleft()
-            self._waiting_bytes -= len(data)
-            if self._waiting_bytes <= MOST_WAITING_BYTES // 2:
-                self._room.set()
-            self._handed(ends)
+            data = self._next_part()
             if data:
                 self._is_asked = False
                 self.expire_never()
@@ -157,3 +153,12 @@ class Feed:
             self.expire_never()
             self._response = None
             response.completed()
+
+    def _next_part(self) -> bytes:
+        """What has waited for longest, which the reader gets now."""
+        data, ends = self._waiting.popleft()
+        self._waiting_bytes -= len(data)
+        if self._waiting_bytes <= MOST_WAITING_BYTES // 2:
+            self._room.set()
+        self._handed(ends)
+        return data

@@ -137,11 +137,7 @@ class EnvoyPlane:
             return await self._own.send(endpoint, request, deadlines, begins)
         response = UpstreamResponse(endpoint.id, stream.line(), deadlines, 0.0)
         if stream.is_picked:
-            if stream.forced != endpoint.id:
-                raise UpstreamFailed("the gateway in front sends a request once")
-            stream.answer_for(response)
-            await response.head()
-            return response
+            return await _as_answered(stream, endpoint, response)
         picked = await self._picked(endpoint, request, stream)
         if begins is not None:
             begins()
@@ -239,6 +235,15 @@ class EnvoyPlane:
         if not self._is_unseen:
             self._is_unseen = True
             LOGGER.error("requests are not billed", extra={"fields": {"why": UNSEEN}})
+
+
+async def _as_answered(stream: Stream, endpoint: EndpointConfig, response: UpstreamResponse) -> UpstreamResponse:
+    """The answer that has come already, for the endpoint that gave it. Raises `UpstreamFailed` for another one."""
+    if stream.forced != endpoint.id:
+        raise UpstreamFailed("the gateway in front sends a request once")
+    stream.answer_for(response)
+    await response.head()
+    return response
 
 
 def _failure(endpoint: EndpointConfig, details: str, deadlines: Deadlines) -> UpstreamError:

@@ -36,15 +36,18 @@ MOST_MESSAGE_BYTES: Final = 64 * MiB
 """Of one message at least: a gateway that buffers sends a body as a whole, and an answer too."""
 _SPARE_BYTES: Final = MiB
 _KEEPALIVE_MS: Final = 20_000
-_OURS: Final = ("/admin", "/metrics", "/health", "/ready", "/ui")
-"""Pages of the operator: not for those who come through the gateway in front."""
+_OPERATORS: Final = ("/admin", "/metrics", "/health", "/ready")
+"""Pages that are not for those who come through the gateway in front; the dashboard is another."""
 
 
 class Processor:
-    """`envoy.service.ext_proc.v3.ExternalProcessor`. `app` serves what comes."""
+    """`envoy.service.ext_proc.v3.ExternalProcessor`. `app` serves what comes, but for pages at or under `hidden`."""
 
-    def __init__(self, app: Gateway, plane: EnvoyPlane, options: StreamOptions, metrics: EppMetrics) -> None:
+    def __init__(
+        self, app: Gateway, hidden: tuple[str, ...], plane: EnvoyPlane, options: StreamOptions, metrics: EppMetrics
+    ) -> None:
         self._app = app
+        self._hidden = tuple(f"{path}/" for path in hidden)
         self._plane = plane
         self._options = options
         self._metrics = metrics
@@ -72,9 +75,8 @@ class Processor:
             self._metrics.streams(stream.outcome if failure is None else "broken").inc()
         if failure is not None:
             self._complain(failure)
-            code = grpc.StatusCode.INVALID_ARGUMENT
-            if isinstance(failure, ModeUnsupported):
-                code = grpc.StatusCode.FAILED_PRECONDITION
+            is_setting = isinstance(failure, ModeUnsupported)
+            code = grpc.StatusCode.FAILED_PRECONDITION if is_setting else grpc.StatusCode.INVALID_ARGUMENT
             await context.abort(code, str(failure))
 
     async def _read(self, messages: AsyncIterator[object], stream: Stream, group: asyncio.TaskGroup) -> None:
@@ -98,7 +100,7 @@ class Processor:
         CURRENT.set(stream)
         scope = stream.scope()
         try:
-            if f"{scope['path']}/".startswith(tuple(f"{page}/" for page in _OURS)):
+            if f"{scope['path']}/".startswith(self._hidden):
                 _refuse(stream, NotFound(f"there is nothing at {scope['path'][:200]}"), scope["path"])
             else:
                 await self._app(scope, _nothing, _nowhere)
@@ -127,7 +129,8 @@ class EppServer(Server):
         self._settings, self._drain_s = config.epp, config.limits.drain_s
         self._most_bytes = max(config.limits.max_body_bytes, MOST_MESSAGE_BYTES) + _SPARE_BYTES
         options = StreamOptions(_assumed(config.epp), config.limits.max_body_bytes)
-        self._processor = Processor(self._gateway, plane, options, self._gateway.telemetry.epp)
+        hidden = (*_OPERATORS, config.ui.path)
+        self._processor = Processor(self._gateway, hidden, plane, options, self._gateway.telemetry.epp)
         self._servers: list[grpc.aio.Server] = []
         self.announces = True
         self.address: str | None = None

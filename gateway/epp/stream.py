@@ -1,7 +1,7 @@
 """One request of the gateway in front: to the edge a client with its request, to the pipeline the way to an engine.
 
 messages --take--> head --------> (the server starts the application)      application --start, write--> replies
-                   body --------> whole_body --> application
+                   body --------> RequestBody --> application
                    answer's head, body --> Feed --> pipeline
 EnvoyPlane --pick--> replies
 
@@ -36,8 +36,8 @@ from gateway.epp.errors import ModeUnsupported, ProtocolBroken
 from gateway.epp.feed import Feed
 from gateway.epp.fields import value_of, without_pseudo
 from gateway.epp.replies import Replies
+from gateway.epp.request_body import RequestBody
 from gateway.epp.types import BodyMode, BodyShown, Context, HeadShown, Modes, Picked, Shown, TrailersShown
-from gateway.errors import BadRequest
 from gateway.types import Headers
 from gateway.wire import EXTENSION, Scope
 
@@ -45,8 +45,6 @@ SOMETHING: Final = b'{"choices":[{"index":0}]}'
 """Stands for an answer that is not shown: it says that there is one, and nothing of it."""
 GRACE_S: Final = 5.0
 """How long the end of a streamed answer waits for a part to go with, after its engine has fallen silent."""
-MOST_UNWANTED_BYTES: Final = 64 * 1024
-"""Of a body that nobody reads yet: then the stream is not read any more."""
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
 
@@ -76,16 +74,10 @@ class Stream:
         """Endpoints that may be named behind the chosen one."""
         self.forced: str | None = None
         """The endpoint that serves it already."""
-        self._options = options
         self._unseen = unseen
         self._modes = options.modes
         self._head: HeadShown | None = None
-        self._pieces: list[bytes] = []
-        self._body = b""
-        self._received_bytes = 0
-        self._is_whole = False
-        self._is_wanted = asyncio.Event()
-        self._news = asyncio.Event()
+        self._body = RequestBody(options.most_body_bytes)
         self._on_leave: Callable[[], object] | None = None
         self._asking: Asking | None = None
         self._picked: Picked | None = None
@@ -112,8 +104,7 @@ class Stream:
 
     async def room(self) -> None:
         """Wait until there is room for more: of the body, which may have to wait for its turn, or of the answer."""
-        if self._received_bytes > MOST_UNWANTED_BYTES:
-            await self._is_wanted.wait()
+        await self._body.room()
         await self._feed.room()
 
     def ends(self) -> None:
@@ -132,8 +123,7 @@ class Stream:
         if self.gone or self.replies.closed:
             return
         self.gone = True
-        self._is_wanted.set()
-        self._news.set()
+        self._body.leave()
         if self._on_leave is not None:
             self._on_leave()
 
@@ -215,15 +205,7 @@ class Stream:
 
     async def whole_body(self, allow: Callable[[int], object]) -> bytes:
         """As `ServedRequest`."""
-        self._is_wanted.set()
-        while not self._is_whole and not self.gone:
-            allow(self._received_bytes)
-            self._news.clear()
-            await self._news.wait()
-        if not self._is_whole:
-            raise BadRequest("the connection was closed before the body was whole")
-        allow(self._received_bytes)
-        return self._body
+        return await self._body.whole(allow)
 
     def start(self, status: int, fields: Headers) -> None:
         """As `ServedRequest`."""
@@ -285,34 +267,28 @@ class Stream:
             answering_of(self._modes.response, self.replies, shown, ())
         self._asking = asking_of(self._modes.request, self.replies, has_body=not shown.ends)
         if shown.ends:
-            self._is_whole = True
+            self._body.end()
 
     def _request_body(self, shown: BodyShown) -> None:
-        if self._head is None or self._is_whole or self._head.ends:
+        if self._head is None or self._body.is_whole:
             raise ProtocolBroken("a part of a request's body, out of order")
-        self._received_bytes += len(shown.data)
-        if self._received_bytes <= self._options.most_body_bytes:  # the application refuses the rest
-            self._pieces.append(shown.data)
+        self._body.add(shown.data)
         at_once = self._modes.request in (BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL)
         if self._modes.request is BodyMode.BUFFERED_PARTIAL and not shown.ends:
             raise ModeUnsupported("request_body_mode", "BUFFERED_PARTIAL", "this body was longer than the buffer")
         if shown.ends or at_once:
             self._body_is_whole(by_trailers=False)
-        self._news.set()
 
     def _body_is_whole(self, *, by_trailers: bool) -> None:
         assert self._asking is not None
-        self._is_whole = True
-        self._body, self._pieces = b"".join(self._pieces), []
-        self._asking.body_came(self._body, by_trailers=by_trailers)
-        self._news.set()
+        self._asking.body_came(self._body.end(), by_trailers=by_trailers)
 
     def _trailers(self, *, of_answer: bool) -> None:
         if of_answer:
             self._answer_trailers()
         elif self._asking is None:
             raise ProtocolBroken("trailers before a head")
-        elif self._is_whole:
+        elif self._body.is_whole:
             self._asking.trailers_came()
         else:
             self._body_is_whole(by_trailers=True)

@@ -1,11 +1,13 @@
 """What a page of the dashboard is asked for: its parameters, each once, none that it does not know."""
 
 from collections.abc import Mapping
+from typing import Final
 from urllib.parse import parse_qsl
 
 from gateway.errors import BadRequest
 
-_MOST: int = 20
+_MOST_PARAMETERS: Final = 20
+_MOST_DIGITS: Final = 8
 
 
 class Asked:
@@ -13,7 +15,7 @@ class Asked:
 
     def __init__(self, query_string: bytes, known: frozenset[str]) -> None:
         try:
-            pairs = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST)
+            pairs = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
         except ValueError:
             raise BadRequest("there are too many parameters") from None
         self._values: Mapping[str, str] = dict(pairs)
@@ -32,7 +34,7 @@ class Asked:
         text = self._values.get(name)
         if text is None:
             return usual
-        if not (text.isascii() and text.isdecimal() and len(text) < 9 and 1 <= int(text) <= most):
+        if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and 1 <= int(text) <= most):
             raise BadRequest(f"{name} is 1 to {most}", param=name)
         return int(text)
 

@@ -11,7 +11,7 @@ from gateway.errors import BadRequest
 from gateway.report_pages import Parameters, ReportPages
 from gateway.ui.asked import Asked
 from gateway.ui.kept import Kept
-from gateway.ui.pages import JsonPage
+from gateway.ui.types import JsonPage
 
 MOST_DAYS: Final = 31
 MOST_ROWS: Final = 1000

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from gateway.log_lines import LOGGER
 from gateway.ui.inside import Inside
+from gateway.ui.types import Page
 from prefix_index import Claim
-
-Page = dict[str, Any]
 
 EVERY_S: Final = 10.0
 OLD_S: Final = 30.0

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from billing import BillingError, LedgerUnavailable, PriceBook
+from billing import BillingError, LedgerUnavailable, PriceBook, ReportTooSlow
 from billing.invoicing import (
     Document,
     Drafting,
@@ -27,9 +27,10 @@ from gateway.config import Config, ledger_place
 from gateway.errors import BadRequest, NotFound, Unavailable
 from gateway.ui.asked import Asked
 from gateway.ui.kept import Kept
-from gateway.ui.pages import JsonPage
+from gateway.ui.types import JsonPage
 
 _KEPT_S: Final = 10.0
+DEADLINE_S: Final = 10.0
 _MONTH: Final = 7
 """Characters of 2026-11."""
 
@@ -86,7 +87,7 @@ class InvoicePreviews:
         return found
 
     def _read(self, tenant: str, month: str) -> Sequence[Document]:
-        """Blocks. Raises `BadRequest`, `Unavailable`."""
+        """Blocks, each statement for `DEADLINE_S` at most. Raises `BadRequest`, `Unavailable`."""
         config = self.config
         assert config.invoicing_file is not None, "looked at before"
         try:
@@ -94,7 +95,13 @@ class InvoicePreviews:
             prices = PriceBook.empty() if config.prices_file is None else PriceBook.load(config.prices_file)
             plans = None if config.plans_file is None else load_plans(config.plans_file)
             book = InvoiceBook(ledger_place(config), clock=self.wall)
-            return Drafting(book, seller, plans_from(plans, prices)).preview(tenant, period_in(month, seller.timezone))
+            drafting = Drafting(book, seller, plans_from(plans, prices))
+            return drafting.preview(tenant, period_in(month, seller.timezone), DEADLINE_S)
+        except ReportTooSlow:
+            raise Unavailable(
+                f"this month is more than can be previewed within {DEADLINE_S:g} s: "
+                f"`prefixgate invoice draft {tenant[:100]} {month}` takes its time"
+            ) from None
         except LedgerUnavailable:
             raise Unavailable("the ledger cannot be read at the moment; try again") from None
         except BillingError as error:

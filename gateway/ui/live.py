@@ -26,10 +26,11 @@ from gateway.team.messages import Call, Reply
 from gateway.telemetry import Telemetry
 from gateway.ui.caches import NO_CACHE, Caches
 from gateway.ui.inside import INSIDE, Inside
-from gateway.ui.merging import Page, Rates, newest, together
+from gateway.ui.merging import Rates, newest, together
 from gateway.ui.remedies import health_page
 from gateway.ui.rows import decision_row
 from gateway.ui.rows import endpoint_row as shown
+from gateway.ui.types import Page
 from prefix_index.turns import in_turns
 
 LIVE: Final = f"{INSIDE}live"
@@ -38,14 +39,15 @@ LIVE_DECISIONS: Final = 50
 """As many as a view has."""
 _OK: Final = 200
 _COUNTED: Final = {
-    "prompt_tokens": ("prefixgate_tokens", "kind", "prompt"),
-    "reported_prompt_tokens": ("prefixgate_tokens", "kind", "prompt_reported"),
-    "cached_tokens": ("prefixgate_tokens", "kind", "cached"),
-    "output_tokens": ("prefixgate_tokens", "kind", "output"),
-    "compared_prompt_tokens": ("prefixgate_expected_vs_reported", "kind", "prompt"),
-    "compared_reported_tokens": ("prefixgate_expected_vs_reported", "kind", "reported"),
-    "compared_expected_tokens": ("prefixgate_expected_vs_reported", "kind", "expected"),
+    "prompt_tokens": ("prefixgate_tokens", "prompt"),
+    "reported_prompt_tokens": ("prefixgate_tokens", "prompt_reported"),
+    "cached_tokens": ("prefixgate_tokens", "cached"),
+    "output_tokens": ("prefixgate_tokens", "output"),
+    "compared_prompt_tokens": ("prefixgate_expected_vs_reported", "prompt"),
+    "compared_reported_tokens": ("prefixgate_expected_vs_reported", "reported"),
+    "compared_expected_tokens": ("prefixgate_expected_vs_reported", "expected"),
 }
+"""What is counted of requests, by metric and `kind`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,8 @@ class Live:
         """This process. O(endpoints + decisions shown), in turns."""
         parts, registry = self._parts, self._parts.telemetry.registry
         requests = registry.sums("prefixgate_requests", "state")
-        sums = {name: registry.sums(name, "kind") for name in {metric for metric, _, _ in _COUNTED.values()}}
-        counters = {name: sums[metric].get(kind, 0.0) for name, (metric, _, kind) in _COUNTED.items()}
+        sums = {name: registry.sums(name, "kind") for name in {metric for metric, _ in _COUNTED.values()}}
+        counters = {name: sums[metric].get(kind, 0.0) for name, (metric, kind) in _COUNTED.items()}
         waiting = None if parts.gate is None else parts.gate.report()["waiting"]
         return {
             "worker": self._name,

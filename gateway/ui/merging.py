@@ -8,7 +8,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-Page = dict[str, Any]
+from gateway.ui.types import Page
+
+Counters = Mapping[str, float]
 
 WINDOW_S: Final = 60.0
 """What rates look back on."""
@@ -56,9 +58,6 @@ def _endpoint(rows: Sequence[Page]) -> Page:
         "draining": any(row["draining"] for row in rows),
         "speed": max(speeds, key=lambda speed: speed["samples"], default=None),
     }
-
-
-Counters = Mapping[str, float]
 
 
 class Rates:

@@ -1,7 +1,6 @@
 """The JSON pages of the dashboard: by name, each with the parameters that it takes. `books.py` has those of money."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -9,6 +8,7 @@ from gateway.ui.asked import Asked
 from gateway.ui.inside import Inside
 from gateway.ui.kept import Kept
 from gateway.ui.live import Live
+from gateway.ui.types import JsonPage
 
 MOST_DECISIONS: Final = 500
 MOST_PREFIXES: Final = 200
@@ -16,14 +16,6 @@ _NODES: Final = 50_000
 """Of each shard: reading them takes some 1.5 s of processor time, in turns."""
 _PREFIXES_KEPT_S: Final = 15.0
 _FINDINGS_KEPT_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class JsonPage:
-    """`known`: the names of its parameters."""
-
-    make: Callable[[Asked], Awaitable[Any]]
-    known: frozenset[str] = frozenset()
 
 
 class Pages:

@@ -19,12 +19,13 @@ COOKIE: Final = "prefixgate_ui"
 MOST_WRONG: Final = 5
 """Wrong tokens from one address within `WRONG_WITHIN_S`."""
 MOST_WRONG_OF_ALL: Final = 60
+"""Of all addresses together."""
 WRONG_WITHIN_S: Final = 60.0
 _MOST_ADDRESSES: Final = 1024
 _PURPOSE: Final = b"prefixgate dashboard session 1"
 _VERSION: Final = "1"
 _PARTS: Final = 4
-_LONGEST: Final = 200
+_MOST_CHARACTERS: Final = 200
 _CLOCKS_APART_S: Final = 60.0
 """How far the clocks of two replicas may be apart."""
 
@@ -53,7 +54,7 @@ class Sessions:
         One that lasts longer than sessions do now is none either: `session_s` was made shorter.
         """
         parts = value.split(".")
-        if len(value) > _LONGEST or len(parts) != _PARTS or not value.isascii():
+        if len(value) > _MOST_CHARACTERS or len(parts) != _PARTS or not value.isascii():
             return None
         head, _, signature = value.rpartition(".")
         if not hmac.compare_digest(signature, self._signature(head)):

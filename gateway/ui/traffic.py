@@ -20,16 +20,16 @@ from billing.reports.traffic import AVOIDABLE, Traffic, percentile_s, sum_of, tr
 from billing.when import from_us, to_us
 from gateway.errors import Unavailable
 from gateway.ui.asked import Asked
-from gateway.ui.pages import JsonPage
+from gateway.ui.kept import REST, Failures
+from gateway.ui.types import JsonPage
 
-_S: Final = 1_000_000
-SETTLED_US: Final = 10 * 60 * _S
+_SECOND_US: Final = 1_000_000
+SETTLED_US: Final = 10 * 60 * _SECOND_US
 """An answer that takes longer than this after its span has ended is missing in that span until it is read anew."""
 _CLOCK_SET_US: Final = SETTLED_US // 2
 """A clock that was set by less than this has let no span be taken for over that was not."""
 FRESH_S: Final = 4.0
 DEADLINE_S: Final = 6.0
-_REST: Final = 20.0
 _AT_ONCE: Final = 15
 """Spans in one reading."""
 _PART_OF: Final = {
@@ -47,12 +47,17 @@ class _Range:
 
 
 RANGES: Final[Mapping[str, _Range]] = {
-    "1h": _Range(60 * _S, 60),
-    "15m": _Range(60 * _S, 15),
-    "3h": _Range(60 * _S, 180),
-    "24h": _Range(900 * _S, 96),
+    "1h": _Range(60 * _SECOND_US, 60),
+    "15m": _Range(60 * _SECOND_US, 15),
+    "3h": _Range(60 * _SECOND_US, 180),
+    "24h": _Range(900 * _SECOND_US, 96),
 }
 """What can be asked for, the usual one first."""
+_KEPT_US: Final = {
+    step_us: max((one.spans + 1) * step_us for one in RANGES.values() if one.step_us == step_us)
+    for step_us in {one.step_us for one in RANGES.values()}
+}
+"""For how long spans of a length are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +81,12 @@ class TrafficBook:
         self._monotonic = monotonic
         self._reading = reading
         self._spans: dict[tuple[int, int], _Read] = {}
+        """By length and beginning, microseconds."""
         self._next_s: dict[str, float] = {}
+        """When each range may be read again."""
         self._clocks_us: int | None = None
         """By how much the wall's clock was ahead of the monotonic one."""
+        self._failures = Failures(monotonic)
         self._turn = asyncio.Lock()  # spans the reading: two of them would only take twice as long
 
     @property
@@ -92,11 +100,12 @@ class TrafficBook:
         wanted = _wanted(range_, to_us(now))
         async with self._turn:
             began_s = self._monotonic()
-            self._look_at_clocks(to_us(now) - round(began_s * _S))
+            self._look_at_clocks(to_us(now) - round(began_s * _SECOND_US))
             if began_s >= self._next_s.get(name, 0.0):
-                await asyncio.to_thread(self._read, range_, wanted, to_us(now))
+                with self._failures.of("ledger"):
+                    await asyncio.to_thread(self._read, range_, wanted, to_us(now))
                 took_s = self._monotonic() - began_s
-                self._next_s[name] = self._monotonic() + max(FRESH_S, _REST * took_s)
+                self._next_s[name] = self._monotonic() + max(FRESH_S, REST * took_s)
                 self._forget(to_us(now))
         found = [(at, self._spans.get((range_.step_us, at))) for at in wanted]
         known = [one.traffic for _, one in found if one is not None]
@@ -104,19 +113,10 @@ class TrafficBook:
         return {
             "as_of": now.isoformat(),
             "range": name,
-            "step_s": range_.step_us // _S,
+            "step_s": range_.step_us // _SECOND_US,
             "points": [_point(at, None if one is None else one.traffic) for at, one in found],
             "total": {"read": len(known) == len(found), **(_figures(total) if known else _UNREAD)},
-            "misses": [
-                {
-                    "reason": reason,
-                    "requests": one.requests,
-                    "lost_tokens": one.lost_tokens if one.unknown < one.requests else None,
-                    "unknown": one.unknown,
-                    "avoidable": reason in AVOIDABLE,
-                }
-                for reason, one in sorted(total.misses.items(), key=lambda item: -item[1].lost_tokens)
-            ],
+            "misses": _misses(total),
         }
 
     def _look_at_clocks(self, ahead_us: int) -> None:
@@ -147,9 +147,8 @@ class TrafficBook:
         return found is not None and found.is_final
 
     def _forget(self, now_us: int) -> None:
-        oldest = {range_.step_us: now_us - (range_.spans + 1) * range_.step_us for range_ in RANGES.values()}
-        oldest[60 * _S] = now_us - 181 * 60 * _S
-        self._spans = {key: one for key, one in self._spans.items() if key[1] >= oldest[key[0]]}
+        """O(spans)."""
+        self._spans = {key: one for key, one in self._spans.items() if key[1] >= now_us - _KEPT_US[key[0]]}
 
 
 def _wanted(range_: _Range, now_us: int) -> list[int]:
@@ -171,6 +170,20 @@ def _runs(spans: list[int], step_us: int) -> Iterator[tuple[int, int]]:
 def _point(at: int, traffic: Traffic | None) -> dict[str, Any]:
     figures = _UNREAD if traffic is None else _figures(traffic)
     return {"at": from_us(at).astimezone(UTC).isoformat(), "read": traffic is not None, **figures}
+
+
+def _misses(traffic: Traffic) -> list[dict[str, Any]]:
+    """Why prompts missed what was cached, the costliest reason first."""
+    return [
+        {
+            "reason": reason,
+            "requests": one.requests,
+            "lost_tokens": one.lost_tokens if one.unknown < one.requests else None,
+            "unknown": one.unknown,
+            "avoidable": reason in AVOIDABLE,
+        }
+        for reason, one in sorted(traffic.misses.items(), key=lambda item: -item[1].lost_tokens)
+    ]
 
 
 def _figures(traffic: Traffic) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -20,6 +20,7 @@ from gateway.log_lines import LOGGER
 from gateway.sse import named_event
 from gateway.ui.answers import SECURE
 from gateway.ui.merging import difference
+from gateway.ui.types import Page
 from gateway.ui_metrics import UiMetrics
 from gateway.wire import Receive, Scope, Send
 
@@ -29,8 +30,6 @@ QUEUED: Final = 8
 HEARTBEAT_S: Final = 15.0
 _ALIVE: Final = b": alive\n\n"
 _RETRY: Final = b"retry: 2000\n\n"
-
-View = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Viewers:
 
     def __init__(
         self,
-        collect: Callable[[], Awaitable[View]],
+        collect: Callable[[], Awaitable[Page]],
         forget: Callable[[], object],
         closing: Callable[[], bool],
         metrics: UiMetrics,
@@ -81,7 +80,7 @@ class Viewers:
         self._bounds = bounds
         self._viewers: set[_Viewer] = set()
         self._somebody = asyncio.Event()
-        self._view: View | None = None
+        self._view: Page | None = None
         self._snapshot: bytes | None = None
         self._number = 0
 
@@ -163,14 +162,11 @@ class Viewers:
         try:
             while True:
                 if waiting:
-                    async with asyncio.timeout(self._bounds.patience_s):
-                        await send({"type": "http.response.body", "body": b"".join(waiting), "more_body": True})
+                    await self._tell(send, b"".join(waiting), more=True)
                     told_s = loop.time()
                 why = "draining" if self._closing() else "session_over" if until() else None
                 if why is not None:
-                    end = self._event("end", {"reason": why})
-                    async with asyncio.timeout(self._bounds.patience_s):
-                        await send({"type": "http.response.body", "body": end, "more_body": False})
+                    await self._tell(send, self._event("end", {"reason": why}), more=False)
                     return why
                 waiting = await self._next(viewer)
                 if not waiting and loop.time() - told_s >= HEARTBEAT_S:
@@ -178,8 +174,13 @@ class Viewers:
         except TimeoutError:
             return "too_slow"
 
+    async def _tell(self, send: Send, body: bytes, *, more: bool) -> None:
+        """Raises `TimeoutError` where the viewer does not take it."""
+        async with asyncio.timeout(self._bounds.patience_s):
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+
     async def _next(self, viewer: _Viewer) -> list[bytes]:
-        """What it is to be told now, nothing where there is nothing for a while."""
+        """What it is to be told now, nothing where there is nothing for a tick."""
         try:
             async with asyncio.timeout(self._bounds.tick_s):
                 await viewer.news.wait()
@@ -196,7 +197,7 @@ class Viewers:
         viewer.events.clear()
         return waiting
 
-    def _event(self, name: str, content: View) -> bytes:
+    def _event(self, name: str, content: Page) -> bytes:
         return b"id: %d\n" % self._number + named_event(name, msgspec.json.encode(content))
 
 

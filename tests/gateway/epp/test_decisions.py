@@ -10,7 +10,7 @@ import pytest
 from gateway.edge.auth import new_key
 from tests.gateway.conftest import settled
 from tests.gateway.epp.asking import CHAT, SAYS_HELLO, chat, last_row, nothing_stays_reserved, rows_now
-from tests.gateway.epp.conftest import RunningPicker, SimulatedEngine, running_picker
+from tests.gateway.epp.conftest import RunningPicker, SimulatedEngine, StartPicker, running_picker
 from tests.gateway.epp.front import BUFFERED, DUPLEX, NONE, STREAMED, EngineAnswer, Front, Told, with_status
 
 
@@ -40,6 +40,13 @@ async def test_the_operators_pages_are_not_for_those_who_come_through_envoy(pick
     async with Front(picker.address) as front:
         told = await front.ask(page, method="GET")
     assert (told.status, told.immediate) == (404, True)
+
+
+async def test_nor_is_the_dashboard_wherever_it_is(start_picker: StartPicker, engines: list[SimulatedEngine]) -> None:
+    picker = start_picker(engines[0].url, ui__path="/board/of/ours")
+    async with Front(picker.address) as front:
+        told = [await front.ask(page, method="GET") for page in ("/board/of/ours", "/board/of/ours/api/fleet")]
+    assert [(one.status, error_of(one)["code"]) for one in told] == [(404, "not_found")] * 2
 
 
 async def test_the_models_are_told_without_asking_an_engine(picker: RunningPicker) -> None:
