@@ -23,7 +23,8 @@ def _of(
         return
     way, engine = handover_of(facts.engine), f"{facts.engine} {facts.version or ''}".rstrip()
     if way is None:
-        yield f"{endpoint_id} is {role}, and {facts.engine} hands nothing over: only vLLM, SGLang, TensorRT-LLM and the reference engine do"
+        able = "only vLLM, SGLang, TensorRT-LLM and the reference engine do"
+        yield f"{endpoint_id} is {role}, and {facts.engine} hands nothing over: {able}"
         return
     wanted = Role.DECODE if role is Role.PREFILL else Role.PREFILL
     others = [other for id, other in known.items() if roles.get(id, Role.BOTH) is wanted]

@@ -45,7 +45,8 @@ def test_a_decode_endpoint_without_a_counterpart_does_both_where_its_engine_can(
 
 def test_an_engine_that_hands_nothing_over_is_named() -> None:
     assert said(("p", P, "llamacpp", "b1", "m")) == [
-        "role: p is prefill, and llamacpp hands nothing over: only vLLM, SGLang, TensorRT-LLM and the reference engine do"
+        "role: p is prefill, and llamacpp hands nothing over: "
+        "only vLLM, SGLang, TensorRT-LLM and the reference engine do"
     ]
 
 
