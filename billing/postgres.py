@@ -17,11 +17,10 @@ from sqlalchemy.pool import NullPool
 from billing.batch_sql import Rows, postgres_statement
 from billing.database import Sync, Watcher, words
 from billing.patience import allow, make_patient
-from billing.postgres_address import postgres_url, shown
+from billing.postgres_address import KEEPALIVE, postgres_url, shown
 from billing.takeover import Takeover, lock_owner
 
 _UPGRADE_LOCK = 0x7072_6566_6978_6761  # "prefixga"
-_KEEPALIVE = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
 _MS = 1000
 LEAST_SILENT_S = 2.0
 _SILENT = 2.5
@@ -148,7 +147,7 @@ class Postgres:
 
 def postgres_engine(url: URL, **settings: str) -> Engine:
     """Sessions with these settings of libpq, for writing: statements of ours take their parameters by place."""
-    settings = {"application_name": "prefixgate", **_KEEPALIVE, **settings}
+    settings = {"application_name": "prefixgate", **KEEPALIVE, **settings}
     return create_engine(url, poolclass=NullPool, hide_parameters=True, paramstyle="format", connect_args=settings)
 
 

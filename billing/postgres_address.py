@@ -1,9 +1,14 @@
 """Where a ledger in PostgreSQL is: its URL, read and shown. No driver is loaded for that, which takes 10 MB."""
 
+from typing import Final
+
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from billing.errors import LedgerUnavailable
+
+KEEPALIVE: Final = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
+"""Of TCP, in libpq's words: a machine that is cut off is noticed within half a minute."""
 
 
 def postgres_url(url: str | URL) -> URL:

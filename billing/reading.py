@@ -8,14 +8,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from billing.database import words
 from billing.errors import LedgerUnavailable
-from billing.postgres_address import postgres_url, shown
+from billing.postgres_address import KEEPALIVE, postgres_url, shown
+
+CONNECT_S: Final = 10
+"""A server that does not answer for so long when it is called is away. Statements may take as long as they take."""
 
 _MISSING = re.compile(r"no such (table|column)|(relation|column) .+ does not exist")
 
@@ -28,10 +32,36 @@ def reading(where: Path | str) -> Iterator[Connection]:
     """
     name, engine = _engine(where)
     try:
-        with engine.connect() as connection:
+        with connected(engine) as connection:
             yield connection
     except SQLAlchemyError as error:
         raise LedgerUnavailable(f"{name} cannot be read: {words(error)}{upgrade_hint(error)}") from error
+
+
+def postgres_reader(url: URL, **settings: str) -> Engine:
+    """Sessions at PostgreSQL with these settings of libpq, which do not wait for ever to be let in."""
+    from billing.patience import make_patient  # noqa: PLC0415 - the driver takes 10 MB
+
+    arguments = {**KEEPALIVE, "connect_timeout": str(CONNECT_S), **settings}
+    engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=arguments)
+    make_patient(engine, CONNECT_S)
+    return engine
+
+
+@contextmanager
+def connected(engine: Engine) -> Iterator[Connection]:
+    """A connection, whose statements may take as long as they take."""
+    with engine.connect() as connection:
+        be_patient(connection, None)
+        yield connection
+
+
+def be_patient(connection: Connection, silent_s: float | None) -> None:
+    """A server may say nothing for so long from now on; None is for ever. Nothing in SQLite."""
+    if connection.dialect.name != "sqlite":
+        from billing.patience import allow  # noqa: PLC0415 - as above
+
+        allow(connection, silent_s)
 
 
 def upgrade_hint(error: Exception) -> str:
@@ -49,8 +79,8 @@ def is_read_only(path: Path) -> bool:
 def _engine(where: Path | str) -> tuple[str, Engine]:
     if "://" in str(where):
         url = postgres_url(str(where))
-        only_read = {"options": "-c default_transaction_read_only=on", "application_name": "prefixgate report"}
-        return shown(url), create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=only_read)
+        only_read = "-c default_transaction_read_only=on"
+        return shown(url), postgres_reader(url, options=only_read, application_name="prefixgate report")
     path = Path(where).absolute()
     if not path.exists():
         raise LedgerUnavailable(f"there is no ledger at {path}")

@@ -32,7 +32,8 @@ from billing.invoicing.documents import document_of as document_in
 from billing.invoicing.seller_file import Seller
 from billing.invoicing.tables import invoice_closings, invoice_drafts, invoice_metadata, invoices
 from billing.postgres_address import postgres_url, shown
-from billing.reading import is_read_only, upgrade_hint
+from billing.reading import connected, is_read_only, postgres_reader, upgrade_hint
+from billing.reports.reading import begin_view, ended_within
 from billing.when import from_us, to_us
 
 _BUSY_TIMEOUT_S = 30.0
@@ -71,16 +72,18 @@ class InvoiceBook:
         self._name, self._engine = _engine(where)
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A snapshot to read, of invoices and ledger; a gateway may write meanwhile. Raises `LedgerUnavailable`."""
+    def reading(self, deadline_s: float | None = None) -> Iterator[Connection]:
+        """A snapshot to read, of invoices and ledger; a gateway may write meanwhile.
+
+        Raises `LedgerUnavailable`, and `ReportTooSlow` where a statement is still running after `deadline_s`.
+        """
         with self._connected() as connection:
             is_set_up = set(inspect(connection).get_table_names()) >= set(invoice_metadata.tables)
         if not is_set_up:
             with self.writing():
                 pass  # the tables are there
-        with self._connected() as connection:
-            is_sqlite = connection.dialect.name == "sqlite"
-            connection.exec_driver_sql("BEGIN" if is_sqlite else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        with self._connected() as connection, ended_within(connection, deadline_s):
+            begin_view(connection, deadline_s)
             yield connection
 
     @contextmanager
@@ -96,7 +99,7 @@ class InvoiceBook:
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
         try:
-            with self._engine.connect() as connection:
+            with connected(self._engine) as connection:
                 yield connection
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise LedgerUnavailable(f"{self._name}: {words(error)}{upgrade_hint(error)}") from error
@@ -315,8 +318,7 @@ def _utc_text(us: int) -> str:
 def _engine(where: Path | str) -> tuple[str, Engine]:
     if "://" in str(where):
         url = postgres_url(str(where))
-        about = {"application_name": "prefixgate invoice"}
-        return shown(url), create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=about)
+        return shown(url), postgres_reader(url, application_name="prefixgate invoice")
     path = Path(where).absolute()
 
     def opened() -> sqlite3.Connection:

@@ -68,10 +68,11 @@ class Drafting:
                     )
             return [self._book.save_draft(connection, one, frozen=is_closed) for one in documents]
 
-    def preview(self, tenant_id: str, period: Period) -> Sequence[Document]:
+    def preview(self, tenant_id: str, period: Period, deadline_s: float | None = None) -> Sequence[Document]:
         """What bills a period: the invoices that are issued, the drafts of a closed one, and what `draft` would make of
-        the rest, where there is any. Nothing is kept. Raises `InvoiceInvalid` where its rows were archived."""
-        with self._book.reading() as connection:
+        the rest, where there is any. Nothing is kept. Raises `InvoiceInvalid` where its rows were archived, and
+        `ReportTooSlow` where reading takes longer than `deadline_s`."""
+        with self._book.reading(deadline_s) as connection:
             live = self._book.live(connection, self._seller.party.id, tenant_id)
             frozen = self._frozen(connection, tenant_id)
             known = [one for one in (*live, *frozen) if _overlap(one.period, period)]

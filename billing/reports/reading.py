@@ -11,12 +11,14 @@ from sqlalchemy import Connection, inspect, make_url, select
 from sqlalchemy.exc import DBAPIError
 
 from billing.errors import PeriodInvalid, ReportTooSlow
-from billing.reading import reading
+from billing.reading import be_patient, reading
 from billing.schema import archives
 
 _MS = 1000
 _STEPS_BETWEEN_LOOKS = 20_000
 """Of SQLite's machine: some tenths of a millisecond."""
+_GRACE_S = 2.0
+"""PostgreSQL ends a statement itself; so much later we do not wait for its word any more."""
 
 
 @contextmanager
@@ -27,18 +29,44 @@ def one_view(
 
     Raises `LedgerUnavailable`, and `ReportTooSlow` where a statement is still running after `deadline_s`.
     """
-    ends_s = None if deadline_s is None else clock() + deadline_s
-    with reading(where) as connection:
-        is_sqlite = connection.dialect.name == "sqlite"
-        connection.exec_driver_sql("BEGIN" if is_sqlite else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        if deadline_s is not None:
-            _end_after(connection, deadline_s, ends_s or 0.0, clock)
-        try:
-            yield connection
-        except DBAPIError as error:
-            if ends_s is not None and clock() >= ends_s:
-                raise ReportTooSlow(deadline_s or 0.0) from error
-            raise
+    with reading(where) as connection, ended_within(connection, deadline_s, clock):
+        begin_view(connection, deadline_s)
+        yield connection
+
+
+def begin_view(connection: Connection, deadline_s: float | None) -> None:
+    """Begin a transaction that sees the ledger as its first statement does; each one may take so long."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN")
+        return
+    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    if deadline_s is not None:
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, round(deadline_s * _MS))}")
+
+
+@contextmanager
+def ended_within(
+    connection: Connection, deadline_s: float | None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[None]:
+    """Statements inside end by then, also those at a server that has fallen silent. None: nothing is ended.
+
+    Raises `ReportTooSlow` for what was still running.
+    """
+    if deadline_s is None:
+        yield
+        return
+    ends_s = clock() + deadline_s
+    if connection.dialect.name == "sqlite":
+        driver: Any = connection.connection.driver_connection
+        driver.set_progress_handler(lambda: clock() >= ends_s, _STEPS_BETWEEN_LOOKS)
+    else:
+        be_patient(connection, deadline_s + _GRACE_S)
+    try:
+        yield
+    except DBAPIError as error:
+        if clock() >= ends_s:
+            raise ReportTooSlow(deadline_s) from error
+        raise
 
 
 def need_rows(connection: Connection, start_us: int, end_us: int, others: Iterable[Path | str] = ()) -> None:
@@ -68,11 +96,3 @@ def place_of(where: Path | str) -> str:
     """Where a ledger is, as people may read it: a whole path, or a URL without its password."""
     text = str(where)
     return make_url(text).render_as_string(hide_password=True) if "://" in text else str(Path(text).absolute())
-
-
-def _end_after(connection: Connection, deadline_s: float, ends_s: float, clock: Callable[[], float]) -> None:
-    if connection.dialect.name != "sqlite":
-        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, round(deadline_s * _MS))}")
-        return
-    driver: Any = connection.connection.driver_connection
-    driver.set_progress_handler(lambda: clock() >= ends_s, _STEPS_BETWEEN_LOOKS)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,13 +11,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from billing import LedgerOptions, open_ledger
+from billing import LedgerOptions, LedgerUnavailable, ReportTooSlow, open_ledger
 from billing import postgres as postgres_module
 from billing.patience import allow, unhurried
 from billing.postgres import Postgres
+from billing.reports import reading as reports
+from billing.reports.reading import one_view
 from tests.billing.outages import until_empty, with_spool
 from tests.billing.samples import book, opened, settled
 
+READING = sys.modules["billing.reading"]  # `billing` has a function of that name
 SILENT_S = 0.2
 WITHIN_S = 20.0
 
@@ -115,3 +119,34 @@ def test_an_error_of_the_server_is_passed_on_as_it_is(postgres_url: str) -> None
             server.execute("SELECT pg_terminate_backend(%s)", (process,))
         with pytest.raises(database.failures, match="terminat"):
             connection.exec_driver_sql("SELECT 1")
+
+
+def test_a_report_does_not_wait_for_ever_for_a_server_that_froze(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "_GRACE_S", 0.0)
+    with pytest.raises(ReportTooSlow), one_view(postgres_url, SILENT_S) as connection:  # noqa: SIM117 - frozen inside
+        with frozen(processes(postgres_url)):
+            connection.exec_driver_sql("SELECT 1")
+
+
+async def test_a_report_does_not_wait_for_ever_to_be_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(READING, "CONNECT_S", 1)  # the least that the driver knows is two
+    silent = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    async with silent, asyncio.timeout(WITHIN_S):
+        port = silent.sockets[0].getsockname()[1]
+        with pytest.raises(LedgerUnavailable, match="cannot be read"):
+            await asyncio.to_thread(_read_once, f"postgresql://somebody@127.0.0.1:{port}/ledger")
+
+
+def test_who_reads_without_a_deadline_waits_as_long_as_it_takes(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(READING, "CONNECT_S", 0.5)
+    with one_view(postgres_url) as connection:
+        assert connection.exec_driver_sql("SELECT pg_sleep(0.7)").one() == ("",)
+
+
+def _read_once(where: str) -> None:
+    with one_view(where):
+        pass

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import Usage
+from billing import ReportTooSlow, Usage
 from billing.invoicing import Document, Drafting
 from tests.billing.invoicing.office import (
     DECEMBER,
@@ -71,3 +72,10 @@ def test_who_used_nothing_has_no_preview(tmp_path: Path) -> None:
     where = tmp_path / "ledger.db"
     written(where, 1000)
     assert previewed(where, "zeta") == []
+
+
+def test_a_month_of_very_many_rows_does_not_keep_its_reader_for_ever(tmp_path: Path) -> None:
+    where = tmp_path / "ledger.db"
+    written(where, *range(1, 2000))
+    with pytest.raises(ReportTooSlow):
+        Drafting(book_at(where), SELLER).preview("acme", NOVEMBER, 0.0)

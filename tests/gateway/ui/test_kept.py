@@ -1,10 +1,11 @@
-"""Pages that are kept: made once for all who ask meanwhile, anew when they are old, and never a failure."""
+"""Pages that are kept: made once for all who ask meanwhile, anew when they are old; a failure as long as it took."""
 
 import asyncio
 
 import pytest
 
-from gateway.ui.kept import REST, Kept
+from gateway.errors import Unavailable
+from gateway.ui.kept import MOST_FAILED_S, REST, Kept
 
 
 class Book:
@@ -44,7 +45,7 @@ async def test_what_takes_long_is_kept_for_longer() -> None:
     assert await kept.get("a", book.make) == 2
 
 
-async def test_a_failure_is_not_kept() -> None:
+async def test_a_quick_failure_is_not_kept() -> None:
     book = Book()
     kept = Kept(10.0, lambda: book.now_s)
     book.fails = True
@@ -52,6 +53,21 @@ async def test_a_failure_is_not_kept() -> None:
         await kept.get("a", book.make)
     book.fails = False
     assert await kept.get("a", book.make) == 1
+
+
+async def test_a_failure_that_took_long_is_told_to_who_asks_next_without_waiting() -> None:
+    book = Book()
+    kept = Kept(10.0, lambda: book.now_s)
+    book.takes_s = 8.0
+
+    async def fail() -> int:
+        await book.make()
+        raise Unavailable("the ledger is silent")
+
+    answers = await asyncio.gather(*(kept.get("a", fail) for _ in range(9)), return_exceptions=True)
+    assert ({str(one) for one in answers}, book.made) == ({"the ledger is silent"}, 1)
+    book.now_s += MOST_FAILED_S
+    assert await kept.get("a", book.make) == 2
 
 
 async def test_only_so_many_questions_are_kept() -> None:
