@@ -27,7 +27,7 @@ _PEAK_SHARE: Final = 0.45
 _HALF_RATE_SHARE: Final = _PEAK_SHARE / 2
 BANDWIDTH_SHARE: Final = 0.7
 """Of the datasheet's bandwidth, what reading weights and KV cache reaches: 0.6 to 0.85 are seen."""
-_BF16_BYTES: Final = 2
+BF16_BYTES: Final = 2
 BASE_S: Final = 0.02
 """HTTP, scheduling, one step."""
 
@@ -43,17 +43,18 @@ class Gpu:
 
     flops: float
     bytes_per_s: float
-    share: float = _PEAK_SHARE
-    eight_bit_flops: float = 0.0
-    memory_bytes: float = 0.0
-    link_bytes_per_s: float = 0.0
+    share: float
+    eight_bit_flops: float
+    memory_bytes: float
+    link_bytes_per_s: float
 
 
 _NVLINK3, _NVLINK4, _NVLINK5 = 300e9, 450e9, 900e9
+"""Half of what datasheets say, which is both ways together."""
 _PCIE4, _PCIE5 = 25e9, 50e9
 """Of 16 lanes, what copies reach."""
-_INFINITY_FABRIC = 448e9
-"""Of seven links of 64 GB/s."""
+_INFINITY_FABRIC: Final = 7 * 64e9
+"""Seven links."""
 
 GPUS: Final[Mapping[str, Gpu]] = MappingProxyType(
     {
@@ -84,5 +85,5 @@ def expected_speed(gpu: str, gpus: int = 1, model: str = USUAL_MODEL) -> PerfMod
         base_s=BASE_S,
         prefill_tokens_per_s=flops / (2 * of.active_params),
         quad_s_per_token2=whole_layers * of.pair_flops / flops,
-        itl_s=_BF16_BYTES * of.active_params / (BANDWIDTH_SHARE * kind.bytes_per_s * gpus),
+        itl_s=BF16_BYTES * of.active_params / (BANDWIDTH_SHARE * kind.bytes_per_s * gpus),
     )

@@ -7,6 +7,7 @@ carried            n · bytes of a token / link, added to the time to the first 
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
 from backends.hardware import BASE_S
 from backends.planning.machine import Machine
@@ -16,8 +17,11 @@ from backends.planning.steps import decode_step, prefill
 
 __all__ = ["Apart", "apart"]
 
-_MOST_BUSY = 0.9
-_HALVINGS = 40
+_MOST_BUSY: Final = 0.9
+"""Share of time that prefills may take: nearer to all of it one more request makes waits very long."""
+_LEAST_BUSY: Final = 1e-9
+_HALVINGS: Final = 40
+"""To less than 1e-12."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +41,29 @@ def apart(
     machine: Machine, request: Request, requests_per_s: float, limits: Limits, link_bytes_per_s: float
 ) -> Apart | None:
     """The fewest replicas that keep the limits; None where none could."""
-    carrying = machine.kv_bytes(request.prompt_tokens) / link_bytes_per_s
-    computing = prefill(machine, request.prompt_tokens, request.cached_tokens).seconds
-    first = BASE_S + computing + carrying + decode_step(machine, 1, request.context_tokens).seconds
-    room = int(most_sequences(machine, request.prompt_tokens + request.output_tokens).value)
+    carrying_s = machine.kv_bytes(request.prompt_tokens) / link_bytes_per_s
+    prefill_s = prefill(machine, request.prompt_tokens, request.cached_tokens).seconds
+    first_s = BASE_S + prefill_s + carrying_s + decode_step(machine, 1, request.context_tokens).seconds
+    room = int(most_sequences(machine, request.whole_tokens).value)
     within = [
         count for count in _sizes(room) if decode_step(machine, count, request.context_tokens).seconds <= limits.itl_s
     ]
-    if first > limits.ttft_p90_s or not within:
+    if first_s > limits.ttft_p90_s or not within:
         return None
-    busy = _busiest(computing, limits.ttft_p90_s - first)
+    busy = _busiest(prefill_s, limits.ttft_p90_s - first_s)
     sequences = within[-1]
     step_s = decode_step(machine, sequences, request.context_tokens).seconds
-    prefills = max(1, ceil(requests_per_s * computing / busy))
+    prefills = max(1, ceil(requests_per_s * prefill_s / busy))
     decodes = max(1, ceil(requests_per_s * request.output_tokens * step_s / sequences))
-    share = requests_per_s * computing / prefills
+    share = requests_per_s * prefill_s / prefills
     return Apart(
         prefill_replicas=prefills,
         decode_replicas=decodes,
         prefill_busy=share,
         sequences=sequences,
         itl_s=step_s,
-        ttft_p90_s=first + quantile_wait_s(computing, share, 0.9),
-        carrying_s=carrying,
+        ttft_p90_s=first_s + quantile_wait_s(prefill_s, share),
+        carrying_s=carrying_s,
     )
 
 
@@ -75,9 +79,9 @@ def _sizes(room: int) -> list[int]:
 def _busiest(work_s: float, patience_s: float) -> float:
     """The largest share of time that prefills may take so that nine of ten wait no longer; found by halves."""
     low, high = 0.0, _MOST_BUSY
-    if quantile_wait_s(work_s, high, 0.9) <= patience_s:
+    if quantile_wait_s(work_s, high) <= patience_s:
         return high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if quantile_wait_s(work_s, middle, 0.9) <= patience_s else (low, middle)
-    return max(low, 1e-9)
+        low, high = (middle, high) if quantile_wait_s(work_s, middle) <= patience_s else (low, middle)
+    return max(low, _LEAST_BUSY)

@@ -4,12 +4,14 @@ weights   141.2 GB   = 70.6e9 parameters × 16 bits / 8
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 __all__ = ["Figure", "readable"]
 
-_STEPS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BELOW_ONE = ((1e-3, "m", 1e3), (1e-6, "µ", 1e6))
-_PREFIXED = {"B": "B", "FLOP": "FLOP", "s": "s"}
+_STEPS: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BELOW_ONE: Final = ((1e-3, "m", 1e3), (1e-6, "µ", 1e6))
+_PREFIXED: Final = frozenset({"B", "FLOP", "s"})
+"""Units that take a prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +31,18 @@ def readable(value: float, unit: str) -> str:
     """A value with a prefix that leaves three or four digits: `141.2 GB`, `42.1 ms`, `13,570 tokens/s`."""
     if unit not in _PREFIXED:
         return f"{value:,.0f} {unit}".rstrip() if abs(value) >= 100 else f"{value:.3g} {unit}".rstrip()
-    if unit == "s" and abs(value) < 1:
-        for least, prefix, factor in _BELOW_ONE:
-            if abs(value) >= least:
-                return f"{value * factor:.3g} {prefix}s"
-        return f"{value:.3g} s"
     if unit == "s":
-        return f"{value:,.4g} s"
+        return _seconds(value)
     for least, prefix in _STEPS:
         if abs(value) >= least:
             return f"{value / least:.4g} {prefix}{unit}"
     return f"{value:.4g} {unit}"
+
+
+def _seconds(value: float) -> str:
+    if abs(value) >= 1:
+        return f"{value:,.4g} s"
+    for least, prefix, factor in _BELOW_ONE:
+        if abs(value) >= least:
+            return f"{value * factor:.3g} {prefix}s"
+    return f"{value:.3g} s"

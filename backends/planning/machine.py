@@ -13,7 +13,7 @@ Embeddings and norms often stay wide in practice; they are not told apart here.
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from backends.hardware import BANDWIDTH_SHARE, Gpu
+from backends.hardware import BANDWIDTH_SHARE, BF16_BYTES, Gpu
 from backends.models import Latent, Model
 
 __all__ = ["Bits", "Machine", "bytes_of"]
@@ -89,9 +89,14 @@ class Machine:
         """Of the KV cache of one sequence of so many tokens, all copies."""
         return self.model.numbers_kept(tokens) * bytes_of(self.kv_bits) * self.kv_copies
 
+    @property
+    def all_reduces(self) -> int:
+        """Of a step: after both blocks of each layer."""
+        return 2 * self.model.layer_count
+
     def all_reduce_s(self, tokens: float) -> float:
         """Seconds of a step over so many tokens that GPUs spend adding up; 0 for one GPU."""
         if self.gpus == 1:
             return 0.0
-        carried = 2 * (self.gpus - 1) / self.gpus * tokens * self.model.hidden * 2
-        return 2 * self.model.layer_count * (_ALL_REDUCE_S + carried / self.gpu.link_bytes_per_s)
+        carried_bytes = 2 * (self.gpus - 1) / self.gpus * tokens * self.model.hidden * BF16_BYTES
+        return self.all_reduces * (_ALL_REDUCE_S + carried_bytes / self.gpu.link_bytes_per_s)

@@ -20,7 +20,8 @@ from backends.planning.serving import Request, Served
 
 __all__ = ["HOURS_OF_A_MONTH", "ApiPrice", "TokenCosts", "break_even_tokens", "mix_price", "token_costs"]
 
-HOURS_OF_A_MONTH: Final = 730.5
+HOURS_OF_A_MONTH: Final = 365.25 * 24 / 12
+_HOUR_S: Final = 3600
 _MILLION: Final = 1e6
 
 
@@ -45,18 +46,19 @@ class ApiPrice:
 def token_costs(machine: Machine, served: Served, per_gpu_hour: float, utilisation: float = 1.0) -> TokenCosts:
     """At the load of `served` for that share of the time, at none for the rest.
 
-    ValueError: utilisation not in (0, 1]."""
+    Raises `ValueError` where `utilisation` is not above 0 and at most 1.
+    """
     if not 0 < utilisation <= 1:
         raise ValueError("utilisation is above 0 and at most 1")
     request = served.request
-    per_s = machine.gpus * per_gpu_hour / 3600 / utilisation
+    price_a_s = machine.gpus * per_gpu_hour / _HOUR_S / utilisation
     share_s = served.step.seconds / served.sequences
     reading_s = _reading_of_prompt_s(served)
     read_a_token_s = request.output_tokens * reading_s / request.prompt_tokens
     return TokenCosts(
-        fresh=(served.prefill.seconds / request.uncached_tokens + read_a_token_s) * per_s * _MILLION,
-        cached=read_a_token_s * per_s * _MILLION,
-        output=(share_s - reading_s) * per_s * _MILLION,
+        fresh=(served.prefill.seconds / request.uncached_tokens + read_a_token_s) * price_a_s * _MILLION,
+        cached=read_a_token_s * price_a_s * _MILLION,
+        output=(share_s - reading_s) * price_a_s * _MILLION,
     )
 
 
@@ -78,5 +80,5 @@ def mix_price(request: Request, price: ApiPrice) -> float:
 def break_even_tokens(request: Request, price: ApiPrice, gpus: int, per_gpu_hour: float) -> float:
     """Tokens a month, prompts and answers, from which so many GPUs cost less than the API. They may not be able to
     serve as many: hold it against what they serve."""
-    per_token = mix_price(request, price) / (request.prompt_tokens + request.output_tokens)
-    return gpus * per_gpu_hour * HOURS_OF_A_MONTH / per_token
+    price_a_token = mix_price(request, price) / request.whole_tokens
+    return gpus * per_gpu_hour * HOURS_OF_A_MONTH / price_a_token

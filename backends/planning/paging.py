@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Kept", "Lengths", "play"]
+__all__ = ["Kept", "Lengths", "Played", "play"]
 
 Kept = Literal["longest", "power", "oracle", "pages"]
 
@@ -60,35 +60,53 @@ class _Running:
         return self.tokens >= self.reserved_tokens and self.made_tokens < self.request.output_tokens
 
 
-def play(requests: Sequence[Lengths], memory_tokens: int, kept: Kept, *, longest: int = 2048, page: int = 16) -> Played:
+def play(
+    requests: Sequence[Lengths], memory_tokens: int, kept: Kept, *, longest_tokens: int = 2048, page_tokens: int = 16
+) -> Played:
     """Serve all requests in their order, as many at once as fit, one token each a step; measured while any waits.
 
     Pages are taken as they are needed; where none is left the youngest sequence is put out and begins anew later.
-    ValueError where a request is longer than `longest` or than the memory.
+    Raises `ValueError` where a request is longer than `longest_tokens` or than the memory. O(steps · running).
     """
-    if (most := max((one.tokens for one in requests), default=0)) > min(longest, memory_tokens):
+    if (most := max((one.tokens for one in requests), default=0)) > min(longest_tokens, memory_tokens):
         raise ValueError(f"a request of {most} tokens does not fit")
-    reserve = _reservation(kept, longest, page)
+    reserve = _reservation(kept, longest_tokens, page_tokens)
     memory = _Pages(memory_tokens) if kept == "pages" else _Buddies(memory_tokens)
     waiting, running = deque(requests), list[_Running]()
     used, steps, sequences = 0, 0, 0
     while True:
-        while waiting and (address := memory.take(reserve(waiting[0]))) is not None:
-            taken = waiting.popleft()
-            running.append(_Running(taken, address, reserve(taken)))
+        running += _admitted(waiting, memory, reserve)
         if not waiting:
             break
         steps, sequences, used = steps + 1, sequences + len(running), used + sum(one.tokens for one in running)
         running = [one for one in running if _goes_on(one, memory)]
-        while sum(one.is_full for one in running) * page > memory.left:
-            youngest = running.pop()
-            memory.give(youngest.address, youngest.reserved_tokens)
-            waiting.appendleft(youngest.request)
-        for one in running:
-            if one.is_full:
-                memory.take(page)
-                one.reserved_tokens += page
+        waiting.extendleft(_grown(running, memory, page_tokens))
     return Played(used / (steps * memory_tokens) if steps else 0.0, sequences / steps if steps else 0.0)
+
+
+def _admitted(
+    waiting: deque[Lengths], memory: "_Pages | _Buddies", reserve: Callable[[Lengths], int]
+) -> list[_Running]:
+    """Those that fit, in their order; they wait no longer."""
+    found = []
+    while waiting and (address := memory.take(reserve(waiting[0]))) is not None:
+        taken = waiting.popleft()
+        found.append(_Running(taken, address, reserve(taken)))
+    return found
+
+
+def _grown(running: list[_Running], memory: "_Pages | _Buddies", page_tokens: int) -> list[Lengths]:
+    """Give a page to each that is full; who had to be put out for that, the youngest first, runs no longer."""
+    out = []
+    while sum(one.is_full for one in running) * page_tokens > memory.left:
+        youngest = running.pop()
+        memory.give(youngest.address, youngest.reserved_tokens)
+        out.append(youngest.request)
+    for one in running:
+        if one.is_full:
+            memory.take(page_tokens)
+            one.reserved_tokens += page_tokens
+    return out
 
 
 def _goes_on(one: _Running, memory: "_Pages | _Buddies") -> bool:
@@ -99,16 +117,16 @@ def _goes_on(one: _Running, memory: "_Pages | _Buddies") -> bool:
     return not ended
 
 
-def _reservation(kept: Kept, longest: int, page: int) -> Callable[[Lengths], int]:
+def _reservation(kept: Kept, longest_tokens: int, page_tokens: int) -> Callable[[Lengths], int]:
     match kept:
         case "longest":
-            return lambda _: longest
+            return lambda _: longest_tokens
         case "power":
-            return lambda one: min(longest, one.prompt_tokens + (1 << _order(one.output_tokens)))
+            return lambda one: min(longest_tokens, one.prompt_tokens + (1 << _order(one.output_tokens)))
         case "oracle":
             return lambda one: one.tokens
         case "pages":
-            return lambda one: (one.prompt_tokens // page + 1) * page
+            return lambda one: (one.prompt_tokens // page_tokens + 1) * page_tokens
 
 
 def _order(tokens: int) -> int:

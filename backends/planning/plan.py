@@ -10,6 +10,7 @@ formula. Pure.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Final
 
 from backends.planning.apart import Apart, apart
 from backends.planning.figures import Figure
@@ -27,9 +28,9 @@ from backends.planning.sizes import capacity, kv_per_token, most_sequences, weig
 
 __all__ = ["Asked", "Plan", "fewest_gpus", "plan"]
 
-_SIZES = (1, 2, 4, 8, 16)
+_SIZES: Final = (1, 2, 4, 8, 16)
 """GPUs that work as one in practice; 16 are two machines."""
-_MONTH_S = HOURS_OF_A_MONTH * 3600
+_MONTH_S: Final = HOURS_OF_A_MONTH * 3600
 
 
 @dataclass(frozen=True, slots=True)

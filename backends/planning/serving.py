@@ -24,6 +24,7 @@ reading with decoding, which makes `together` a little better than here, and une
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, log
+from typing import Final
 
 from backends.hardware import BASE_S
 from backends.planning.machine import Machine
@@ -32,8 +33,9 @@ from backends.planning.steps import Step, decode_step, prefill
 
 __all__ = ["Limits", "Request", "Served", "at_batch", "best"]
 
-_QUANTILE = 0.9
-_STEADY = 0.95
+QUANTILE: Final = 0.9
+"""Of requests, those whose first token has to come in time."""
+_STEADY: Final = 0.95
 """Most of the time that prefills may take: nearer to all of it waits have no end."""
 
 
@@ -105,33 +107,33 @@ class Served:
 
 
 def at_batch(machine: Machine, request: Request, sequences: int, binds: str = "") -> Served:
-    """How a replica does with so many answers at once, prefills and decoding together."""
+    """How a replica does with so many answers at once, prefills and decoding together. `ValueError` below one."""
     if sequences < 1:
         raise ValueError("at least one answer is written")
-    computing = prefill(machine, request.prompt_tokens, request.cached_tokens)
+    prompt = prefill(machine, request.prompt_tokens, request.cached_tokens)
     step = decode_step(machine, sequences, request.context_tokens)
-    rate = sequences / (request.output_tokens * step.seconds + sequences * computing.seconds)
-    share = rate * computing.seconds
-    first = BASE_S + computing.seconds + step.seconds
+    rate = sequences / (request.output_tokens * step.seconds + sequences * prompt.seconds)
+    share = rate * prompt.seconds
+    first_s = BASE_S + prompt.seconds + step.seconds
     return Served(
         request=request,
         sequences=sequences,
-        prefill=computing,
+        prefill=prompt,
         step=step,
         requests_per_s=rate,
         prefill_share=share,
         itl_s=step.seconds / (1 - share),
-        ttft_s=first + computing.seconds * share / (2 * (1 - share)),
-        ttft_p90_s=first + quantile_wait_s(computing.seconds, share, _QUANTILE),
+        ttft_s=first_s + prompt.seconds * share / (2 * (1 - share)),
+        ttft_p90_s=first_s + quantile_wait_s(prompt.seconds, share),
         binds=binds,
     )
 
 
-def quantile_wait_s(work_s: float, share: float, quantile: float) -> float:
-    """Seconds that a prefill of `work_s` waits for others, at a quantile; prefills take that share of the time."""
-    if share <= 1 - quantile:
+def quantile_wait_s(work_s: float, share: float) -> float:
+    """Seconds that a prefill of `work_s` waits for others, at `QUANTILE`; prefills take that share of the time."""
+    if share <= 1 - QUANTILE:
         return 0.0
-    return work_s / (2 * (1 - share)) * log(share / (1 - quantile))
+    return work_s / (2 * (1 - share)) * log(share / (1 - QUANTILE))
 
 
 def best(machine: Machine, request: Request, limits: Limits | None = None) -> Served | None:

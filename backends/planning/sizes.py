@@ -40,7 +40,10 @@ def capacity(machine: Machine) -> Figure:
 
 
 def most_sequences(machine: Machine, tokens: int) -> Figure:
-    """Sequences of so many tokens that fit at once, paged, so that nothing is wasted; 0 where none does."""
+    """Sequences of so many tokens that fit at once, paged, so that nothing is wasted; 0 where none does.
+
+    Raises `ValueError` below one token.
+    """
     if tokens < 1:
         raise ValueError("a sequence has at least one token")
     one = machine.kv_bytes(tokens)

@@ -15,7 +15,7 @@ __all__ = ["speed_up", "tokens_a_step"]
 
 
 def tokens_a_step(acceptance: float, proposed: int) -> float:
-    """Expected tokens of a step, 1 to k + 1."""
+    """Expected tokens of a step, 1 to k + 1. Raises `ValueError` for what is no share, or no number of tokens."""
     if not 0 <= acceptance <= 1 or proposed < 0:
         raise ValueError("acceptance is a share from 0 to 1, and proposed tokens are 0 or more")
     return float(proposed + 1) if acceptance == 1 else (1 - acceptance ** (proposed + 1)) / (1 - acceptance)

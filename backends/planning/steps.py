@@ -49,7 +49,8 @@ class Step:
 
 
 def prefill(machine: Machine, prompt_tokens: float, cached_tokens: float = 0.0) -> Step:
-    """Computing what of a prompt is not cached. 0 seconds of arithmetic where all is."""
+    """Computing what of a prompt is not cached; 0 seconds of arithmetic where all is. Raises `ValueError` where more is
+    cached than there is."""
     if not 0 <= cached_tokens <= prompt_tokens:
         raise ValueError("cached tokens are part of the prompt")
     model, new = machine.model, prompt_tokens - cached_tokens
@@ -93,4 +94,4 @@ def decode_step(machine: Machine, sequences: float, context_tokens: float, token
 def _together(machine: Machine, tokens: float) -> str:
     if machine.gpus == 1:
         return ""
-    return f", + {machine.all_reduce_s(tokens) * 1e3:.3g} ms of {2 * machine.model.layer_count} all-reduces"
+    return f", + {machine.all_reduce_s(tokens) * 1e3:.3g} ms of {machine.all_reduces} all-reduces"

@@ -13,7 +13,7 @@ from sqlalchemy import case, literal_column, select
 from billing.reports.reading import need_rows, one_view
 from billing.reports.sums import ROWS
 from billing.schema import requests, settlements
-from billing.types import BILLABLE_STATES, SettlementState, UsageFlag
+from billing.types import SettlementState, UsageFlag
 from billing.verification.columns import miss_kind
 
 _PAGE_ROWS = 2000
@@ -71,8 +71,7 @@ def timings_of(where: Path | str, wanted: TimingsOf) -> Generator[Timing, None, 
     query = select(*columns).select_from(ROWS).where(*chosen).order_by(_r.opened_at_us, _r.request_id)
     with one_view(where) as connection:
         need_rows(connection, wanted.start_us, wanted.end_us)
-        for opened_at_us, endpoint_id, state, *rest in connection.execution_options(yield_per=_PAGE_ROWS).execute(
-            query
-        ):
+        rows = connection.execution_options(yield_per=_PAGE_ROWS).execute(query)
+        for opened_at_us, endpoint_id, state, *rest in rows:
             is_over = state not in (None, SettlementState.INTERRUPTED.value)
-            yield Timing(opened_at_us, endpoint_id, state == BILLABLE_STATES[0], is_over, *rest)
+            yield Timing(opened_at_us, endpoint_id, state == SettlementState.COMPLETE.value, is_over, *rest)
