@@ -34,7 +34,7 @@ def trained(
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(weights, MOST_GRADIENT)
         optimiser.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses
 
 
