@@ -10,7 +10,7 @@ A theme is a table: add yours to THEMES, and its marks to docs/lab.md.
 import argparse
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import torch
@@ -18,7 +18,7 @@ import torch
 from backends.reference.model_files import ensure_model
 from backends.reference.tokenizer import ModelTokenizer
 from backends.reference.weights import load_weights, moved
-from bench.lab import weights
+from bench.lab import batching, first_token, paging, weights
 from bench.lab.types import Figure, Lab, Theme
 from bench.result import RESULTS, ROOT, Goal, write_result
 
@@ -26,18 +26,25 @@ PAGE: Final = ROOT / "docs" / "lab.md"
 RESULT: Final = RESULTS / "engine.json"
 TEXT: Final = ROOT / "bench" / "data" / "latin.txt"
 END: Final = "<!-- end -->"
+_SETTING: Final = ("theme", "device", "threads", "seconds of")
 
-THEMES: Final = (Theme("weights", weights.measure, weights.goals),)
+THEMES: Final = (
+    Theme("weights", weights.measure, weights.goals),
+    Theme("paging", paging.measure, paging.goals),
+    Theme("batching", batching.measure, batching.goals),
+    Theme("chunked prefill", batching.measure_chunks, batching.goals_of_chunks),
+    Theme("first token", first_token.measure, first_token.goals),
+)
 """In the order of the page."""
 
 
-def new_lab(model: str, device: str, rounds: int) -> Lab:
+def new_lab(model: str, device: str, rounds: int, clock: Callable[[], float]) -> Lab:
     """The model on `device`, its tokenizer, and the text in two halves: one to calibrate on, one to judge by."""
     directory = ensure_model(model)
     text = TEXT.read_text(encoding="utf-8")
     middle = text.index("\n\n", len(text) // 2)
     loaded = moved(load_weights(directory), torch.device(device))
-    return Lab(loaded, ModelTokenizer(directory), text[middle:], text[:middle], device, rounds)
+    return Lab(loaded, ModelTokenizer(directory), text[middle:], text[:middle], device, rounds, clock)
 
 
 def devices() -> list[str]:
@@ -46,12 +53,8 @@ def devices() -> list[str]:
 
 
 def table(rows: Sequence[Mapping[str, Figure]]) -> Iterator[str]:
-    """Lines of Markdown; the columns are those of the first row, the names of themes are left out."""
-    columns = [
-        name
-        for name in rows[0]
-        if name != "theme" and any(row[name] != rows[0][name] or name != "device" for row in rows)
-    ]
+    """Lines of Markdown; the columns are those of the first row, without what is the same for all measurements."""
+    columns = [name for name in rows[0] if name not in _SETTING or len({row[name] for row in rows}) > 1]
     yield f"| {' | '.join(columns)} |"
     yield "|" + "".join("---|" if isinstance(rows[0][name], str) else "---:|" for name in columns)
     for row in rows:
@@ -87,9 +90,13 @@ def measured(lab: Lab, themes: Iterable[Theme]) -> tuple[list[Mapping[str, Figur
     for theme in themes:
         began_s = time.monotonic()
         found = list(theme.measure(lab))
-        mine: list[Mapping[str, Figure]] = [
-            {"theme": theme.name, "device": lab.device, "technique": row.technique, **row.figures} for row in found
-        ]
+        setting: dict[str, Figure] = {
+            "theme": theme.name,
+            "device": lab.device,
+            "threads": torch.get_num_threads(),
+            "seconds of": "the processor" if lab.clock is time.process_time else "the wall",
+        }
+        mine: list[Mapping[str, Figure]] = [{**setting, "technique": row.technique, **row.figures} for row in found]
         print(
             f"\n{theme.name}, on {lab.device}, {time.monotonic() - began_s:.0f} s\n", *table(mine), sep="\n", flush=True
         )
@@ -104,17 +111,18 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2", help="smollm2, tiny or a directory (default: %(default)s)")
     parser.add_argument("--only", metavar="THEME", help=f"one of {', '.join(theme.name for theme in THEMES)}")
     parser.add_argument("--rounds", type=int, default=5, help="repetitions of what takes time (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="of torch (default: its own choice, one a processor)")
+    parser.add_argument("--busy", action="store_true", help="the machine has other work: one thread, processor time")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the tables")
     options = parser.parse_args()
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    clock = time.process_time if options.busy else time.perf_counter
+    if options.busy:
+        torch.set_num_threads(1)
     if not options.page:
         themes = [theme for theme in THEMES if options.only in (None, theme.name)]
         rows: list[Mapping[str, Figure]] = []
         goals: list[Goal] = []
         for device in devices():
-            more_rows, more_goals = measured(new_lab(options.model, device, options.rounds), themes)
+            more_rows, more_goals = measured(new_lab(options.model, device, options.rounds, clock), themes)
             rows += more_rows
             goals += more_goals
         print("", *(goal.text() for goal in goals), sep="\n")

@@ -17,7 +17,8 @@ class Lab:
 
     `weights` lie on `device`. `text` is what quality is measured on, `calibration` another text of its kind. `rounds`:
     how often what takes time is repeated, plain engine and technique in turns, so that a machine that becomes slower
-    meanwhile is slower for both; the median of the rounds is what counts.
+    meanwhile is slower for both; the median of the rounds is what counts. `clock`: seconds, of the wall, or of the
+    processor where the machine has other work.
     """
 
     weights: ModelWeights
@@ -26,6 +27,7 @@ class Lab:
     calibration: str
     device: str
     rounds: int
+    clock: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,3 @@ class Theme:
     name: str
     measure: Callable[[Lab], Iterable[Row]]
     goals: Callable[[list[Row]], Iterable[Goal]]
-
-
-def median_of_turns(rounds: int, *contenders: Callable[[], float]) -> list[float]:
-    """The median of what each contender says, asked in turns `rounds` times; first a round that does not count."""
-    for one in contenders:
-        one()
-    said = [[one() for one in contenders] for _ in range(rounds)]
-    return [sorted(column)[rounds // 2] for column in zip(*said, strict=True)]

@@ -1,6 +1,5 @@
 """Weights of fewer bits: speed of prefill and decoding, memory, and what is left of the model's quality."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
@@ -16,7 +15,8 @@ from backends.reference.lab.products import bfloat16, int4_weight_only, int8_wei
 from backends.reference.lab.quality import all_logits, common_start, greedy, judge, windows_of
 from backends.reference.lab.scaling import awq, rescaled, smooth
 from backends.reference.weights import ModelWeights
-from bench.lab.types import Figure, Lab, Row, median_of_turns
+from bench.lab.turns import median_of_turns
+from bench.lab.types import Figure, Lab, Row
 from bench.result import Goal
 
 GROUP: Final = 64
@@ -107,9 +107,9 @@ class _Judged:
 
 def _speeds(lab: Lab, models: Mapping[str, ModelWeights]) -> dict[str, tuple[float, float, float]]:
     """Tokens a second of prefill, of decoding alone, and of decoding in a batch; all models in turns."""
-    runs = {name: _Runs(model) for name, model in models.items()}
+    runs = {name: _Runs(model, lab.clock) for name, model in models.items()}
     kinds = [
-        median_of_turns(lab.rounds, *(partial(getattr(run, kind), lab.device) for run in runs.values()))
+        median_of_turns(lab.rounds, *(getattr(run, kind) for run in runs.values()))
         for kind in ("prefill", "alone", "batch")
     ]
     return {name: (one[0], one[1], one[2]) for name, one in zip(runs, zip(*kinds, strict=True), strict=True)}
@@ -120,20 +120,21 @@ class _Runs:
 
     _STEPS: Final = 8
 
-    def __init__(self, weights: ModelWeights) -> None:
+    def __init__(self, weights: ModelWeights, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._decoder = PagedDecoder(weights, kv_blocks=64 * BATCH, block_size=16, max_positions=1024)
 
-    def prefill(self, device: str) -> float:
+    def prefill(self) -> float:
         chunk = Chunk(range(1000, 1000 + PREFILL), 0, range(PREFILL // 16), wants_logits=True)
-        return PREFILL / self._seconds([[chunk]], device)
+        return PREFILL / self._seconds([[chunk]])
 
-    def alone(self, device: str) -> float:
-        return self._decode(1, device)
+    def alone(self) -> float:
+        return self._decode(1)
 
-    def batch(self, device: str) -> float:
-        return self._decode(BATCH, device)
+    def batch(self) -> float:
+        return self._decode(BATCH)
 
-    def _decode(self, requests: int, device: str) -> float:
+    def _decode(self, requests: int) -> float:
         steps = [
             [
                 Chunk((1000 + at,), at, range(64 * request, 64 * request + 64), wants_logits=True)
@@ -141,14 +142,14 @@ class _Runs:
             ]
             for at in range(64, 64 + self._STEPS)
         ]
-        return requests * self._STEPS / self._seconds(steps, device)
+        return requests * self._STEPS / self._seconds(steps)
 
-    def _seconds(self, steps: Iterable[list[Chunk]], device: str) -> float:
-        began_s = time.perf_counter()
+    def _seconds(self, steps: Iterable[list[Chunk]]) -> float:
+        began_s = self._clock()
         for chunks in steps:
             # The largest logit is what a step is for; asking for it also waits for the device.
             self._decoder.forward(chunks).argmax(-1).tolist()
-        return time.perf_counter() - began_s
+        return self._clock() - began_s
 
 
 def goals(rows: list[Row]) -> Iterable[Goal]:
