@@ -25,6 +25,7 @@ from gateway.epp.types import (
     Shown,
     TrailersShown,
 )
+from gateway.message_classes import ONE_OF
 from gateway.types import Headers
 
 Reply = object
@@ -42,7 +43,7 @@ serialize: Final = cast("Callable[[object], bytes]", wire.ProcessingResponse.Ser
 def read(message: object) -> Shown:
     """What a message shows. Raises `ProtocolBroken` where it shows nothing that is known."""
     shown = cast("Any", message)
-    match shown.WhichOneof("shown"):
+    match shown.WhichOneof(ONE_OF):
         case "request_headers":
             return _head(shown, shown.request_headers, of_answer=False)
         case "response_headers":

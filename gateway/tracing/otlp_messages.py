@@ -1,35 +1,16 @@
-"""The messages of OTLP that are sent and read here, as protobuf makes them of their numbers on the wire.
+"""The messages of OTLP that are sent and read here, version 1 of the protocol: see `gateway/message_classes.py`.
 
-Their own package `opentelemetry-proto` would have them all; but others bring files of the same names and older content
-(`xds-protos` does, which many bring that speak to Envoy), and which of the two lie there is chance. So the few that are
-needed are written down here, under a name of our own. A test reads what is sent with the official ones.
-
-Numbers and types are those of the protocol's .proto files, version 1. Enumerations are numbers here. Each field knows
-whether it was set, as a value's kind must be seen where it is 0 or empty.
+Each field knows whether it was set, as a value's kind must be seen where it is 0 or empty. A test reads what is sent
+with the official messages (`opentelemetry-proto`).
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
+from gateway.message_classes import Fields, message_classes
 
 _PACKAGE: Final = "prefixgate.otlp"
-_KINDS: Final = {
-    "bool": FieldDescriptorProto.TYPE_BOOL,
-    "bytes": FieldDescriptorProto.TYPE_BYTES,
-    "double": FieldDescriptorProto.TYPE_DOUBLE,
-    "fixed32": FieldDescriptorProto.TYPE_FIXED32,
-    "fixed64": FieldDescriptorProto.TYPE_FIXED64,
-    "int32": FieldDescriptorProto.TYPE_INT32,
-    "int64": FieldDescriptorProto.TYPE_INT64,
-    "sfixed64": FieldDescriptorProto.TYPE_SFIXED64,
-    "string": FieldDescriptorProto.TYPE_STRING,
-}
-Fields = Mapping[str, tuple[int, str]]
-"""Numbers and types by name; a type with `*` comes any number of times."""
-_MESSAGES: Final[Mapping[str, Fields]] = {
+MESSAGES: Final[Mapping[str, Fields]] = {
     "AnyValue": {
         "string_value": (1, "string"),
         "bool_value": (2, "bool"),
@@ -93,47 +74,25 @@ SPAN_KIND_INTERNAL, SPAN_KIND_SERVER, SPAN_KIND_CLIENT = 1, 2, 3
 STATUS_CODE_ERROR: Final = 2
 CUMULATIVE: Final = 2
 
-
-def _described(name: str, fields: Fields) -> DescriptorProto:
-    message = DescriptorProto(name=name)
-    for field, (number, kind) in fields.items():
-        one = message.field.add(name=field, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
-        of_one = kind.removesuffix("*")
-        if of_one != kind:
-            one.label = FieldDescriptorProto.LABEL_REPEATED
-            one.options.packed = of_one in _KINDS
-        if of_one in _KINDS:
-            one.type = _KINDS[of_one]
-        else:
-            one.type, one.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{_PACKAGE}.{of_one}"
-    return message
-
-
-def _classes() -> dict[str, Any]:
-    pool = DescriptorPool()
-    messages = [_described(name, fields) for name, fields in _MESSAGES.items()]
-    pool.Add(FileDescriptorProto(name="prefixgate/otlp", package=_PACKAGE, syntax="proto2", message_type=messages))
-    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES}
-
-
-_CLASSES: Final = _classes()
-AnyValue: Final = _CLASSES["AnyValue"]
-ExportMetricsServiceRequest: Final = _CLASSES["ExportMetricsServiceRequest"]
-ExportTraceServiceRequest: Final = _CLASSES["ExportTraceServiceRequest"]
-ExportTraceServiceResponse: Final = _CLASSES["ExportTraceServiceResponse"]
-Histogram: Final = _CLASSES["Histogram"]
-HistogramDataPoint: Final = _CLASSES["HistogramDataPoint"]
-InstrumentationScope: Final = _CLASSES["InstrumentationScope"]
-KeyValue: Final = _CLASSES["KeyValue"]
-Metric: Final = _CLASSES["Metric"]
-NumberDataPoint: Final = _CLASSES["NumberDataPoint"]
-Resource: Final = _CLASSES["Resource"]
-ResourceMetrics: Final = _CLASSES["ResourceMetrics"]
-ResourceSpans: Final = _CLASSES["ResourceSpans"]
-ScopeMetrics: Final = _CLASSES["ScopeMetrics"]
-ScopeSpans: Final = _CLASSES["ScopeSpans"]
-Span: Final = _CLASSES["Span"]
-Status: Final = _CLASSES["Status"]
-Sum: Final = _CLASSES["Sum"]
+CLASSES: Final = message_classes(_PACKAGE, MESSAGES, "proto2")
+"""By name."""
+AnyValue: Final = CLASSES["AnyValue"]
+ExportMetricsServiceRequest: Final = CLASSES["ExportMetricsServiceRequest"]
+ExportTraceServiceRequest: Final = CLASSES["ExportTraceServiceRequest"]
+ExportTraceServiceResponse: Final = CLASSES["ExportTraceServiceResponse"]
+Histogram: Final = CLASSES["Histogram"]
+HistogramDataPoint: Final = CLASSES["HistogramDataPoint"]
+InstrumentationScope: Final = CLASSES["InstrumentationScope"]
+KeyValue: Final = CLASSES["KeyValue"]
+Metric: Final = CLASSES["Metric"]
+NumberDataPoint: Final = CLASSES["NumberDataPoint"]
+Resource: Final = CLASSES["Resource"]
+ResourceMetrics: Final = CLASSES["ResourceMetrics"]
+ResourceSpans: Final = CLASSES["ResourceSpans"]
+ScopeMetrics: Final = CLASSES["ScopeMetrics"]
+ScopeSpans: Final = CLASSES["ScopeSpans"]
+Span: Final = CLASSES["Span"]
+Status: Final = CLASSES["Status"]
+Sum: Final = CLASSES["Sum"]
 Message = Any
 """One of them: protobuf makes their classes, and nobody but this folder looks into one."""

@@ -20,7 +20,7 @@ FOUND = {
 @pytest.mark.parametrize("name", sorted(protocol.MESSAGES))
 def test_each_message_is_the_official_one(name: str) -> None:
     theirs = FOUND[name].DESCRIPTOR.fields_by_name
-    ours = protocol._CLASSES[name].DESCRIPTOR.fields_by_name
+    ours = protocol.CLASSES[name].DESCRIPTOR.fields_by_name
     enumeration, number = theirs["code" if name == "HttpStatus" else next(iter(theirs))].TYPE_ENUM, 5
     for field, one in ours.items():
         other = theirs[field]

@@ -30,9 +30,9 @@ def official(name: str) -> Any:
     return next(getattr(module, name) for module in MODULES if hasattr(module, name))
 
 
-@pytest.mark.parametrize("name", otlp._MESSAGES)
+@pytest.mark.parametrize("name", otlp.MESSAGES)
 def test_fields_have_the_numbers_and_types_of_the_protocol(name: str) -> None:
-    theirs, ours = official(name).DESCRIPTOR.fields_by_name, otlp._CLASSES[name].DESCRIPTOR.fields
+    theirs, ours = official(name).DESCRIPTOR.fields_by_name, otlp.CLASSES[name].DESCRIPTOR.fields
     for field in ours:
         one = theirs[field.name]
         assert (one.number, one.is_repeated, one.is_packed) == (field.number, field.is_repeated, field.is_packed)
