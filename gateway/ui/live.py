@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -38,6 +38,7 @@ DECISIONS: Final = f"{INSIDE}decisions"
 LIVE_DECISIONS: Final = 50
 """As many as a view has."""
 _OK: Final = 200
+_RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _COUNTED: Final = {
     "prompt_tokens": ("prefixgate_tokens", "prompt"),
     "reported_prompt_tokens": ("prefixgate_tokens", "prompt_reported"),
@@ -83,7 +84,7 @@ class Live:
 
     async def collect(self) -> Page:
         """The view of the whole gateway: `as_of`, `live`, `endpoints`, `decisions`, `health`."""
-        page = _with_caches(await self._all(), await self._caches.latest())
+        page = await _with_caches(await self._all(), await self._caches.latest())
         self._rates.add(time.monotonic(), page["counters"])
         crew = None if self._parts.team is None else self._parts.team.crew
         live = {
@@ -104,7 +105,7 @@ class Live:
 
     async def page(self) -> Page:
         """All workers as one, each endpoint with what the index says of its cache."""
-        return _with_caches(await self._all(), await self._caches.fresh())
+        return await _with_caches(await self._all(), await self._caches.fresh())
 
     async def health(self) -> Page:
         """What is degraded, and what mends it."""
@@ -112,14 +113,15 @@ class Live:
 
     async def _all(self) -> Page:
         own = await self._own()
-        return together([own, *await self._others(LIVE)], LIVE_DECISIONS)
+        others = [await _page_in(body) for body in await self._others(LIVE)]
+        return await together([own, *others], LIVE_DECISIONS)
 
     async def decisions(self, most: int, tenant: str | None, endpoint: str | None) -> list[Page]:
         """The latest decisions of all workers, narrowed."""
         query = {"most": most, "tenant": tenant, "endpoint": endpoint}
         rows = await self._latest(most, tenant, endpoint)
-        for found in await self._others(DECISIONS, msgspec.json.encode(query)):
-            rows += found
+        for body in await self._others(DECISIONS, msgspec.json.encode(query)):
+            rows += msgspec.json.decode(body)
         return newest(rows, most)
 
     async def serve(self, call: Call) -> Reply:
@@ -136,11 +138,11 @@ class Live:
         """As `as_of` has it."""
         return self._parts.wall().isoformat()
 
-    async def _others(self, path: str, query: bytes = b"") -> list[Any]:
+    async def _others(self, path: str, query: bytes = b"") -> list[bytes]:
         if self._parts.team is None:
             return []
         replies = await self._parts.team.ask(Call("GET", path, query, (), b""))
-        return [msgspec.json.decode(reply.body) for reply in replies if reply.status == _OK]
+        return [reply.body for reply in replies if reply.status == _OK]
 
     async def _own(self) -> Page:
         """This process. O(endpoints + decisions shown), in turns."""
@@ -180,7 +182,16 @@ class Live:
         return [decision_row(one) async for one in in_turns(list(islice(kept, most)))]
 
 
-def _with_caches(page: Page, caches: Page) -> Page:
+async def _page_in(body: bytes) -> Page:
+    """What another worker says of itself. O(endpoints), in turns."""
+    parts = _RAW.decode(body)
+    rows = _RAW.decode(parts.pop("endpoints"))
+    page: Page = {name: msgspec.json.decode(part) for name, part in parts.items()}
+    page["endpoints"] = {name: msgspec.json.decode(row) async for name, row in in_turns(rows.items())}
+    return page
+
+
+async def _with_caches(page: Page, caches: Page) -> Page:
     known = caches["endpoints"]
-    rows = {name: {**row, **known.get(name, NO_CACHE)} for name, row in page["endpoints"].items()}
+    rows = {name: {**row, **known.get(name, NO_CACHE)} async for name, row in in_turns(page["endpoints"].items())}
     return {**page, "endpoints": rows, "index": caches["index"]}

@@ -1,4 +1,5 @@
-"""What several workers say of themselves as one, and what has changed since. Pure, plain data.
+"""What several workers say of themselves as one, and what has changed since. Plain data; fleets, which may be large,
+are gone through in turns of a millisecond.
 
 page of a worker    worker, counters, in_flight, queued, viewers, draining, endpoints, decisions, degraded
 pages --together--> one page --(rates)--> what is shown --difference--> what a viewer is sent
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gateway.ui.types import Page
+from prefix_index.turns import in_turns
 
 Counters = Mapping[str, float]
 
@@ -19,7 +21,7 @@ _STANDING: Final = ("state", "why", "since", "breaker_opened")
 _UP: Final = "up"
 
 
-def together(pages: Sequence[Page], most_decisions: int) -> Page:
+async def together(pages: Sequence[Page], most_decisions: int) -> Page:
     """The pages of all workers, the own one first. Counts are added; an endpoint stands as the first who finds
     something wrong with it says, and its speed is that of the one that has measured the most."""
     own = pages[0]
@@ -30,7 +32,7 @@ def together(pages: Sequence[Page], most_decisions: int) -> Page:
         "queued": sum(queued) if queued else None,
         "viewers": sum(page["viewers"] for page in pages),
         "draining": own["draining"],
-        "endpoints": _endpoints([page["endpoints"] for page in pages]),
+        "endpoints": await _endpoints([page["endpoints"] for page in pages]),
         "decisions": newest([row for page in pages for row in page["decisions"]], most_decisions),
         "degraded": {part: why for page in reversed(pages) for part, why in page["degraded"].items()},
     }
@@ -41,8 +43,10 @@ def newest(rows: Sequence[Page], most: int) -> list[Page]:
     return sorted(rows, key=lambda row: (row["opened_at"], row["request_id"]), reverse=True)[:most]
 
 
-def _endpoints(tables: Sequence[Mapping[str, Page]]) -> dict[str, Page]:
-    return {name: _endpoint([table[name] for table in tables if name in table]) for name in tables[0]}
+async def _endpoints(tables: Sequence[Mapping[str, Page]]) -> dict[str, Page]:
+    if len(tables) == 1:
+        return dict(tables[0])
+    return {name: _endpoint([table[name] for table in tables if name in table]) async for name in in_turns(tables[0])}
 
 
 def _endpoint(rows: Sequence[Page]) -> Page:
@@ -106,7 +110,7 @@ class Rates:
         }
 
 
-def difference(old: Page, new: Page) -> Page | None:
+async def difference(old: Page, new: Page) -> Page | None:
     """What a viewer who has `old` needs to have `new`; None where nothing changed.
 
     Of `live` and of each endpoint the fields that differ, null for an endpoint that left; decisions that are new or
@@ -116,7 +120,7 @@ def difference(old: Page, new: Page) -> Page | None:
     if live := _changed(old["live"], new["live"]):
         found["live"] = live
     endpoints: Page = {name: None for name in old["endpoints"] if name not in new["endpoints"]}
-    for name, row in new["endpoints"].items():
+    async for name, row in in_turns(new["endpoints"].items()):
         if changed := _changed(old["endpoints"].get(name, {}), row):
             endpoints[name] = changed
     if endpoints:

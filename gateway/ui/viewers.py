@@ -105,6 +105,7 @@ class Viewers:
 
     async def _tick(self) -> None:
         view = await self._collect()
+        changes = None if self._view is None else await difference(self._view, view)
         if not self._viewers:  # the last one left meanwhile
             return
         old, self._view, self._snapshot = self._view, view, None
@@ -112,7 +113,6 @@ class Viewers:
             for viewer in self._viewers:
                 viewer.news.set()
             return
-        changes = difference(old, view)
         if changes is not None:
             self._number += 1
             event = self._event("delta", {"as_of": view["as_of"], **changes})

@@ -1,16 +1,26 @@
 """Pages of several workers as one; what changed, against a viewer that takes it in."""
 
+import asyncio
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ui.merging import Rates, difference, together
+from gateway.ui import merging
+from gateway.ui.merging import Rates
 
 COUNTERS = (
     *("requests", "prompt_tokens", "reported_prompt_tokens", "cached_tokens", "output_tokens"),
     *("compared_prompt_tokens", "compared_reported_tokens", "compared_expected_tokens"),
 )
+
+
+def together(pages: list[dict[str, Any]], most_decisions: int) -> dict[str, Any]:
+    return asyncio.run(merging.together(pages, most_decisions))
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any] | None:
+    return asyncio.run(merging.difference(old, new))
 
 
 def taken_in(view: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -159,3 +169,24 @@ def test_where_no_engine_says_what_was_cached_the_rate_is_unknown() -> None:
     assert rates.as_page()["cached_tokens_per_s"] == 0.0
     rates.add(2.0, {"one": silent["one"] | {"requests": 1.0, "prompt_tokens": 100.0}})
     assert (rates.as_page()["prompt_tokens_per_s"], rates.as_page()["cached_tokens_per_s"]) == (50.0, None)
+
+
+async def test_a_very_large_fleet_is_put_together_and_compared_in_turns() -> None:
+    turns, rows = 0, {f"e{number}": page()["endpoints"]["e0"] for number in range(3000)}
+
+    async def others_go_on() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    changed = {name: {**row, "kv_use": 0.6} for name, row in rows.items()}
+    views = [{"live": {}, "health": None, "decisions": [], "endpoints": one} for one in (rows, changed)]
+    async with asyncio.TaskGroup() as group:
+        going_on = group.create_task(others_go_on())
+        await merging.together([page() | {"endpoints": rows}] * 2, 10)
+        after_merging = turns
+        found = await merging.difference(*views)
+        going_on.cancel()
+    assert found == {"endpoints": {name: {"kv_use": 0.6} for name in rows}}
+    assert 0 < after_merging < turns
