@@ -9,6 +9,8 @@ What it needs is imported when the command runs.
 import asyncio
 import os
 import secrets
+import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,9 +26,14 @@ from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
 from gateway.command_line.answers import print_json
 from gateway.command_line.progress import progress
+from gateway.command_line.refusals import NOT_DONE
 from gateway.config import ledger_place
+from gateway.measuring.charts import panels_of
+from gateway.measuring.drawing import drawn
 from gateway.measuring.errors import MeasuringError
+from gateway.measuring.pictures import picture_of, write_picture
 from gateway.measuring.study import Frame
+from gateway.measuring.terminal_plot import lines_of
 from gateway.measuring.types import Limits, Study
 from gateway.terminal import AsJson, ConfigFile, From, LedgerPlace, Month, Quiet, TimeZone, To, read_config, refused
 from gateway.terminal_tables import show_tables
@@ -34,6 +41,7 @@ from gateway.terminal_tables import show_tables
 Number = TypeVar("Number", int, float)
 
 _USUAL_PERIOD: Final = timedelta(hours=1)
+_CHART_COLUMNS: Final = 80
 
 
 def measure(
@@ -65,6 +73,12 @@ def measure(
     ttft: Annotated[float | None, typer.Option(min=0, help="Seconds to the first token, for nine of ten.")] = None,
     itl: Annotated[float | None, typer.Option(min=0, help="Seconds between tokens, for nine of ten.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same texts and moments again; default: new ones.")] = None,
+    plot: Annotated[
+        list[Path] | None, typer.Option(help="Write the charts to a file, .svg or .png; repeat for both.")
+    ] = None,
+    chart: Annotated[
+        bool | None, typer.Option("--chart/--no-chart", help="Charts in letters; default: on a terminal.")
+    ] = None,
     from_: From = None,
     to: To = None,
     month: Month = None,
@@ -79,7 +93,10 @@ def measure(
     With URL a load is put on it. Exit 1 where nothing was answered or recorded, 2 where it cannot be asked so.
     """
     frame = Frame(Limits(ttft, itl), gpus, engines)
+    pictures = list(plot or ())
     try:
+        for path in pictures:
+            picture_of(path)
         if url is None:
             study = _past(_Period(from_, to, month, time_zone, model), ledger, frame, config)
         else:
@@ -106,7 +123,8 @@ def measure(
         raise refused(error) from None
     except MeasuringError as error:
         raise refused(error, 2 if isinstance(error, ValueError) else 1) from None
-    _show(study, as_json=as_json)
+    _draw(study, pictures)
+    _show(study, as_json=as_json, with_charts=sys.stdout.isatty() if chart is None else chart)
 
 
 def _past(asked: "_Period", ledger: str | None, frame: Frame, config: Path | None) -> Study:
@@ -153,7 +171,16 @@ def _numbers(text: str | None, kind: type[Number], option: str) -> list[Number] 
         raise refused(f"{option} {text}: give numbers with commas between them") from None
 
 
-def _show(study: Study, *, as_json: bool) -> None:
+def _draw(study: Study, pictures: Sequence[Path]) -> None:
+    drawing = drawn(panels_of(study))
+    for path in pictures:
+        try:
+            write_picture(drawing, study.source, path)
+        except OSError as error:
+            raise refused(error, NOT_DONE, code="output_unwritable") from None
+
+
+def _show(study: Study, *, as_json: bool, with_charts: bool) -> None:
     from gateway.measuring import text  # noqa: PLC0415 - with what it needs
 
     if as_json:
@@ -161,6 +188,11 @@ def _show(study: Study, *, as_json: bool) -> None:
         return
     for line in text.headline(study):
         typer.echo(line)
-    show_tables(*text.tables_of(study), spare=text.SPARE, whole="--json")
+    console = show_tables(*text.tables_of(study), spare=text.SPARE, whole="--json")
+    if with_charts:
+        for panel in panels_of(study):
+            for line in lines_of(panel, min(console.width, _CHART_COLUMNS)):
+                typer.echo(line)
+            typer.echo("")
     for line in text.verdict_lines(study):
         typer.echo(line)

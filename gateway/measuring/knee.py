@@ -18,7 +18,7 @@ from math import sqrt
 from backends.least_squares import Sums, minimum, plus
 from gateway.measuring.types import Knee, Level
 
-_LEAST_LEVELS = 3
+LEAST_LEVELS = 3
 _LEAST = 1e-12
 _FLOORS = (_LEAST, 0.0, 0.0)
 
@@ -27,7 +27,7 @@ def knee_of(levels: Sequence[Level]) -> Knee | None:
     """The knee of three levels or more with different numbers in flight; None where there are fewer, or where nothing
     bends: requests come ever faster with their number. O(levels)."""
     points = [(one.in_flight, one.requests_per_s) for one in levels if one.in_flight > 0 and one.requests_per_s > 0]
-    if len({round(n, 2) for n, _ in points}) < _LEAST_LEVELS:
+    if len({round(n, 2) for n, _ in points}) < LEAST_LEVELS:
         return None
     alone_s, linear_s, square_s = _fit(points)
     if linear_s <= _LEAST and square_s <= _LEAST:

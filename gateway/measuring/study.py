@@ -46,6 +46,8 @@ def study_from(
     whole = [one for one in seen if one.whole]
     knee = knee_of(levels)
     hit = hit_share(whole)
+    if ceiling_share is not None and hit is not None:
+        ceiling_share = max(ceiling_share, hit)  # a template around all prompts is shared, too
     lengths = {
         "prompt": spread_of(one.prompt_tokens for one in whole),
         "output": spread_of(one.output_tokens for one in whole),

@@ -1,8 +1,11 @@
 """Levels of load against one address, one after the other.
 
 probe ──> level 1 ──> level 2 ──> ...        given: all of them
-                                             not given: clients double until output grows by less than a twentieth
-                                             and, where there are limits, nine of ten requests no longer keep them
+                                             not given: clients double until output grows by less than a twentieth,
+                                             or, where there are limits, half of the requests do not keep them
+
+A level is to be in its steady state: where clients double, it lasts as long as three answers of the level before took,
+if that is more than was asked for. Where levels are given and answers take longer than they last, that is said.
 """
 
 import time
@@ -18,7 +21,7 @@ from gateway.measuring.asking import Asker
 from gateway.measuring.driving import Phase, drive_closed, drive_open
 from gateway.measuring.levels import level_of
 from gateway.measuring.probing import Address, probe
-from gateway.measuring.types import LIMIT_SHARE, Level, Limits, Window
+from gateway.measuring.types import Level, Limits, Window
 from gateway.measuring.wording import Wording
 from gateway.sim.ceiling import ceiling_of
 from gateway.sim.loads import arrivals
@@ -26,6 +29,8 @@ from gateway.sim.types import SimRequest, Workload
 
 MOST_CLIENTS: Final = 256
 _GREW: Final = 1.05
+_STILL_WITHIN: Final = 0.5
+_ANSWERS_LONG: Final = 3.0
 _LATE_S: Final = 0.01
 """From here on the generator is part of what it measures."""
 _CONNECTIONS: Final = 65_536
@@ -82,7 +87,8 @@ async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -
         levels: list[Level] = []
         for number, (rate, clients) in enumerate(_offers(plan, levels)):
             told(f"{clients} clients" if rate is None else f"{rate:g} requests/s", number, _known(plan))
-            window, why = await _level(client, url, found, plan, (number, rate, clients))
+            phase = _phase(plan, levels)
+            window, why = await _level(client, url, found, replace(plan, phase=phase), (number, rate, clients))
             if not window.seen:
                 swept.notes.append(f"no request was sent at level {number + 1}: the load has none for it")
                 break
@@ -119,11 +125,19 @@ def _gains(levels: Sequence[Level], limits: Limits) -> bool:
     last = levels[-1]
     if last.requests_per_s == 0:
         return False
-    if last.within_limits is not None and last.within_limits >= LIMIT_SHARE:
-        return True
-    if len(levels) < 2:
-        return True
-    return (last.output_tokens_per_s or 0.0) >= _GREW * (levels[-2].output_tokens_per_s or 0.0)
+    if last.within_limits is not None and last.within_limits < _STILL_WITHIN:
+        return False
+    return len(levels) < 2 or (last.output_tokens_per_s or 0.0) >= _GREW * (levels[-2].output_tokens_per_s or 0.0)
+
+
+def _phase(plan: Plan, levels: Sequence[Level]) -> Phase:
+    """How long the next level lasts."""
+    doubles = isinstance(plan.offered, Clients) and plan.offered.clients is None
+    if not doubles or not levels or levels[-1].total is None:
+        return plan.phase
+    answer_s = levels[-1].total.p90
+    asked = plan.phase
+    return replace(asked, warm_s=max(asked.warm_s, answer_s), seconds=max(asked.seconds, _ANSWERS_LONG * answer_s))
 
 
 def _known(plan: Plan) -> int | None:
@@ -190,6 +204,8 @@ def _remark(notes: list[str], level: Level, why: str | None) -> None:
         notes.append(f"at {offered} {level.failed} of {level.requests} requests failed: {why}")
     if level.cut:
         notes.append(f"at {offered} {level.cut} of {level.requests} answers were not waited for to their end")
+    if level.total is not None and level.total.p90 > level.seconds:
+        notes.append(f"at {offered} answers take longer than the level lasts: measure longer with --seconds")
     if level.late is not None and level.late.p99 > _LATE_S:
         notes.append(
             f"at {offered} this machine sent late, by {level.late.p99 * 1e3:.0f} ms for one in a hundred: "

@@ -80,7 +80,7 @@ def offered(level: Level) -> str:
     """What was offered, in words."""
     if level.rate_per_s is not None:
         return f"{level.rate_per_s:g}/s"
-    return "as it came" if level.clients is None else f"{level.clients} clients"
+    return "as it came" if level.clients is None else f"{level.clients} client{'s' * (level.clients > 1)}"
 
 
 def _points(spread: Spread) -> tuple[float, ...]:

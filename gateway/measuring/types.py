@@ -10,12 +10,8 @@ Seconds count from the beginning of the measurement. What nobody told is None, n
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
 
 from msgspec import Struct
-
-LIMIT_SHARE: Final = 0.9
-"""Of requests that must keep the limits: they are held against the 90 % quantile, as `prefixgate plan` does."""
 
 
 class Seen(Struct, frozen=True, gc=False):
@@ -47,7 +43,7 @@ class Seen(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What 90 % of requests are to keep; None: no limit."""
+    """What nine of ten requests are to keep, as in `prefixgate plan`; None: no limit."""
 
     ttft_s: float | None = None
     itl_s: float | None = None

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.measuring.knee import LEAST_LEVELS
 from gateway.measuring.types import Binds, Bottleneck, Knee, Level, Limits, Spread, Verdict
 
 PREFILL_FROM: Final = 0.6
@@ -101,11 +102,13 @@ RULES: Final = (
 def verdict_of(
     levels: Sequence[Level], knee: Knee | None, limits: Limits, hit_share: float | None, ceiling_share: float | None
 ) -> Verdict:
-    """The verdict on levels in order of what was in flight, at least one. Told of the busiest of which it is known."""
-    busiest = next((one for one in reversed(levels) if one.prefill_share is not None), levels[-1])
+    """The verdict on levels in order of what was in flight, at least one. What takes the time is told of the first at
+    which a limit is broken, since there it must be mended, else of the busiest."""
+    known = [one for one in levels if one.prefill_share is not None] or levels[-1:]
+    judged = next((one for one in known if _breaks(one, limits)), known[-1])
     left = 0.0 if hit_share is None or ceiling_share is None else ceiling_share - hit_share
     at = Situation(
-        bottleneck=bottleneck_of(busiest.prefill_share),
+        bottleneck=bottleneck_of(judged.prefill_share),
         binds=binds_of(levels, limits),
         is_saturated=_is_saturated(levels, knee),
         queues=_queues(levels),
@@ -115,7 +118,7 @@ def verdict_of(
         bottleneck=at.bottleneck,
         binds=at.binds,
         is_saturated=at.is_saturated,
-        reasons=tuple(_reasons(levels, busiest, knee, limits, at, left)),
+        reasons=tuple(_reasons(levels, judged, knee, limits, at, left)),
         turn=tuple(rule.says for rule in RULES if rule.fits(at)),
     )
 
@@ -139,6 +142,10 @@ def binds_of(levels: Sequence[Level], limits: Limits) -> Binds:
         if over[worst] > 1:
             return worst
     return Binds.NEITHER
+
+
+def _breaks(level: Level, limits: Limits) -> bool:
+    return max(_times(level.ttft, limits.ttft_s), _times(level.itl, limits.itl_s)) > 1
 
 
 def _times(spread: Spread | None, limit_s: float | None) -> float:
@@ -173,13 +180,13 @@ def _queues(levels: Sequence[Level]) -> bool:
 
 
 def _reasons(
-    levels: Sequence[Level], busiest: Level, knee: Knee | None, limits: Limits, at: Situation, left: float
+    levels: Sequence[Level], judged: Level, knee: Knee | None, limits: Limits, at: Situation, left: float
 ) -> Iterator[str]:
-    share = busiest.prefill_share
+    share = judged.prefill_share
     if share is None:
         yield "how fast prompts are computed is not known, so neither is what takes the time"
     else:
-        yield f"at {busiest.in_flight:.1f} in flight, busy engines spend {share:.0%} of their time in prefill"
+        yield f"at {judged.in_flight:.1f} in flight, busy engines spend {share:.0%} of their time in prefill"
         of = max(share, 1 - share)
         what = "prefill" if share >= 0.5 else "decode"
         yield f"twice as fast a {what} would serve {1 / (1 - of / 2):.2f} times as many"
@@ -189,8 +196,10 @@ def _reasons(
     if knee is not None:
         seen = "reached" if knee.is_reached else "beyond what was offered"
         yield f"the knee is at {knee.in_flight:.1f} in flight and {knee.requests_per_s:.3g} requests/s, {seen}"
-    elif not at.is_saturated:
+    elif len(levels) >= LEAST_LEVELS and not at.is_saturated:
         yield "more load was served in proportion: no knee"
+    elif len(levels) < LEAST_LEVELS:
+        yield f"a knee takes {LEAST_LEVELS} levels of load or more to be seen"
     if at.queues:
         yield "at the last level first tokens come later and tokens as fast: requests wait before the batch"
     if at.reuse_left:

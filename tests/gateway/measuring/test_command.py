@@ -16,7 +16,7 @@ from gateway.cli import cli
 SPEED = 20.0
 PERF = PerfModel(0.01, 20_000.0, 0.0, 0.02, 0.0005)
 """Seconds of the engine; a client sees a twentieth of them."""
-QUICK = ("--seconds", "0.6", "--warm", "0.2", "--drain", "5", "--seed", "7")
+QUICK = ("--seconds", "0.4", "--warm", "0.1", "--drain", "5", "--seed", "7")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_short_prompts_with_long_answers_are_named_decode(engine: SimulatedServe
 
 
 def test_a_tight_limit_of_itl_is_named_as_what_binds(engine: SimulatedServer) -> None:
-    lengths = ("--prompt", "3000", "--output", "30", "--clients", "2,8")
+    lengths = ("--prompt", "3000", "--output", "30", "--clients", "8,16")
     found = measured(engine.url, *lengths, "--ttft", "5", "--itl", "0.0008", *QUICK)
     assert found["verdict"]["binds"] == "itl"
     assert any("chunks of prefill" in one for one in found["verdict"]["turn"])
@@ -91,9 +91,14 @@ def test_clients_double_until_nothing_is_won(engine: SimulatedServer) -> None:
     assert found["knee"]["is_reached"]
 
 
-def test_people_get_tables_and_the_verdict(engine: SimulatedServer) -> None:
-    code, out, error = run(engine.url, "--prompt", "64", "--output", "16", "--clients", "1,2,4", *QUICK)
+def test_people_get_tables_charts_and_the_verdict(engine: SimulatedServer, tmp_path: Path) -> None:
+    svg, png = tmp_path / "m.svg", tmp_path / "m.png"
+    charts = ("--chart", "--plot", str(svg), "--plot", str(png))
+    code, out, error = run(engine.url, "--prompt", "64", "--output", "16", "--clients", "1,2,4", *charts, *QUICK)
     assert code == 0, error
+    assert svg.read_text().startswith("<svg")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "Share of busy time   0 prefill  1 decode" in out
     assert "verdict: decode is the bottleneck; no limit was given" in out
     assert "4 clients" in out
     assert "TTFT p90" in out
@@ -112,6 +117,7 @@ def test_people_get_tables_and_the_verdict(engine: SimulatedServer) -> None:
         (("http://127.0.0.1:1", "--trace", "no.jsonl", "--load", "x"), 2, "only one of"),
         (("http://127.0.0.1:1", "--corpus", "no.jsonl"), 2, "no.jsonl"),
         (("--ledger", "no.db"), 2, "there is no ledger"),
+        (("http://127.0.0.1:1", "--plot", "m.gif"), 2, "ends in .svg or .png"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_words(arguments: tuple[str, ...], code: int, says: str) -> None:

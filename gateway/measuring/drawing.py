@@ -1,0 +1,175 @@
+"""Charts as shapes: axes, lines and marks at their places, drawn by whoever can draw. Pure.
+
+    Panel ──placed in a grid──> Shape, Shape, ...  ──> svg_of, png_of
+
+Scales are logarithmic where values span more than an order of magnitude, since load and time do.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil, floor, log10
+from typing import Final
+
+WIDTH: Final = 460
+HEIGHT: Final = 300
+COLUMNS: Final = 2
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 34, 42
+_LOG_FROM: Final = 12.0
+"""Largest over smallest value, from which on a scale is logarithmic."""
+_TICKS: Final = 5
+_LETTER: Final = 6.2
+_RADIUS: Final = 2.6
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points in order of x, joined; `colour` is a place in the palette. `is_fit`: a thin line without dots."""
+
+    name: str
+    points: Points
+    colour: int = 0
+    is_fit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart. `bounds` are values of y that are limits, `at` values of x that mean something, each with its name."""
+
+    title: str
+    x_name: str
+    series: Sequence[Series]
+    bounds: Sequence[tuple[float, str]] = ()
+    at: Sequence[tuple[float, str]] = ()
+    top: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Through these places. `kind`: grid, mark, or series."""
+
+    places: Points
+    kind: str
+    colour: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """Of a series."""
+
+    x: float
+    y: float
+    colour: int
+    radius: float = _RADIUS
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Its baseline begins, is centred or ends at the place, as `anchor` says: start, middle, end."""
+
+    x: float
+    y: float
+    said: str
+    anchor: str = "start"
+    colour: int | None = None
+    is_title: bool = False
+
+
+Shape = Line | Dot | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Shapes on a page of so many pixels, the origin above on the left."""
+
+    width: int
+    height: int
+    shapes: Sequence[Shape] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    low: float
+    high: float
+    is_log: bool
+    first: float
+    last: float
+
+    def __call__(self, value: float) -> float:
+        if self.is_log:
+            share = (log10(max(value, self.low)) - log10(self.low)) / (log10(self.high) - log10(self.low))
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.first + min(max(share, 0.0), 1.0) * (self.last - self.first)
+
+    def ticks(self) -> list[float]:
+        """Round values within."""
+        if self.is_log:
+            decades = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
+            steps = (1.0,) if len(decades) > _TICKS else (1.0, 2.0, 5.0)
+            found = [step * 10.0**decade for decade in decades for step in steps]
+        else:
+            step = _round_step((self.high - self.low) / _TICKS)
+            found = [step * n for n in range(ceil(self.low / step), floor(self.high / step + 1e-9) + 1)]
+        return [value for value in found if self.low <= value * (1 + 1e-9) and value <= self.high * (1 + 1e-9)]
+
+
+def drawn(panels: Sequence[Panel]) -> Drawing:
+    """All of them in a grid; those without a point are left out."""
+    shown = [panel for panel in panels if any(one.points for one in panel.series)]
+    shapes = [
+        shape
+        for place, panel in enumerate(shown)
+        for shape in _panel(panel, place % COLUMNS * WIDTH, place // COLUMNS * HEIGHT)
+    ]
+    return Drawing(WIDTH * min(len(shown), COLUMNS), HEIGHT * ceil(len(shown) / COLUMNS), shapes)
+
+
+def _panel(panel: Panel, left: float, top: float) -> Iterator[Shape]:
+    xs = [x for one in panel.series for x, _ in one.points]
+    ys = [y for one in panel.series for _, y in one.points] + [value for value, _ in panel.bounds]
+    x_of = _scale(xs, None, left + _LEFT, left + WIDTH - _RIGHT)
+    y_of = _scale(ys, panel.top, top + HEIGHT - _BOTTOM, top + _TOP)
+    yield Text(left + _LEFT, top + 16, panel.title, is_title=True)
+    yield from _axes(x_of, y_of)
+    yield Text((x_of.first + x_of.last) / 2, y_of.first + 32, panel.x_name, "middle")
+    for value, name in panel.bounds:
+        yield Line([(x_of.first, y_of(value)), (x_of.last, y_of(value))], "mark")
+        yield Text(x_of.last, y_of(value) - 4, name, "end")
+    for value, name in panel.at:
+        if x_of.low <= value <= x_of.high:
+            yield Line([(x_of(value), y_of.first), (x_of(value), y_of.last)], "mark")
+            yield Text(x_of(value) + 3, y_of.last + 10, name)
+    along = left + WIDTH - _RIGHT
+    for one in reversed(panel.series):
+        yield Text(along, top + 28, one.name, "end", one.colour)
+        along -= _LETTER * len(one.name) + 12
+    for one in panel.series:
+        places = [(x_of(x), y_of(y)) for x, y in one.points]
+        yield Line(places, "fit" if one.is_fit else "series", one.colour)
+        if not one.is_fit:
+            yield from (Dot(x, y, one.colour) for x, y in places)
+
+
+def _axes(x_of: _Scale, y_of: _Scale) -> Iterator[Shape]:
+    for value in y_of.ticks():
+        yield Line([(x_of.first, y_of(value)), (x_of.last, y_of(value))], "grid")
+        yield Text(x_of.first - 6, y_of(value) + 4, f"{value:g}", "end")
+    for value in x_of.ticks():
+        yield Line([(x_of(value), y_of.first), (x_of(value), y_of.first + 4)], "grid")
+        yield Text(x_of(value), y_of.first + 16, f"{value:g}", "middle")
+
+
+def _scale(values: Sequence[float], top: float | None, first: float, last: float) -> _Scale:
+    low, high = min(values), max(values)
+    if top is not None:
+        return _Scale(0.0, top, False, first, last)
+    if low > 0 and high / low >= _LOG_FROM:
+        return _Scale(low / 1.1, high * 1.1, True, first, last)
+    return _Scale(0.0, high * 1.08 or 1.0, False, first, last)
+
+
+def _round_step(step: float) -> float:
+    decade = 10.0 ** floor(log10(step))
+    return next(factor * decade for factor in (1.0, 2.0, 5.0, 10.0) if factor * decade >= step * (1 - 1e-9))
