@@ -103,6 +103,7 @@ class Probe:
 
     def __init__(self, config: EndpointConfig, http: httpx.AsyncClient) -> None:
         self._id = config.id
+        self._ends_with_v1 = config.url.endswith("/v1")  # as a client's base URL does, and LiteLLM's api_base
         self._http = http
         self._host = urlsplit(config.url).hostname or ""
         self._adapters = config.adapters
@@ -154,7 +155,8 @@ class Probe:
     async def _models(self) -> object:
         status, body = await self._get(MODELS_PATH)
         if status != _OK:
-            raise ProbeFailed(self._id, _refusal(MODELS_PATH, status))
+            slip = ", and its URL ends with /v1: give it without" if self._ends_with_v1 and status == _NOT_FOUND else ""
+            raise ProbeFailed(self._id, _refusal(MODELS_PATH, status) + slip)
         models = _json(body)
         if models is None:
             raise ProbeFailed(self._id, f"GET {MODELS_PATH} answered no JSON")

@@ -59,10 +59,10 @@ class YamlInvalid(BillingError):
 
 
 class PeriodInvalid(BillingError):
-    """A time or a period that cannot be read; `text` is what was given."""
+    """A time or a period that cannot be read; `text` is what was given, empty where nothing was."""
 
     def __init__(self, text: str, why: str) -> None:
-        super().__init__(f"{text!r}: {why}")
+        super().__init__(f"{text!r}: {why}" if text else why)
         self.text = text
         self.why = why
 

@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 from billing.postgres_address import postgres_url
 from gateway.adapter_config import Adapters
 from gateway.backend_sections import Backend, KvEvents, Model
+from gateway.config_keys import meant
 from gateway.config_sections import (
     NAME_PATTERN,
     Billing,
@@ -234,7 +235,9 @@ def _complaint(error: ErrorDetails, variables: Mapping[tuple[str, ...], str]) ->
     keys = tuple(map(str, error["loc"]))
     sources = [variables[keys[:length]] for length in range(1, len(keys) + 1) if keys[:length] in variables]
     where = f" (from the variable {sources[-1]})" if sources else ""
-    return f"{'.'.join(keys) or 'config'}: {complaint_of(error)}{where}"
+    near = meant(Config, error["loc"]) if error["type"] == "extra_forbidden" else None
+    guess = f", did you mean {near}?" if near else ""
+    return f"{'.'.join(keys) or 'config'}: {complaint_of(error)}{guess}{where}"
 
 
 def is_name(text: str) -> bool:

@@ -199,6 +199,10 @@ def read_keys_file(path: Path) -> KeysFile:
     """Read a keys file. Raises `KeysFileInvalid` for unknown fields, doubled ids or keys, and unreadable files."""
     try:
         text = path.read_text()
+    except FileNotFoundError:
+        raise KeysFileInvalid(
+            f"{path}: there is no such file; `prefixgate keys create TENANT --file {path}` makes it"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise KeysFileInvalid(f"{path}: {error}") from error
     return parse_keys_file(path, text)

@@ -155,6 +155,12 @@ def set_up_logging(level: str, stream: TextIO = sys.stderr) -> None:
     others.setLevel(max(logging.WARNING, LOGGER.level))
 
 
+def tell_nobody() -> None:
+    """Have no line written of what the rooms say, for a command that reports it itself."""
+    for name in _ROOMS:
+        logging.getLogger(name).addHandler(logging.NullHandler())
+
+
 def _sink_of(stream: TextIO) -> Callable[[Iterable[bytes]], None]:
     """Writes to what is below a stream: its own buffer has a lock that others would wait for."""
     try:

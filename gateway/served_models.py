@@ -30,7 +30,9 @@ def serving(endpoints: Sequence[EndpointSnapshot], model: str) -> list[EndpointS
         return found
     if all(endpoint.facts is None for endpoint in endpoints):
         raise NoEndpoint(model)
-    raise ModelNotFound(f"no backend serves the model {model[:100]!r}", param="model")
+    raise ModelNotFound(
+        f"no backend serves the model {model[:100]!r}; GET /v1/models lists those served", param="model"
+    )
 
 
 def only_model(endpoints: Iterable[EndpointSnapshot]) -> str:

@@ -33,7 +33,8 @@ _StrictLoader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|
 
 def complaint_of(error: Mapping[str, object]) -> str:
     """What is wrong with one key of such a file, out of one of pydantic's errors: never its value."""
-    return "unknown key" if error["type"] == "extra_forbidden" else str(error["msg"]).removeprefix("Value error, ")
+    known = {"extra_forbidden": "unknown key", "model_type": "keys with their values belong here, as in {key: value}"}
+    return known.get(str(error["type"])) or str(error["msg"]).removeprefix("Value error, ")
 
 
 def load_yaml(text: str) -> object:

@@ -78,8 +78,8 @@ def asked_period(from_: str | None, to: str | None, month: str | None, zone: Zon
             raise PeriodInvalid(month, "give a month, or from and to, not both")
         return month_named(month, zone)
     if from_ is None or to is None:
-        given = "the period" if from_ is None and to is None else f"{from_ or ''}/{to or ''}"
-        raise PeriodInvalid(given, "give from and to, or a month, as 2026-11")
+        given = "" if from_ is None and to is None else f"{from_ or ''}/{to or ''}"
+        raise PeriodInvalid(given, "which period? give from and to, or a month, as 2026-11")
     start, end = parse_when(from_, zone), parse_when(to, zone)
     if end <= start:
         raise PeriodInvalid(f"{from_}/{to}", "the end must be after the beginning")

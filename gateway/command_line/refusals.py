@@ -25,7 +25,7 @@ INTERRUPTED: Final = 130
 OUTPUT_CLOSED: Final = 141
 CODES: Final = {NOT_DONE: "not_done", CANNOT_BE_USED: "cannot_be_used", NOT_STARTED: "not_started"}
 HELP: Final = {
-    "admin_token_missing": "it is the gateway's own, which has an admin API where its configuration names one",
+    "admin_token_missing": "-c prefixgate.yaml, where that names it; `prefixgate init --admin` makes one",
     "admin_token_wrong": "the token is in the file that admin_token_file of the gateway's configuration names",
     "backends_missing": "prefixgate init --backend URL writes a configuration",
     "gateway_away": "start it with `prefixgate serve`, or name another one with --gateway URL",

@@ -1,7 +1,6 @@
 """`prefixgate check`: whether a configuration works, and what to mend first."""
 
 import asyncio
-import logging
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
@@ -15,7 +14,7 @@ from gateway.command_line.answers import print_json
 from gateway.command_line.progress import progress
 from gateway.commands.check_report import Checked, checked_json, show
 from gateway.config import Config, process_environment
-from gateway.log_lines import LOGGER
+from gateway.log_lines import tell_nobody
 from gateway.proof import Effort
 from gateway.terminal import AsJson, ConfigFile, Quiet, need_backends, read_config, refused
 from prefix_index import IndexUnavailable
@@ -51,7 +50,7 @@ def check(
         _walk_index(settings, as_json=as_json)
         return
     need_backends(settings)
-    LOGGER.addHandler(logging.NullHandler())  # what it would tell in its log, the report says
+    tell_nobody()  # what it would tell in its log, the report says
     effort = Effort(most_models=most_models or _ALL_MODELS, limit_s=time_limit_s)
     try:
         texts = check_files(settings, process_environment())

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from backends import EndpointConfig, EndpointId, InvalidEndpoint
 from gateway.command_line.answers import print_json
 from gateway.config import is_name
 from gateway.edge.auth import display_prefix, new_key
@@ -82,9 +83,7 @@ def init(
 
     Exit 1 where a file cannot be written, 2 where one is there already or a name is none.
     """
-    wrong = [name for name in tenant or () if not is_name(name)]
-    if wrong:
-        raise refused(f"{wrong[0]!r} is no name: letters, digits, dot, dash and underscore, at most 64")
+    _refuse_wrong(backend or (), tenant or ())
     made = {name: new_key() for name in dict.fromkeys(tenant or ())}
     keys = output.with_name("keys.yaml") if made else None
     tokens = [output.with_name(name) for name in (_ADMIN, _UI)] if admin else []
@@ -111,6 +110,17 @@ def init(
     if tokens:
         typer.echo(f"dashboard, once it serves: http://127.0.0.1:{port}/ui, with the token in {tokens[-1]}")
     typer.echo(f"next: prefixgate check -c {output}")
+
+
+def _refuse_wrong(backends: Sequence[str], tenants: Sequence[str]) -> None:
+    wrong = [name for name in tenants if not is_name(name)]
+    if wrong:
+        raise refused(f"{wrong[0]!r} is no name: letters, digits, dot, dash and underscore, at most 64")
+    try:
+        for url in backends:
+            EndpointConfig(EndpointId(url), url)
+    except InvalidEndpoint as error:
+        raise refused(error) from None
 
 
 def _tenant(name: str, key: str, digest: str, now: datetime) -> str:

@@ -132,7 +132,7 @@ def _is_mistral(directory: Path) -> bool:
 
 def _why_missing(directory: Path) -> str:
     if not directory.is_dir():
-        return "there is no such directory"
+        return "there is no such directory here, and nothing is downloaded"
     for name, what in _OTHER_FORMATS.items():
         if (directory / name).exists():
             return f"there is {what} ({name}) instead; leave the path out to ask the engine for token ids"

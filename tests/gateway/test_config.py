@@ -69,7 +69,11 @@ def test_lists_and_maps_come_from_the_environment_as_json() -> None:
         ("backends: [{url: 'http://a', kv_events: {url: 'ipc:///kv', ranks: 2}}]", "rank 0 alone"),
         ("backends: [{url: 'http://a', kv_events: {url: 'tcp://e:1', replay_url: 'tcp://*:2'}}]", "instead of \\*"),
         ("listen: {port: 1}\nlisten: {host: a}", "'listen' stands twice"),
-        ("nonsense: 1", "nonsense: unknown key"),
+        ("nonsense: 1", "nonsense: unknown key$"),
+        ("backend: [{url: 'http://a'}]", r"backend: unknown key, did you mean backends\?$"),
+        ("backends: [{url: 'http://a', kv_event: {mode: off}}]", r"kv_event: unknown key, did you mean kv_events\?$"),
+        ("backends: ['http://a:8000']", "backends.0: keys with their values belong here"),
+        ("keys_file: /nowhere/keys.yaml\nmodels: {m: {tokeniser: a}}", r"did you mean tokenizer\?$"),
         ("- a", "mapping"),
         ("a: [", "not valid YAML"),
     ],
@@ -96,8 +100,16 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ("variable", "text", "complaint"),
     [
         ("PREFIXGATE_NONSENSE", "1", "nonsense: unknown key (from the variable PREFIXGATE_NONSENSE)"),
-        ("PREFIXGATE_LISTEN__PRT", "1", "listen.prt: unknown key (from the variable PREFIXGATE_LISTEN__PRT)"),
-        ("PREFIXGATE_BACKENDS", '[{"ur": 1}]', "backends.0.ur: unknown key (from the variable PREFIXGATE_BACKENDS)"),
+        (
+            "PREFIXGATE_LISTEN__PRT",
+            "1",
+            "listen.prt: unknown key, did you mean port? (from the variable PREFIXGATE_LISTEN__PRT)",
+        ),
+        (
+            "PREFIXGATE_BACKENDS",
+            '[{"ur": 1}]',
+            "backends.0.ur: unknown key, did you mean url? (from the variable PREFIXGATE_BACKENDS)",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_variable_is_refused_with_its_name(variable: str, text: str, complaint: str) -> None:

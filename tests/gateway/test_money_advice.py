@@ -81,6 +81,14 @@ def test_check_says_both_of_a_backend_that_is_up(tmp_path: Path) -> None:
     assert "look at: no cost of the endpoint a now" in said
 
 
+def test_a_url_with_the_path_that_clients_give_is_named_and_nothing_else_is_printed() -> None:
+    with SimulatedServer(ServerSpec(model="llama")) as server:
+        done = CliRunner().invoke(cli, ["check", "--backend", f"{server.url}/v1"], env={"COLUMNS": "300"})
+    assert done.exit_code == 1
+    assert "GET /v1/models answered 404, and its URL ends with /v1: give it without" in done.stdout
+    assert (done.stdout.startswith("not usable"), done.stderr) == (True, "")
+
+
 def test_what_the_probes_answers_show_of_cached_tokens_is_no_longer_asked_for(tmp_path: Path) -> None:
     lacks = re.compile(r"start it with --enable-prompt-tokens-details|cached tokens in usage +cannot be told")
     for tells in (True, False):

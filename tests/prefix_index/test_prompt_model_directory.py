@@ -96,7 +96,7 @@ def test_a_directory_without_tokenizer_says_what_is_there_instead(tmp_path: Path
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerUnavailable, match="no such directory"):
+    with pytest.raises(TokenizerUnavailable, match="no such directory here, and nothing is downloaded"):
         load_model_text(tmp_path / "nowhere")
 
 

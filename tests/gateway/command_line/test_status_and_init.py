@@ -126,6 +126,12 @@ def test_init_writes_over_nothing_unless_it_is_told_to(here: Path) -> None:
     assert run("init", "--tenant", "we ird", "--force").exit_code == 2
 
 
+def test_init_refuses_an_address_that_serve_would_refuse(here: Path) -> None:
+    refused = run("init", "--backend", "gpu-a:8000")
+    assert (refused.exit_code, list(here.iterdir())) == (2, [])
+    assert "endpoint gpu-a:8000: the URL must start with http:// or https://" in refused.stderr
+
+
 def test_init_says_where_it_cannot_write(here: Path) -> None:
     (here / "file").write_text("")
     refused = run("init", "--output", "file/prefixgate.yaml")
