@@ -74,7 +74,7 @@ class CollectorClient:
                 asked_s = None
             else:
                 if answer.is_success:
-                    return len(spans) - _refused(answer.content)
+                    return len(spans) - min(_refused(answer.content), len(spans))
                 if answer.status_code not in _AGAIN:
                     return 0
                 asked_s = _seconds(answer.headers.get("retry-after"))
@@ -126,7 +126,7 @@ def _any(value: Value) -> Message:
 def _refused(answer: bytes) -> int:
     """How many spans a collector did not take although it took the batch."""
     try:
-        return int(otlp.ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans)
+        return max(int(otlp.ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans), 0)
     except DecodeError:
         return 0
 

@@ -14,7 +14,7 @@ from gateway.errors import GatewayError
 
 REST: Final = 20.0
 """What is made is kept so many times as long as the making took, at least."""
-MOST_FAILED_S: Final = 30.0
+MOST_FAILED_S: Final = 15.0
 """The longest that a failure is kept: it may be mended at any time."""
 _MOST: Final = 32
 """Different questions of one kind that are kept."""

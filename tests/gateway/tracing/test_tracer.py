@@ -92,6 +92,13 @@ def test_a_collector_that_takes_only_some_says_so() -> None:
         assert sent_to(collector.url) == (0, [])
 
 
+@pytest.mark.parametrize(("refused", "taken"), [(10**12, 0), (-(10**12), 1)])
+def test_a_collector_that_tells_impossible_numbers_makes_no_counter_fall(refused: int, taken: int) -> None:
+    said = ExportTraceServiceResponse(partial_success=ExportTracePartialSuccess(rejected_spans=refused))
+    with running_collector((200, {}, said.SerializeToString())) as collector:
+        assert sent_to(collector.url) == (taken, [])
+
+
 def test_a_collector_that_is_away_is_tried_until_the_gateway_stops() -> None:
     assert sent_to("http://127.0.0.1:9") == (0, [1.0, 2.0, 4.0, 8.0])
     assert sent_to("http://127.0.0.1:9", goes_on=False) == (0, [1.0])

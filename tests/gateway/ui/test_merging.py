@@ -181,7 +181,9 @@ async def test_a_very_large_fleet_is_put_together_and_compared_in_turns() -> Non
             turns += 1
 
     changed = {name: {**row, "kv_use": 0.6} for name, row in rows.items()}
-    views = [{"live": {}, "health": None, "decisions": [], "endpoints": one} for one in (rows, changed)]
+    views: list[dict[str, Any]] = [
+        {"live": {}, "health": None, "decisions": [], "endpoints": one} for one in (rows, changed)
+    ]
     async with asyncio.TaskGroup() as group:
         going_on = group.create_task(others_go_on())
         await merging.together([page() | {"endpoints": rows}] * 2, 10)
