@@ -24,9 +24,7 @@ def test_an_endpoint_that_is_as_fast_as_usual_has_the_usual_shares(model: str, g
 
 
 @given(st.floats(0.1, 2.0), st.floats(0.2, 1.4))
-def test_a_fitted_plan_says_of_an_endpoint_what_was_measured_there(
-    arithmetic: float, bandwidth: float
-) -> None:
+def test_a_fitted_plan_says_of_an_endpoint_what_was_measured_there(arithmetic: float, bandwidth: float) -> None:
     """2 over the usual share of 0.45 and 1.4 over 0.7 are nearly all of the datasheet."""
     machine, usual = Machine(CATALOGUE["qwen3-32b"], GPUS["h100"]), expected_speed("h100", 1, "qwen3-32b")
     measured = replace(
