@@ -1,7 +1,7 @@
 """`make bench-engine`: the techniques of the lab against the plain engine, and the tables of docs/lab.md.
 
 python -m bench.engine_lab                    measures all themes, writes bench/results/engine.json and the tables
-python -m bench.engine_lab --only weights     measures one, prints it and writes nothing
+python -m bench.engine_lab --only weights     measures one, and leaves the results of the others as they are
 python -m bench.engine_lab --page             writes the tables of the results that are there
 
 A theme is a table: add yours to THEMES, and its marks to docs/lab.md.
@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -20,13 +21,13 @@ from backends.reference.tokenizer import ModelTokenizer
 from backends.reference.weights import load_weights, moved
 from bench.lab import batching, first_token, paging, weights
 from bench.lab.types import Figure, Lab, Theme
-from bench.result import RESULTS, ROOT, Goal, write_result
+from bench.result import RESULTS, ROOT, Goal, commit, write_result
 
 PAGE: Final = ROOT / "docs" / "lab.md"
 RESULT: Final = RESULTS / "engine.json"
 TEXT: Final = ROOT / "bench" / "data" / "latin.txt"
 END: Final = "<!-- end -->"
-_SETTING: Final = ("theme", "device", "threads", "seconds of")
+_SETTING: Final = ("theme", "device", "threads", "seconds of", "commit")
 
 THEMES: Final = (
     Theme("weights", weights.measure, weights.goals),
@@ -95,14 +96,34 @@ def measured(lab: Lab, themes: Iterable[Theme]) -> tuple[list[Mapping[str, Figur
             "device": lab.device,
             "threads": torch.get_num_threads(),
             "seconds of": "the processor" if lab.clock is time.process_time else "the wall",
+            "commit": commit(),
         }
         mine: list[Mapping[str, Figure]] = [{**setting, "technique": row.technique, **row.figures} for row in found]
         print(
             f"\n{theme.name}, on {lab.device}, {time.monotonic() - began_s:.0f} s\n", *table(mine), sep="\n", flush=True
         )
         rows += mine
-        goals += theme.goals(found) if lab.device == "cpu" else ()
+        if lab.device == "cpu":
+            goals += [replace(goal, name=f"{theme.name}: {goal.name}") for goal in theme.goals(found)]
     return rows, goals
+
+
+def beside(
+    rows: Iterable[Mapping[str, Figure]], goals: Iterable[Goal], theme: str
+) -> tuple[list[Mapping[str, Figure]], list[Goal]]:
+    """The rows and goals of one theme in the place of its former ones, those of others as they were, in order."""
+    former = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {"rows": [], "goals": []}
+    names = [one.name for one in THEMES]
+    all_rows = [*(row for row in former["rows"] if row["theme"] in names and row["theme"] != theme), *rows]
+    kept = [one for one in former["goals"] if not one["name"].startswith(f"{theme}: ")]
+    all_goals = [*(Goal(one["name"], one["value"], one["bound"], one["sense"]) for one in kept), *goals]
+
+    def place(name: object) -> int:
+        return names.index(str(name)) if name in names else len(names)
+
+    return sorted(all_rows, key=lambda row: place(row["theme"])), sorted(
+        all_goals, key=lambda goal: place(goal.name.partition(": ")[0])
+    )
 
 
 def main() -> None:
@@ -127,7 +148,7 @@ def main() -> None:
             goals += more_goals
         print("", *(goal.text() for goal in goals), sep="\n")
         if options.only is not None:
-            return
+            rows, goals = beside(rows, goals, options.only)
         print(write_result("engine", rows, goals, ("torch",)))
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     PAGE.write_text(written_into(PAGE.read_text(encoding="utf-8"), result["rows"]), encoding="utf-8")

@@ -34,6 +34,16 @@ class ContiguousDecoder:
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> Tensor:
         """Run the chunks; logits [n, vocab] for the n chunks with `wants_logits`, in order."""
+        ends = torch.tensor([len(chunk.tokens) for chunk in chunks]).cumsum(0) - 1
+        wanted = [int(end) for end, chunk in zip(ends, chunks, strict=True) if chunk.wants_logits]
+        return F.linear(self._hidden(chunks)[wanted], self._weights.head)
+
+    @torch.inference_mode()
+    def all_logits(self, tokens: Sequence[int]) -> Tensor:
+        """Logits [tokens, vocab] at every position of a text, in the first slot, which it overwrites."""
+        return F.linear(self._hidden([Chunk(tokens, 0, (0,), wants_logits=True)]), self._weights.head)
+
+    def _hidden(self, chunks: Sequence[Chunk]) -> Tensor:
         tokens = torch.tensor([token for chunk in chunks for token in chunk.tokens], device=self._device)
         positions = torch.cat(
             [torch.arange(chunk.start, chunk.start + len(chunk.tokens), device=self._device) for chunk in chunks]
@@ -44,9 +54,7 @@ class ContiguousDecoder:
         for index, layer in enumerate(self._weights.layers):
             hidden += self._attention(norm(hidden, layer.attention_norm, eps), layer, index, turns, chunks)
             hidden += mlp(norm(hidden, layer.mlp_norm, eps), layer)
-        ends = torch.tensor([len(chunk.tokens) for chunk in chunks]).cumsum(0) - 1
-        wanted = [int(end) for end, chunk in zip(ends, chunks, strict=True) if chunk.wants_logits]
-        return F.linear(norm(hidden[wanted], self._weights.final_norm, eps), self._weights.head)
+        return norm(hidden, self._weights.final_norm, eps)
 
     def _attention(
         self, x: Tensor, layer: LayerWeights, index: int, turns: tuple[Tensor, Tensor], chunks: Sequence[Chunk]

@@ -1,12 +1,9 @@
 """How good a model still is: what it makes of a text, and how often it says what the plain model says.
 
-    perplexity  exp of the mean -log p(next token), over windows of a text, each from an empty cache
-    divergence  mean KL(plain || this) a token, in nats: what of the plain model's odds is lost, whatever the text says
-    agreement   share of positions of the text at which both would say the same token next
-    answers     share of greedy answers' tokens before the first that differs
-
-Each token of a window is a chunk of its own, so that one step gives the logits at every position: attention then runs
-once a token, everything else once a window.
+perplexity  exp of the mean -log p(next token), over windows of a text, each from an empty cache
+divergence  mean KL(plain || this) a token, in nats: what of the plain model's odds is lost, whatever the text says
+agreement   share of positions of the text at which both would say the same token next
+answers     share of greedy answers' tokens before the first that differs
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backends.reference.decoder import Chunk, PagedDecoder
+from backends.reference.decoder import Chunk
+from backends.reference.lab.contiguous import ContiguousDecoder
 from backends.reference.weights import ModelWeights
 
 
@@ -52,7 +50,7 @@ def judge(logits: Iterable[Tensor], plain: Iterable[Tensor], windows: Sequence[S
 def greedy(weights: ModelWeights, prompt: Sequence[int], count: int) -> list[int]:
     """The next `count` tokens by the largest logit."""
     longest = len(prompt) + count
-    decoder = PagedDecoder(weights, kv_blocks=1, block_size=longest, max_positions=longest)
+    decoder = ContiguousDecoder(weights, slots=1, max_positions=longest)
     said: list[int] = []
     fresh = list(prompt)
     for _ in range(count):
@@ -70,5 +68,4 @@ def common_start(one: Sequence[int], other: Sequence[int]) -> int:
 def all_logits(weights: ModelWeights, windows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
     """The logits [length, vocab] at every position of each window, one window after the other."""
     for window in windows:
-        decoder = PagedDecoder(weights, kv_blocks=1, block_size=len(window), max_positions=len(window))
-        yield decoder.forward([Chunk([token], at, (0,), wants_logits=True) for at, token in enumerate(window)])
+        yield ContiguousDecoder(weights, slots=1, max_positions=len(window)).all_logits(window)
