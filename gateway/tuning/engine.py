@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import httpx
 
 from gateway.tuning.errors import SettingFailed
-from gateway.tuning.memory import peak_bytes
+from gateway.tuning.memory import Memory, memory_of
 
 _STOP_WITHIN_S: Final = 30.0
 _LOOK_S: Final = 0.1
@@ -55,9 +55,9 @@ class Engine:
     log: Path
     ready_s: float
 
-    def peak_bytes(self) -> int | None:
-        """Of memory so far, of all its processes."""
-        return peak_bytes(self.process.pid)
+    def memory(self) -> Memory:
+        """Of all its processes, so far. Blocks for as long as the driver of GPUs takes to tell."""
+        return memory_of(self.process.pid)
 
     async def while_alive(self, work: Awaitable[T]) -> T:
         """The result of `work`, which is broken off when the engine ends first. Raises `SettingFailed` then."""

@@ -1,6 +1,6 @@
 """The load of a sweep, put on one address as `prefixgate measure` does; and the figures of a setting out of it."""
 
-from gateway.measuring.errors import MeasuringError
+from gateway.measuring.errors import MeasuringError, NothingMeasured
 from gateway.measuring.offering import Offered, loaded
 from gateway.measuring.study import Frame
 from gateway.measuring.types import Spread as Measured
@@ -29,6 +29,9 @@ async def speed_of(asked: Asked, load: Load) -> tuple[Speed, list[str]]:
     )
     try:
         study = await loaded(offered, Frame(), lambda _what, _done, _of: None)
+    except NothingMeasured as error:
+        lasts = f"of those asked in {load.seconds:g} s after {load.warm:g} s, waited for {load.drain:g} s"
+        raise SettingFailed(f"{error}, {lasts}: a slow engine needs longer ones, or fewer clients") from None
     except MeasuringError as error:
         raise SettingFailed(str(error)) from None
     level = study.levels[0]

@@ -1,9 +1,14 @@
 """Memory of a server and all that it started: the most that each of its processes ever had resident, summed.
 
 Processes of one session are found by /proc. Pages that two of them share are counted twice, files that are mapped into
-memory (weights, mostly) as far as they were touched. Of what a GPU holds nothing is known here.
+memory (weights, mostly) as far as they were touched. What they hold on NVIDIA GPUs the driver's own tool tells, where
+there is one, as of this moment. In a container it may name processes by other numbers; then nothing is known.
 """
 
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -11,13 +16,49 @@ _PROC: Final = Path("/proc")
 _SESSION: Final = 3
 """In /proc/PID/stat, of the fields after the name in parentheses."""
 KiB: Final = 1024
+MiB: Final = 1024 * KiB
+_GPU_TOOL: Final = "nvidia-smi"
+_GPU_QUERY: Final = ("--query-compute-apps=pid,used_gpu_memory", "--format=csv,noheader,nounits")
+_GPU_S: Final = 20.0
 
 
-def peak_bytes(session: int) -> int | None:
-    """None where nothing can be told: no such process, or no /proc."""
-    peaks = [_peak(process) for process in _members(session)]
-    known = [one for one in peaks if one is not None]
-    return sum(known) if known else None
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """None where nothing can be told: no such process, no /proc, no GPU."""
+
+    peak_bytes: int | None
+    gpu_bytes: int | None
+
+
+def memory_of(session: int) -> Memory:
+    """Of the processes of a session. Runs the driver's tool, where there is one."""
+    members = _members(session)
+    peaks = [peak for process in members if (peak := _peak(process)) is not None]
+    shares = list(gpu_shares(_gpu_page(), {int(one.name) for one in members}))
+    told = [share for share in shares if share is not None]
+    return Memory(
+        peak_bytes=sum(peaks) if peaks else None,
+        gpu_bytes=sum(told) if told and len(told) == len(shares) else None,  # a part is not the whole
+    )
+
+
+def gpu_shares(page: str, processes: Collection[int]) -> Iterator[int | None]:
+    """Bytes of those processes, one by one, of lines `PID, MiB`; what is not told, as `[N/A]`, is None."""
+    for line in page.splitlines():
+        process, _, used = (part.strip() for part in line.partition(","))
+        if process.isdecimal() and int(process) in processes:
+            yield int(used) * MiB if used.isdecimal() else None
+
+
+def _gpu_page() -> str:
+    tool = shutil.which(_GPU_TOOL)
+    if tool is None:
+        return ""
+    try:
+        done = subprocess.run([tool, *_GPU_QUERY], capture_output=True, timeout=_GPU_S, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode(errors="replace")
 
 
 def _members(session: int) -> list[Path]:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from gateway.strict_yaml import complaint_of, load_yaml
 from gateway.tuning.errors import SweepInvalid
-from gateway.tuning.types import Value, shown
+from gateway.tuning.types import QUALITY_AXES, Value, shown
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _PORT: Final = "port"
@@ -34,6 +34,8 @@ AxisName = Literal[
     "ttft_s",
     "itl_s",
     "memory_bytes",
+    "gpu_bytes",
+    "kv_tokens",
     "perplexity",
     "agreement",
     "tasks",
@@ -89,7 +91,8 @@ class Limits(_Section):
 
 
 class Sweep(_Section):
-    """The file. `front`: by which figures settings are held against each other; one of them is of quality."""
+    """The file. `front`: by which figures settings are held against each other; one of them is of quality, and where no
+    engine tells it, agreement stands in."""
 
     command: str | list[str] | None = None
     url: str | None = None
@@ -101,13 +104,13 @@ class Sweep(_Section):
     load: Load = Load()
     quality: Questions = Questions()
     limits: Limits = Limits()
-    front: tuple[AxisName, ...] = ("output_tokens_per_s", "memory_bytes", "perplexity", "agreement")
+    front: tuple[AxisName, ...] = ("output_tokens_per_s", "memory_bytes", "perplexity")
 
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
         if (self.command is None) == (self.url is None):
             raise ValueError("either a command that starts an engine, or the url of one that runs")
-        if not {"perplexity", "agreement", "tasks"} & set(self.front):
+        if not QUALITY_AXES & set(self.front):
             raise ValueError("front: speed alone says nothing; add perplexity, agreement or tasks")
         if len(set(self.front)) != len(self.front):
             raise ValueError("front: an axis stands twice")

@@ -12,17 +12,17 @@ from rich.table import Table
 
 from gateway.tuning.judging import Agreement, Change, agreement, bits_per_byte, change, perplexity, repeated
 from gateway.tuning.pareto import Axis, front
-from gateway.tuning.types import Row, Speed, shown
+from gateway.tuning.types import QUALITY_AXES, Row, Speed, shown
 
 MiB: Final = 1 << 20
-SPARE: Final = ("start", "requests/s", "again", "said", "same", "ITL p90")
+SPARE: Final = ("start", "KV tokens", "requests/s", "again", "said", "same", "ITL p90")
 """Columns that a narrow terminal does without."""
 _HEADINGS: Final = (
-    *("front", "output/s", "requests/s", "failed", "TTFT p90", "ITL p90", "MiB", "start"),
+    *("front", "output/s", "requests/s", "failed", "TTFT p90", "ITL p90", "MiB", "GPU MiB", "KV tokens", "start"),
     *("perplexity", "change", "agrees", "same", "differs at", "again", "exact", "said"),
 )
-_MORE: Final = {"output_tokens_per_s", "requests_per_s", "agreement", "tasks"}
-_ON, _OFF, _UNKNOWN = "●", "", "?"
+_MORE: Final = {"output_tokens_per_s", "requests_per_s", "kv_tokens", "agreement", "tasks"}
+_ON, _OFF, _UNKNOWN, _NONE = "●", "", "?", "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,15 @@ class Results:
 
 
 def results_of(rows: Sequence[Row], names: Sequence[str]) -> Results:
-    """Held against the first row, and against each other by the figures that are named. O(n²) in the rows."""
-    base = rows[0].quality if rows else None
+    """Held against the first row, and against each other by the figures that are named. O(n²) in the rows.
+
+    Where of the figures of quality none is known, agreement stands in for them: speed is not weighed alone.
+    """
     judged = [_judged(row, rows[0]) for row in rows]
-    figures = {name: [figure(one, name) for one in judged] for name in names}
+    figures = {name: [figure(one, name) for one in judged] for name in (*names, "agreement")}
     usable = [name for name in names if any(value is not None for value in figures[name])]
-    if base is None and "agreement" in usable:
-        usable.remove("agreement")
+    if not QUALITY_AXES.intersection(usable):
+        usable.append("agreement")
     axes = [Axis(name, name in _MORE) for name in usable]
     points = [tuple(figures[name][at] for name in usable) for at in range(len(judged))]
     return Results(
@@ -90,6 +92,8 @@ def figure(one: Judged, name: str) -> float | None:
         "ttft_s": None if speed.ttft_s is None else speed.ttft_s.p90,
         "itl_s": None if speed.itl_s is None else speed.itl_s.p90,
         "memory_bytes": one.row.memory_bytes,
+        "gpu_bytes": one.row.gpu_bytes,
+        "kv_tokens": one.row.kv_tokens,
         "perplexity": one.perplexity,
         "agreement": None if one.agreement is None else one.agreement.equal,
         "tasks": None if quality.tasks is None else quality.tasks.exact / quality.tasks.of,
@@ -98,26 +102,35 @@ def figure(one: Judged, name: str) -> float | None:
 
 
 def table_of(found: Results) -> Table:
-    """A row for each setting; of one that failed, dashes."""
+    """A row for each setting, dashes for one that failed; columns of which nothing is known are left out."""
     keys = list(dict.fromkeys(key for one in found.rows for key in one.row.setting))
-    table = Table(*keys, *_HEADINGS)
-    for at, column in enumerate(table.columns):
-        column.no_wrap, column.justify = True, "right" if at > len(keys) else "left"
-    for one in found.rows:
-        values = [shown(one.row.setting[key]) if key in one.row.setting else "" for key in keys]
-        table.add_row(*values, *_cells(one, is_base=one is found.rows[0]))
+    lines = [_line(one, keys, is_base=one is found.rows[0]) for one in found.rows]
+    headings = [*keys, *_HEADINGS]
+    known = [at for at in range(len(headings)) if any(line[at] not in ("", _NONE) for line in lines)]
+    table = Table()
+    for at in known:
+        table.add_column(headings[at], justify="right" if at > len(keys) else "left", no_wrap=True)
+    for line in lines:
+        table.add_row(*(line[at] for at in known))
     return table
+
+
+def _line(one: Judged, keys: Sequence[str], *, is_base: bool) -> list[str]:
+    values = (shown(one.row.setting[key]) if key in one.row.setting else "" for key in keys)
+    return [*values, *_cells(one, is_base=is_base)]
 
 
 def _cells(one: Judged, *, is_base: bool) -> Iterator[str]:
     row = one.row
     if row.speed is None or row.quality is None:
         yield "failed"
-        yield from ("-" for _ in _HEADINGS[1:])
+        yield from (_NONE for _ in _HEADINGS[1:])
         return
     yield _UNKNOWN if one.is_on_front is None else _ON if one.is_on_front else _OFF
     yield from _speed_cells(row.speed)
     yield "" if row.memory_bytes is None else f"{row.memory_bytes / MiB:,.0f}"
+    yield "" if row.gpu_bytes is None else f"{row.gpu_bytes / MiB:,.0f}"
+    yield _number(row.kv_tokens, ",")
     yield _number(row.ready_s, ".1f", " s")
     yield _number(one.perplexity, ".3f")
     yield from ("baseline", "", "", "") if is_base else _against(one)
@@ -181,7 +194,11 @@ def _plain(one: Judged) -> dict[str, Any]:
         "failed": row.failed,
         "on_front": one.is_on_front,
         "speed": to_builtins(row.speed),
+        "engine": row.engine,
+        "version": row.version,
         "memory_bytes": row.memory_bytes,
+        "gpu_bytes": row.gpu_bytes,
+        "kv_tokens": row.kv_tokens,
         "ready_s": row.ready_s,
         "quality": None
         if quality is None

@@ -13,20 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
-import httpx
+from msgspec.structs import replace
 
 from gateway.tuning.asking import Asked, Examination, examine
 from gateway.tuning.engine import Command, free_port, running
 from gateway.tuning.errors import SettingFailed
+from gateway.tuning.identity import who
 from gateway.tuning.loading import speed_of
 from gateway.tuning.questions import Question, held_text, questions
 from gateway.tuning.results import append_row, key_of, read_rows
 from gateway.tuning.sweep_file import Sweep
-from gateway.tuning.types import Quality, Row, Speed, Value
-
-_MODELS_S: Final = 60.0
+from gateway.tuning.types import Row, Value
 
 Told = Callable[[int, int | None], None]
 """Told how many settings are done, and of how many."""
@@ -49,13 +47,6 @@ class Planned:
 
     key: str
     setting: dict[str, Value]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    speed: Speed
-    quality: Quality
-    notes: list[str]
 
 
 def planned(sweep: Sweep) -> list[Planned]:
@@ -106,67 +97,53 @@ def _examination(sweep: Sweep) -> Examination:
 
 async def _row(what: Run, one: Planned, examination: Examination) -> Row:
     begun_s, at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    found: _Found | None = None
-    failed: str | None = None
-    ready_s: float | None = None
-    memory: int | None = None
+    blank = Row(key=one.key, setting=one.setting, at=at, seconds=0.0, failed="")
     limit_s = what.sweep.limits.setting
     try:
         async with asyncio.timeout(limit_s):
             if what.sweep.command is None:
-                found = await _ask(what, one, what.sweep.url_of(one.setting, 0), examination)
+                row = await _ask(what, blank, what.sweep.url_of(one.setting, 0), examination)
             else:
-                found, ready_s, memory = await _started(what, one, examination)
+                row = await _started(what, blank, examination)
     except SettingFailed as error:
-        failed = error.why
+        row = replace(blank, failed=error.why)
     except TimeoutError:
-        failed = f"it was not measured within {limit_s:g} s"
-    return Row(
-        key=one.key,
-        setting=one.setting,
-        at=at,
-        seconds=round(time.monotonic() - begun_s, 3),
-        failed=failed,
-        speed=None if found is None else found.speed,
-        quality=None if found is None else found.quality,
-        ready_s=ready_s,
-        memory_bytes=memory,
-        notes=[] if found is None else found.notes,
-    )
+        row = replace(blank, failed=f"it was not measured within {limit_s:g} s")
+    return replace(row, seconds=round(time.monotonic() - begun_s, 3))
 
 
-async def _started(what: Run, one: Planned, examination: Examination) -> tuple[_Found, float, int | None]:
+async def _started(what: Run, blank: Row, examination: Examination) -> Row:
     port = free_port()
     sweep = what.sweep
     command = Command(
-        words=sweep.words_of(one.setting, port),
-        environment={**what.environment, **sweep.environment_of(one.setting, port)},
-        url=sweep.url_of(one.setting, port),
+        words=sweep.words_of(blank.setting, port),
+        environment={**what.environment, **sweep.environment_of(blank.setting, port)},
+        url=sweep.url_of(blank.setting, port),
         ready_within_s=sweep.limits.ready,
     )
     with tempfile.TemporaryDirectory(prefix="prefixgate-tune-") as folder:
         async with running(command, Path(folder) / "engine.log") as engine:
-            found = await engine.while_alive(_ask(what, one, command.url, examination))
-            return found, round(engine.ready_s, 3), engine.peak_bytes()
+            row = await engine.while_alive(_ask(what, blank, command.url, examination))
+            memory = await asyncio.to_thread(engine.memory)
+            return replace(
+                row, ready_s=round(engine.ready_s, 3), memory_bytes=memory.peak_bytes, gpu_bytes=memory.gpu_bytes
+            )
 
 
-async def _ask(what: Run, one: Planned, url: str, examination: Examination) -> _Found:
+async def _ask(what: Run, blank: Row, url: str, examination: Examination) -> Row:
     """Quality first: it costs less, and an engine that cannot answer need not be measured."""
     base = url.rstrip("/").removesuffix("/v1")
-    model = what.sweep.model_of(one.setting) or await _first_model(base, what.api_key)
-    asked = Asked(base, model, what.api_key)
+    found = await who(base, what.sweep.model_of(blank.setting), what.api_key)
+    asked = Asked(base, found.model, what.api_key)
     quality = await examine(asked, examination)
     speed, notes = await speed_of(asked, what.sweep.load)
-    return _Found(speed, quality, notes)
-
-
-async def _first_model(url: str, api_key: str | None) -> str:
-    headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
-    try:
-        async with httpx.AsyncClient(timeout=_MODELS_S, headers=headers, trust_env=False) as client:
-            page = (await client.get(f"{url}/v1/models")).raise_for_status().json()
-            return str(page["data"][0]["id"])
-    except httpx.HTTPError as error:
-        raise SettingFailed(f"{url}/v1/models was not answered: {str(error) or type(error).__name__}") from None
-    except (ValueError, KeyError, IndexError, TypeError):
-        raise SettingFailed(f"{url} lists no model: name one in the sweep") from None
+    return replace(
+        blank,
+        failed=None,
+        speed=speed,
+        quality=quality,
+        notes=notes,
+        kv_tokens=found.kv_tokens,
+        engine=found.engine,
+        version=found.version,
+    )

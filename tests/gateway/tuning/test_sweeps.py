@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from backends.reference.embedded import RunningEngine
 from gateway.cli import cli
 from tests.gateway.tuning import small_engine
 
@@ -161,6 +162,26 @@ def test_the_picture_has_every_setting_that_was_measured(folder: Path) -> None:
     assert text.count("<circle") == 2
     assert "more=--shift=1" in text
     assert "1 more failed" in text
+
+
+def test_a_real_engine_that_runs_already_is_asked_where_it_is(folder: Path, engine: RunningEngine) -> None:
+    path = write(folder, f"url: {engine.url}\nsettings: [{{}}]", COMMON.replace("clients: 2", "rate: 20, requests: 3"))
+    [one] = found(path)["settings"]
+    assert (one["engine"], one["failed"], one["memory_bytes"]) == ("reference", None, None)
+    assert one["kv_tokens"] > 0
+    assert one["speed"]["output_tokens_per_s"] > 0
+    assert one["quality"]["repeated"]["equal"] == 1.0
+    assert one["quality"]["unit"] == "tokens"
+    assert one["on_front"] is True
+
+
+def test_columns_of_which_nothing_is_known_are_left_out(folder: Path) -> None:
+    path = write(folder, of_small("'{kind}'") + "grid: {kind: [none, forced]}")
+    head = tune(path).output.splitlines()[1]
+    assert "perplexity" in head
+    assert "KV tokens" not in head
+    assert "change" in head  # the baseline says that it is that
+    assert "GPU MiB" not in head
 
 
 def test_a_sweep_that_cannot_be_run_ends_with_2(folder: Path) -> None:
