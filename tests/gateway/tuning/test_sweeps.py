@@ -27,6 +27,10 @@ QUESTIONS = """
 - {prompt: "What is the capital of Italy?", answers: [Rome]}
 - {prompt: Tell a story.}
 """
+HEEDS_CTRL_C = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from gateway.cli import main; main()"
+)
+"""The program, whatever the shell that runs these tests wants to be ignored."""
 
 
 @pytest.fixture
@@ -188,20 +192,28 @@ def test_a_sweep_that_cannot_be_run_ends_with_2(folder: Path) -> None:
     assert "no place for a" in tune(write(folder, of_small("echo") + "grid: {a: [1]}"), code=2).output
 
 
-def test_nothing_is_left_of_an_engine_when_the_sweep_is_killed(folder: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_nothing_is_left_of_an_engine_when_the_sweep_is_broken_off(
+    folder: Path, number: signal.Signals, code: int
+) -> None:
     path = write(folder, of_small("echo, --never-ready") + "settings: [{}]", COMMON.replace("ready: 20", "ready: 60"))
-    sweep = subprocess.Popen([sys.executable, "-m", "gateway", "tune", str(path)], cwd=ENGINE.parents[3])
+    sweep = subprocess.Popen(
+        [sys.executable, "-c", HEEDS_CTRL_C, "tune", str(path)],
+        cwd=ENGINE.parents[3],
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
     try:
-        engine = _child(str(ENGINE), within_s=30)
-        sweep.send_signal(signal.SIGKILL)
-        sweep.wait()
-        deadline = time.monotonic() + 20
-        while Path(f"/proc/{engine}/cmdline").exists() and Path(f"/proc/{engine}/cmdline").read_bytes():
+        engine = _child(str(ENGINE), within_s=60)
+        sweep.send_signal(number)
+        assert sweep.wait(60) == code
+        deadline = time.monotonic() + 60
+        while _words(engine):
             assert time.monotonic() < deadline, "the engine outlived the sweep"
             time.sleep(0.02)
     finally:
         sweep.kill()
         sweep.wait()
+    assert not (folder / "sweep.results.jsonl").exists()
 
 
 def _child(name: str, within_s: float) -> int:
@@ -209,12 +221,16 @@ def _child(name: str, within_s: float) -> int:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         for process in Path("/proc").iterdir():
-            if process.name.isdecimal() and int(process.name) != os.getpid():
-                try:
-                    words = (process / "cmdline").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                if name.encode() in words and b"sh" not in words[:1]:
-                    return int(process.name)
+            words = _words(int(process.name)) if process.name.isdecimal() else []
+            if name in words and words[0] == sys.executable:
+                return int(process.name)
         time.sleep(0.02)
     raise AssertionError("the engine was not started")
+
+
+def _words(process: int) -> list[str]:
+    """Of its command line, none of one that has ended."""
+    try:
+        return [word for word in Path(f"/proc/{process}/cmdline").read_text().split("\0") if word]
+    except OSError:
+        return []
