@@ -26,7 +26,7 @@ from gateway.index_report import sizes_of, sum_of
 from gateway.keys_file import read_keys_file
 from gateway.model_routes import routes_from, unserved
 from gateway.model_texts import load_model_texts
-from gateway.money_advice import unpriced, unrated
+from gateway.money_advice import unpayable, unpriced, unrated
 from gateway.options import authenticator_of
 from gateway.proof import Effort, Proof, prove
 from gateway.telemetry import Telemetry
@@ -112,9 +112,12 @@ def check_currencies(config: Config, now: datetime) -> Sequence[str]:
 def check_amounts(config: Config, findings: Sequence[Finding], now: datetime) -> Sequence[str]:
     """What backends serve without a price or a rate in the files that `check_files` has read."""
     said: list[str] = []
+    keys = None if config.keys_file is None else read_keys_file(config.keys_file)
     if config.prices_file is not None:
         served = {model for one in findings for model in one.models or ()}
         said += unpriced(PriceBook.load(config.prices_file), served, now)
+    elif keys is not None and config.quota.unpriced == "deny":
+        said += unpayable(keys)
     if config.costs_file is not None:
         said += unrated(CostBook.load(config.costs_file), {one.endpoint_id for one in findings}, now)
     return said

@@ -11,6 +11,7 @@ from itertools import islice
 from billing import PriceBook
 from billing.economics import CostBook
 from billing.when import to_us
+from gateway.keys_file import DefaultsEntry, KeysFile
 
 _MOST_NAMES = 3
 
@@ -28,6 +29,17 @@ def unpriced(book: PriceBook, served: Collection[str], now: datetime) -> Iterato
         idle = sorted(priced - set(served))
         instead = f"; the price book has {_names(idle)}, which no backend here serves" if idle else ""
         yield f"no price of {_names(missing)} now: requests are recorded without an amount{instead}"
+
+
+def unpayable(keys: KeysFile) -> Iterator[str]:
+    """A sentence where there are budgets, but no price book: such a key can ask for nothing. O(keys)."""
+    budgeted = [one.id for one in keys.tenants if one.allowance(None, keys.defaults).budgets]
+    budgeted += [key.id for one in keys.tenants for key in one.keys if key.allowance(key.id, DefaultsEntry()).budgets]
+    if budgeted:
+        yield (
+            f"a budget of {_names(sorted(set(budgeted)))}, but no prices: each request under it is refused with 403 "
+            "model_not_priced; give prices_file"
+        )
 
 
 def unrated(costs: CostBook, endpoints: Collection[str], now: datetime) -> Iterator[str]:

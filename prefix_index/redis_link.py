@@ -82,6 +82,14 @@ def library() -> tuple[str, str]:
     return name, f"#!lua name={name}\nlocal LIB = '{name}'\n{body}"
 
 
+_UNSAID: Final[Mapping[DegradedReason, str]] = {
+    DegradedReason.TIMEOUT: "no answer in time",
+    DegradedReason.UNREACHABLE: "it cannot be reached",
+    DegradedReason.REFUSED: "it refuses us",
+}
+"""Why, where what failed below says nothing: a deadline of asyncio's has no text."""
+
+
 def unavailable(failure: Exception) -> IndexUnavailable:
     """What a failure below says about the shared index."""
     if isinstance(failure, IndexUnavailable):
@@ -95,7 +103,7 @@ def unavailable(failure: Exception) -> IndexUnavailable:
     }
     for kind, reason in reasons.items():
         if isinstance(failure, kind):
-            return IndexUnavailable(str(failure), reason)
+            return IndexUnavailable(str(failure) or _UNSAID[reason], reason)
     return IndexUnavailable(f"{type(failure).__name__}: {failure}", DegradedReason.BAD_ANSWER)
 
 

@@ -10,7 +10,8 @@ from backends.simulated.serving import ServerSpec, SimulatedServer
 from billing import PriceBook
 from billing.economics import CostBook
 from gateway.cli import cli
-from gateway.money_advice import unpriced, unrated
+from gateway.keys_file import parse_keys_file
+from gateway.money_advice import unpayable, unpriced, unrated
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 RATES = "input_per_mtok: 1, cached_input_ratio: 0.1, output_per_mtok: 4"
@@ -60,6 +61,17 @@ def test_endpoints_without_a_rate_now_are_named_and_the_rates_of_others(tmp_path
     ]
     (said,) = unrated(book, {"10.0.0.1-8000"}, NOON)
     assert said.endswith("; the costs file has gpu-a, gpu-b, but no backend here is called so")
+
+
+def test_a_budget_without_any_price_is_said_to_let_nothing_in() -> None:
+    digest, budget = "a" * 64, "budgets: [{amount: 5, per: day}]"
+    keys = f"tenants: [{{id: acme, keys: [{{id: acme-1, sha256: {digest}, {budget}}}]}}, {{id: free, keys: []}}]"
+    (said,) = unpayable(parse_keys_file(Path("k"), keys))
+    refused = "each request under it is refused with 403 model_not_priced; give prices_file"
+    assert said == f"a budget of acme-1, but no prices: {refused}"
+    (said,) = unpayable(parse_keys_file(Path("k"), f"defaults: {{{budget}}}\ntenants: [{{id: all, keys: []}}]"))
+    assert said.startswith("a budget of all, ")
+    assert list(unpayable(parse_keys_file(Path("k"), "tenants: [{id: free, keys: []}]"))) == []
 
 
 def checked(tmp_path: Path, server: SimulatedServer, *flags: str) -> str:

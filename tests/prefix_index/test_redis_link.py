@@ -55,6 +55,7 @@ async def test_a_server_without_functions_refuses(server_url: str, monkeypatch: 
 
 def test_failures_are_sorted_by_what_they_say_about_the_server() -> None:
     assert unavailable(TimeoutError()).reason is DegradedReason.TIMEOUT
+    assert unavailable(TimeoutError()).why == "no answer in time"  # asyncio's own has no words
     assert unavailable(ConnectionResetError()).reason is DegradedReason.UNREACHABLE
     assert unavailable(ValueError("x")).reason is DegradedReason.BAD_ANSWER
     known = IndexUnavailable("x", DegradedReason.REFUSED)
