@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Mapping
 
 from gateway.exposition import Form
-from gateway.workers.merging import Families, joined, lasting, read, written
+from gateway.workers.merging import Families, fleet_in, joined, lasting, read, without_others, written
 
 
 class Expositions:
@@ -40,13 +40,17 @@ class Expositions:
         self._said_farewell.add(number)  # for good: an answer may still be on its way
         async with self._turn:
             text = self._texts.get(number, b"")
-            self._left_behind = await asyncio.to_thread(_with, self._left_behind, text)
             self._texts.pop(number, None)
+            self._left_behind = await asyncio.to_thread(_with, self._left_behind, text, list(self._texts.values()))
 
 
 def _one_text(left_behind: Families, texts: list[bytes], form: Form) -> bytes:
     return written(joined([left_behind, *map(read, texts)]), form)
 
 
-def _with(left_behind: Families, text: bytes) -> Families:
-    return joined([left_behind, lasting(read(text))])
+def _with(left_behind: Families, text: bytes, of_others: list[bytes]) -> Families:
+    """With what a worker has counted, without endpoints that neither it nor the others have any more."""
+    gone = read(text)
+    fleet = fleet_in(gone).union(*(fleet_in(read(one)) for one in of_others))
+    whole = joined([left_behind, lasting(gone)])
+    return without_others(whole, fleet) if fleet else whole

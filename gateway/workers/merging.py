@@ -2,12 +2,14 @@
 
     OpenMetrics of each worker  --read--> {family: series}  --joined--> one of all  --written--> either form
 
-All texts come from one program, so that equal series are equal bytes, and nothing of a label is ever looked at. A line
+All texts come from one program, so that equal series are equal bytes, and of labels only the endpoint is looked at:
+what workers that are gone have counted of one that has left the fleet since is dropped, as each worker drops it. A line
 is split at its last space, behind which its value stands, or before its exemplar: a label cannot look like one, since
 quotes in it are escaped. Of the exemplars of a bucket the latest stays. Cost: 1 µs a line.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from operator import add
 from typing import Final
@@ -17,6 +19,9 @@ from gateway.workers.gauge_rules import Rule, rule_of
 
 _HELP, _TYPE, _COMMENT = b"# HELP ", b"# TYPE ", b"#"
 _EXEMPLAR: Final = b' # {trace_id="'
+_ENDPOINT: Final = re.compile(rb'[{,]endpoint="((?:[^"\\]|\\.)*)"')
+_OF_EACH: Final = b"prefixgate_endpoint_healthy"
+"""The family that has every endpoint of the fleet."""
 _TOTAL, _SUM, _CREATED = b"_total", b"_sum", b"_created"
 _JOINS: Final[dict[Rule, Callable[[float, float], float]]] = {
     Rule.SUM: add,
@@ -85,6 +90,28 @@ def joined(parts: Iterable[Mapping[bytes, Family]]) -> Families:
 def lasting(families: Mapping[bytes, Family]) -> Families:
     """What stays true once its worker is gone: what is counted."""
     return {name: one for name, one in families.items() if one.rule is Rule.TOTAL}
+
+
+def fleet_in(families: Mapping[bytes, Family]) -> set[bytes]:
+    """The endpoints that a worker knows."""
+    known = families.get(_OF_EACH)
+    return set() if known is None else {found[1] for series in known.series if (found := _ENDPOINT.search(series))}
+
+
+def without_others(families: Mapping[bytes, Family], fleet: Set[bytes]) -> Families:
+    """All but the series of endpoints that are not of the fleet; a rank of one (`e/1`) is of it. O(lines)."""
+
+    def is_kept(series: bytes) -> bool:
+        found = _ENDPOINT.search(series)
+        return found is None or found[1] in fleet or found[1].partition(b"/")[0] in fleet
+
+    kept: Families = {}
+    for name, one in families.items():
+        parts = ({at: value for at, value in part.items() if is_kept(at)} for part in (one.series, one.created))
+        series, created = parts
+        exemplars = {at: exemplar for at, exemplar in one.exemplars.items() if at in series}
+        kept[name] = Family(one.what, one.kind, one.rule, series, created, exemplars)
+    return kept
 
 
 def written(families: Mapping[bytes, Family], form: Form) -> bytes:

@@ -153,6 +153,31 @@ async def test_no_counter_falls_when_workers_come_and_go() -> None:
     assert await total(expositions, w3=counted(2)) == 18
 
 
+def of_fleet(*endpoints: str) -> bytes:
+    def busy(telemetry: Telemetry) -> None:
+        for endpoint in endpoints:
+            telemetry.endpoint_healthy.labels(endpoint).set(1)
+            telemetry.tokens(endpoint, "prompt").inc(5)
+            telemetry.speed.samples(f"{endpoint}/1", "alone").inc()
+            telemetry.ttft_s(endpoint).observe(0.02, TRACE)
+
+    return worker(busy)
+
+
+async def test_what_was_counted_of_endpoints_that_left_long_ago_does_not_pile_up() -> None:
+    expositions = Expositions()
+    for day in range(20):
+        pods = (f"pod-{day}", f"pod-{day + 1}", 'odd"\\ne,endpoint="x"')
+        await expositions.of_all({day: of_fleet(*pods)}, Form.TEXT)
+        await expositions.gone(day)
+    text = await expositions.of_all({99: of_fleet("pod-20")}, Form.OPEN_METRICS)
+    assert value(text, "prefixgate_tokens_total", endpoint="pod-20") == 10
+    assert value(text, "prefixgate_tokens_total", endpoint='odd"\\ne,endpoint="x"') == 100
+    assert value(text, "prefixgate_perf_samples_total", endpoint="pod-19/1") == 2
+    assert b"pod-18" not in text
+    parsed(text)
+
+
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 1 << 40)), min_size=1, max_size=4))
 def test_sums_are_those_of_the_workers(workers: list[dict[str, int]]) -> None:
     def text_of(counts: dict[str, int]) -> bytes:
