@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes what docker-compose.yaml needs and no repository may have: .env with passwords, and the folder of secrets with an
-# admin token, a salt secret and a keys file with one tenant and its key. What is there already stays as it is.
+# Makes what docker-compose.yaml needs and no repository may have: .env with passwords, and the folder of secrets with
+# tokens of the admin API and the dashboard, a salt secret and a keys file with one tenant and its key. What is there already
+# stays as it is.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -23,7 +24,7 @@ folder=container/compose/secrets
 mkdir -p "$folder"
 chmod 0755 "$folder"
 umask 022
-for name in admin-token salt-secret; do
+for name in admin-token ui-token salt-secret; do
     test -e "$folder/$name" || random > "$folder/$name"
 done
 if ! test -e "$folder/keys.yaml"; then
@@ -37,4 +38,5 @@ tenants:
 END
     echo "key of the tenant first, shown only now: $key"
 fi
-echo "ready: docker compose up --build"
+echo "ready: docker compose --profile simulated up --build"
+echo "with your own engines, once they are in container/compose/prefixgate.yaml: docker compose up --build"

@@ -245,7 +245,7 @@ def test_secrets_are_made_once_and_are_not_the_same_twice(tmp_path: Path) -> Non
     assert len(set(passwords)) == len(passwords) == 6
     assert (tmp_path / "one" / ".env").stat().st_mode & 0o077 == 0
     secrets = tmp_path / "one" / "container" / "compose" / "secrets"
-    assert {path.name for path in secrets.iterdir()} == {"admin-token", "salt-secret", "keys.yaml"}
+    assert {path.name for path in secrets.iterdir()} == {"admin-token", "ui-token", "salt-secret", "keys.yaml"}
 
 
 def test_rules_of_the_chart_become_a_file_of_prometheus(tmp_path: Path) -> None:
