@@ -15,7 +15,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backends.reference.errors import ReferenceEngineError
-from backends.reference.types import TINY, DraftMethod, EngineConfig, KvEventsConfig, KvRole, SpeculationConfig
+from backends.reference.types import (
+    TINY,
+    DraftMethod,
+    EngineConfig,
+    KvEventsConfig,
+    KvRole,
+    SpeculationConfig,
+    WeightForm,
+)
 
 _EXTRA = frozenset({"torch", "gguf", "safetensors", "numpy"})
 _INSTALL = (
@@ -42,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chat_template=options.chat_template,
             kv_events=_kv_events(options),
             speculation=_speculation(options),
+            weights=WeightForm(options.weights),
             kv_role=None if options.kv_role is None else KvRole(options.kv_role),
             api_key=options.api_key or os.environ.get("PREFIXGATE_REFERENCE_API_KEY"),
         )
@@ -116,6 +125,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--threads", type=int, help="torch threads (default: torch's own choice)")
     add("--cpu-affinity", type=_processors, help="processors to run on: 0 or 0,1 or 0-3 (default: all)")
+    add(
+        "--weights",
+        choices=[form.value for form in WeightForm],
+        default=defaults.weights.value,
+        help="what the matrices of the layers are kept as (default: %(default)s)",
+    )
     add("--chat-template", type=Path, metavar="FILE", help="Jinja template to use instead of the model's")
     add(
         "--kv-events",

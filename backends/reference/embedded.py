@@ -16,6 +16,7 @@ import uvicorn
 from backends.reference.apart import Transfers
 from backends.reference.chat_template import load_chat_template
 from backends.reference.engine import Engine, EngineStats
+from backends.reference.lab.recipes import recast
 from backends.reference.model_files import ensure_model
 from backends.reference.server import create_app
 from backends.reference.service import Service
@@ -58,7 +59,8 @@ def build_service(config: EngineConfig, weights: ModelWeights | None = None) -> 
     directory = ensure_model(config.model)
     tokenizer = ModelTokenizer(directory)
     template = load_chat_template(directory, config.chat_template)
-    engine = Engine(config, load_weights(directory) if weights is None else weights, tokenizer)
+    loaded = load_weights(directory) if weights is None else weights
+    engine = Engine(config, recast(loaded, config.weights), tokenizer)
     transfers = None if config.kv_role is None else Transfers(engine, config.kv_role)
     return Service(engine, tokenizer, template, transfers)
 

@@ -79,6 +79,16 @@ class SpeculationConfig:
             raise ValueError("a speculation by look-up takes no model and no layers")
 
 
+class WeightForm(StrEnum):
+    """What the matrices of the layers are kept as, and for W8A8 their inputs too; embedding and head stay float32."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    INT8 = "int8"
+    INT4 = "int4"
+    W8A8 = "w8a8"
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """How one engine is set up. Everything has a default that runs on a laptop.
@@ -87,7 +97,7 @@ class EngineConfig:
     `max_batched_tokens` bounds the tokens computed in one step: smaller means smoother decoding beside a long
     prefill, larger means faster prefill. `threads` is torch's thread count for the whole process, `None` leaves it.
     `kv_events`: where to tell of the cache; None tells nobody. `speculation`: None computes each token in a step.
-    `kv_role`: None neither gives blocks to other engines nor fetches theirs.
+    `kv_role`: None neither gives blocks to other engines nor fetches theirs. `weights`: fewer bits decode faster.
     """
 
     model: str = TINY
@@ -103,6 +113,7 @@ class EngineConfig:
     kv_events: KvEventsConfig | None = None
     speculation: SpeculationConfig | None = None
     kv_role: KvRole | None = None
+    weights: WeightForm = WeightForm.FLOAT32
 
     def __post_init__(self) -> None:
         for name in ("block_size", "kv_blocks", "max_num_seqs", "max_batched_tokens"):

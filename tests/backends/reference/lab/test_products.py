@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import httpx
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from backends.reference.embedded import run_engine
 from backends.reference.lab.calibration import observe
 from backends.reference.lab.grids import dequantise, quantise
 from backends.reference.lab.matrices import PARTS, Matrix, layer_bytes, with_matrices
@@ -22,7 +24,9 @@ from backends.reference.lab.products import (
     written_out,
 )
 from backends.reference.lab.quality import Quality, all_logits, common_start, greedy, judge, windows_of
+from backends.reference.lab.recipes import group_of, recast
 from backends.reference.lab.scaling import awq, rescaled, smooth
+from backends.reference.types import EngineConfig, WeightForm
 from backends.reference.weights import ModelWeights
 from tests.backends.reference.micro_model import micro_weights
 from tests.backends.reference.naive_llama import naive_greedy, naive_logits
@@ -178,3 +182,24 @@ def test_an_engine_runs_with_rounded_weights_as_with_its_own() -> None:
     model = with_matrices(WEIGHTS, eight_bits)
     assert len(made) == len(WEIGHTS.layers) * len(PARTS)
     assert len(greedy(model, WINDOWS[0], 8)) == 8
+
+
+@pytest.mark.parametrize("form", list(WeightForm))
+def test_each_form_of_weights_serves_and_takes_the_less_memory_the_fewer_its_bits(form: WeightForm) -> None:
+    model = recast(WEIGHTS, form)
+    bits = {WeightForm.FLOAT32: 32, WeightForm.BFLOAT16: 16, WeightForm.INT4: 4}.get(form, 8)
+    # Micro matrices have as many scales as large ones have weights: a scale of 32 bits for 16 weights of four.
+    assert layer_bytes(model) <= layer_bytes(WEIGHTS) * (bits + 4) / 32 + 1024
+    assert compared(model).divergence_nats < {4: 1.0, 32: 1e-9}.get(bits, 1e-2)
+    assert (model is WEIGHTS) == (form is WeightForm.FLOAT32)
+
+
+def test_groups_fill_rows_of_any_length() -> None:
+    assert [group_of(inputs) for inputs in (576, 1536, 96, 48, 10)] == [64, 64, 32, 16, 10]
+
+
+def test_an_engine_serves_weights_of_the_form_that_is_asked_for(micro: ModelWeights) -> None:
+    body = {"model": "tiny", "prompt": "one two three", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+    with run_engine(EngineConfig(model="tiny", kv_blocks=8, weights=WeightForm.INT8), micro) as running:
+        answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=30)
+    assert answer.json()["usage"]["completion_tokens"] == 4
