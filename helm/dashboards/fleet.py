@@ -10,7 +10,7 @@ ENDPOINT: Final = Variable(
 )
 CHOSEN: Final = "~$endpoint"
 LEFT_OUT: Final = "~down|open|half_open|stalled|ejected"
-PROMPT: Final = by("endpoint", rate(TOKENS, endpoint=CHOSEN, kind="prompt"))
+REPORTED: Final = by("endpoint", rate(TOKENS, endpoint=CHOSEN, kind="prompt_reported"))
 CACHED: Final = by("endpoint", rate(TOKENS, endpoint=CHOSEN, kind="cached"))
 ENGINES: Final = "prefixgate_engine_prefix_tokens_total"
 
@@ -79,8 +79,8 @@ WORK: Final = Row(
         ),
         each(
             "Computed tokens",
-            "Prompt tokens that were not cached.",
-            f"{PROMPT} - {CACHED}",
+            "Prompt tokens that were not cached, of answers that say how many were.",
+            f"{REPORTED} - {CACHED}",
             "short",
             stacked=True,
         ),
