@@ -68,7 +68,8 @@ def picture(found: Results) -> str:
 
 
 def _chart(known: Sequence[tuple[Judged, Point]], quality: str, *, is_less_better: bool) -> Iterator[str]:
-    goods, fasts = _bounds([p[0] for _, p in known]), _bounds([p[1] for _, p in known])
+    goods = _bounds([point[0] for _, point in known])
+    fasts = (0.0, max(point[1] for _, point in known) * 1.12 or 1.0)
 
     def place(point: Point) -> Point:
         across = (point[0] - goods[0]) / (goods[1] - goods[0])

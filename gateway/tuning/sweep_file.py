@@ -9,6 +9,7 @@ A word that is one placeholder alone stands for as many words as its value has; 
 a free one of this machine. Whatever is not written like a placeholder, as JSON in braces, stays as it is.
 """
 
+import hashlib
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from typing import Annotated, Final, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from gateway.sim.loads import by_name
 from gateway.strict_yaml import complaint_of, load_yaml
 from gateway.tuning.errors import SweepInvalid
 from gateway.tuning.types import QUALITY_AXES, Value, shown
@@ -71,7 +73,16 @@ class Load(_Section):
     def _is_one_loop(self) -> Self:
         if self.clients is not None and self.rate is not None:
             raise ValueError("either clients or rate: a loop is closed or open")
+        if sum(one is not None for one in (self.load, self.trace, self.corpus)) > 1:
+            raise ValueError("only one of a load, a trace and a corpus")
+        if self.load is not None and self.load not in by_name:
+            raise ValueError(f"built-in loads are {', '.join(by_name)}")
         return self
+
+    @property
+    def files(self) -> list[Path]:
+        """What it reads."""
+        return [one for one in (self.trace, self.corpus) if one is not None]
 
 
 class Questions(_Section):
@@ -187,6 +198,18 @@ def read_sweep(path: Path) -> Sweep:
     if len(sweep.all_settings()) > _MOST_SETTINGS:
         raise SweepInvalid(f"{path}: more than {_MOST_SETTINGS:,} settings")
     return _placed(sweep, path.parent)
+
+
+def load_digests(load: Load) -> list[str]:
+    """Of the files that the load reads: with others in their place figures are others. Raises `SweepInvalid`."""
+    found = []
+    for path in load.files:
+        try:
+            with path.open("rb") as file:
+                found.append(hashlib.file_digest(file, "sha256").hexdigest())
+        except OSError as error:
+            raise SweepInvalid(f"{path}: {error.strerror}") from None
+    return found
 
 
 def _placed(sweep: Sweep, folder: Path) -> Sweep:

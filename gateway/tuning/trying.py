@@ -23,7 +23,7 @@ from gateway.tuning.identity import who
 from gateway.tuning.loading import speed_of
 from gateway.tuning.questions import Question, held_text, questions
 from gateway.tuning.results import append_row, key_of, read_rows
-from gateway.tuning.sweep_file import Sweep
+from gateway.tuning.sweep_file import Sweep, load_digests
 from gateway.tuning.types import Row, Value
 
 Told = Callable[[int, int | None], None]
@@ -52,7 +52,7 @@ class Planned:
 def planned(sweep: Sweep) -> list[Planned]:
     """Every setting, the baseline first. Raises `SweepInvalid` for files that cannot be read."""
     what = _examination(sweep)
-    depends_on = {
+    depends_on: dict[str, object] = {
         "command": sweep.words,
         "url": sweep.url,
         "model": sweep.model,
@@ -62,6 +62,8 @@ def planned(sweep: Sweep) -> list[Planned]:
         "questions": [[one.prompt, one.answers, one.most_tokens] for one in what.questions],
         "again": what.again,
     }
+    if digests := load_digests(sweep.load):
+        depends_on["files"] = digests
     return [Planned(key_of(one, depends_on), one) for one in sweep.all_settings()]
 
 

@@ -8,6 +8,7 @@ import pytest
 from gateway.tuning.errors import SweepInvalid
 from gateway.tuning.questions import held_text, questions
 from gateway.tuning.sweep_file import Limits, Load, Questions, Sweep, read_sweep
+from gateway.tuning.trying import planned
 
 
 def sweep_of(tmp_path: Path, text: str) -> Sweep:
@@ -79,6 +80,8 @@ def test_files_count_from_where_the_sweep_is(tmp_path: Path) -> None:
         ("command: run {port} {a}\ngrid: {a: [1]}\nfront: [perplexity, perplexity]", "stands twice"),
         ("command: run {port} {a}\ngrid: {a: [1]}\nquality: {off: true}", "unknown key"),
         ("url: http://a\nsettings: [{}]\nload: {clients: 1, rate: 2}", "closed or open"),
+        ("url: http://a\nsettings: [{}]\nload: {load: hot-prefix, trace: t.jsonl}", "only one of"),
+        ("url: http://a\nsettings: [{}]\nload: {load: nope}", "built-in loads are"),
         ("command: 'run {port} \"'\nsettings: [{}]", "No closing quotation"),
         ("a: b: c", "mapping values"),
         ("[1]", "sweep.yaml: "),
@@ -133,3 +136,14 @@ def test_every_key_of_a_sweep_is_on_the_page() -> None:
     page = (Path(__file__).parents[3] / "docs" / "tune.md").read_text()
     keys = {name for kind in (Sweep, Load, Questions, Limits) for name in kind.model_fields}
     assert {key for key in keys if f"`{key}`" not in page} == set()
+
+
+def test_what_a_load_reads_is_part_of_what_is_measured(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "url: http://a\nsettings: [{}]\nload: {corpus: chats.jsonl}")
+    with pytest.raises(SweepInvalid, match=r"chats\.jsonl"):
+        planned(sweep)
+    keys = set()
+    for text in ("{}\n", "{} \n"):
+        (tmp_path / "chats.jsonl").write_text(text)
+        keys.add(planned(sweep)[0].key)
+    assert len(keys) == 2
