@@ -55,7 +55,7 @@ def served_in(setting: Setting, opened: Opened, followed: Followed) -> Served:
     routes = model_routes_of(config, fleet, responses, telemetry, clocks.monotonic)
     turns = turns_of(config, QueueingParts(opened.registry, fleet, opened.index, telemetry, clocks, setting.stopping))
     splitting = _splitting(setting, opened, followed, turns)
-    after = (splitting.truth.ended, fixing.settled, *(() if routes is None else (routes.settled,)))
+    ended = (splitting.truth.ended, fixing.settled, None if routes is None else routes.settled)
     settler = Settler(
         SettlerParts(
             ledger=opened.ledger,
@@ -70,7 +70,7 @@ def served_in(setting: Setting, opened: Opened, followed: Followed) -> Served:
             misses=followed.misses,
             worked=followed.feeds.worked,
             tracer=opened.tracer,
-            after=after,
+            after=tuple(one for one in ended if one is not None),
         )
     )
     parts = Parts(
