@@ -9,6 +9,7 @@ A block table is as the engine's: position p lies in row p % block size of block
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,8 @@ from backends.reference.latent.attention import (
 )
 from backends.reference.latent.experts import Experts, mixture
 from backends.reference.layers import causal_mask, norm, rotary_tables
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,10 @@ class LatentModel:
     def width(self) -> int:
         """Numbers of a row of the cache."""
         return self.layers[0].attention.width
+
+    def on(self, device: str) -> "LatentModel":
+        """The same model on a device; tensors that are there already are shared."""
+        return _on(self, torch.device(device))
 
     def absorbing(self) -> "LatentModel":
         """The same model with latent attention in its absorbed form; grouped attention stays."""
@@ -192,6 +199,17 @@ def _turns(model: LatentModel, start: int, end: int) -> Turns:
 
 def _device(model: LatentModel) -> torch.device:
     return model.embedding.device
+
+
+def _on(part: Part, device: torch.device) -> Part:
+    found: object = part
+    if isinstance(part, Tensor):
+        found = part.detach().to(device)
+    elif isinstance(part, tuple):
+        found = tuple(_on(one, device) for one in part)
+    elif is_dataclass(part) and not isinstance(part, type | LatentShape):
+        found = replace(part, **{one.name: _on(getattr(part, one.name), device) for one in fields(part)})
+    return cast("Part", found)
 
 
 def _tensors(part: object) -> Iterator[Tensor]:

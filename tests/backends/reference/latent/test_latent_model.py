@@ -101,6 +101,14 @@ def test_any_chunks_in_any_blocks_expanded_or_absorbed_give_the_same_logits(
         close(found, wanted[start:end])
 
 
+def test_a_model_elsewhere_is_the_same_and_learns_nothing() -> None:
+    model = small()
+    there = model.on("meta")
+    assert [one.shape for one in there.tensors()] == [one.shape for one in model.tensors()]
+    assert not any(one.requires_grad for one in there.tensors())
+    close(scores(model.on("cpu"), torch.tensor(PROMPT)), scores(model, torch.tensor(PROMPT)))
+
+
 def test_a_batch_of_texts_has_the_logits_of_each() -> None:
     model = small()
     texts = torch.tensor([PROMPT, PROMPT[::-1]])
