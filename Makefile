@@ -15,7 +15,7 @@ ENGINES_DIR ?= $(or $(PREFIXGATE_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 SOURCES := gateway prefix_index backends billing tests bench helm
 
 .DEFAULT_GOAL := help
-.PHONY: help docs docs-serve demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients ui-test ui-screenshots image image-test lock helm-test release-check test-pythons grafana-test conformance epp-test check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-engine bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-memory bench-profile chaos affinity crash rolling
+.PHONY: help docs docs-serve demo demo-templates bench-fixes bench-queue lint-corpus test test-engines test-clients ui-test ui-screenshots image image-test lock helm-test release-check test-pythons grafana-test conformance epp-test check format clean wheel bench-demo bench-tokens bench-index bench-accuracy bench-engine bench-perf bench-routing bench-routing-full bench-routing-live bench-limits bench-instrumentation bench-ledger bench-client bench-relay bench-overhead bench-measure bench-memory bench-profile chaos affinity crash rolling
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -169,6 +169,15 @@ bench-relay: $(VENV)/installed ## chunks a second of one core, and how late they
 
 bench-overhead: $(VENV)/installed ## latency, requests a second and CPU of one core beside other routers, with docs/performance.md, 15 minutes: bench/results/overhead.json
 	$(BIN)/python -m bench.overhead $(OVERHEAD_ARGS)
+
+# The other load generator has an environment of its own.
+$(VENV)/guidellm/installed: bench/load/guidellm.txt
+	test -x $(VENV)/guidellm/bin/python || $(PYTHON) -m venv $(VENV)/guidellm
+	$(VENV)/guidellm/bin/python -m pip install --quiet --disable-pip-version-check -r bench/load/guidellm.txt
+	touch $@
+
+bench-measure: $(VENV)/installed $(VENV)/guidellm/installed ## prefixgate measure beside GuideLLM on one simulated engine, and three verdicts, 12 minutes; installs GuideLLM (600 MB): bench/results/measure.json
+	$(BIN)/python -m bench.measure --guidellm $(VENV)/guidellm/bin/guidellm $(MEASURE_ARGS)
 
 bench-memory: $(VENV)/installed ## memory of a gateway over a million requests, 10 minutes: bench/results/overhead_memory.json
 	$(BIN)/python -m bench.overhead --million

@@ -1,6 +1,7 @@
 """`prefixgate measure`: what is served, how fast under which load, and what holds it up.
 
     URL given      a load of your choice against an OpenAI-compatible address
+    --live         what a running gateway serves from now on: its ledger, and what its engines say meanwhile
     else           the ledger of a gateway, the last hour by default
 
 What it needs is imported when the command runs.
@@ -10,6 +11,7 @@ import asyncio
 import os
 import secrets
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,19 +21,25 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
+from backends.hardware import GPUS
+from backends.models import CATALOGUE
+from backends.planning import Machine
 from billing import BillingError
 from billing.reports.reading import place_of
 from billing.reports.timings import TimingsOf, timings_of
 from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
+from gateway.admin_client import Asked, Gateway, TokenFile, asked, look
 from gateway.command_line.answers import print_json
-from gateway.command_line.progress import progress
+from gateway.command_line.progress import Said, progress
 from gateway.command_line.refusals import NOT_DONE
 from gateway.config import ledger_place
 from gateway.measuring.charts import panels_of
 from gateway.measuring.drawing import drawn
+from gateway.measuring.engine_use import use_of, with_use
 from gateway.measuring.errors import MeasuringError
 from gateway.measuring.pictures import picture_of, write_picture
+from gateway.measuring.roofline import held_against
 from gateway.measuring.study import Frame
 from gateway.measuring.terminal_plot import lines_of
 from gateway.measuring.types import Limits, Study
@@ -42,6 +50,7 @@ Number = TypeVar("Number", int, float)
 
 _USUAL_PERIOD: Final = timedelta(hours=1)
 _CHART_COLUMNS: Final = 80
+_LOOKS_EVERY_S: Final = 1.0
 
 
 def measure(
@@ -79,6 +88,15 @@ def measure(
     chart: Annotated[
         bool | None, typer.Option("--chart/--no-chart", help="Charts in letters; default: on a terminal.")
     ] = None,
+    plan_model: Annotated[
+        str | None, typer.Option(help="Hold it against the arithmetic of prefixgate plan: this model of its catalogue.")
+    ] = None,
+    plan_gpu: Annotated[str, typer.Option(help="... on --gpus of this kind.")] = "h100",
+    live: Annotated[
+        bool, typer.Option("--live", help="Watch a running gateway for --seconds; with its ledger and admin token.")
+    ] = False,
+    gateway: Gateway = None,
+    token_file: TokenFile = None,
     from_: From = None,
     to: To = None,
     month: Month = None,
@@ -97,7 +115,13 @@ def measure(
     try:
         for path in pictures:
             picture_of(path)
-        if url is None:
+        machine = None if plan_model is None else _machine(plan_model, plan_gpu, gpus)
+        if live:
+            _must_be_alone(url)
+            whom = asked(gateway, token_file, config)
+            with progress("seconds", quiet=quiet or as_json) as told:
+                study = _watched(whom, seconds, ledger, frame, config, told)
+        elif url is None:
             study = _past(_Period(from_, to, month, time_zone, model), ledger, frame, config)
         else:
             from gateway.measuring.offering import Offered, loaded  # noqa: PLC0415 - only a load needs the loads
@@ -123,18 +147,48 @@ def measure(
         raise refused(error) from None
     except MeasuringError as error:
         raise refused(error, 2 if isinstance(error, ValueError) else 1) from None
+    if machine is not None:
+        study = replace(study, held_against=held_against(study, machine))
     _draw(study, pictures)
     _show(study, as_json=as_json, with_charts=sys.stdout.isatty() if chart is None else chart)
 
 
-def _past(asked: "_Period", ledger: str | None, frame: Frame, config: Path | None) -> Study:
+def _must_be_alone(url: str | None) -> None:
+    if url is not None:
+        raise refused("--live watches what others ask; a URL is asked: give one of both")
+
+
+def _machine(model: str, gpu: str, gpus: int | None) -> Machine:
+    if model not in CATALOGUE or gpu not in GPUS:
+        raise refused(f"{model} on {gpu}: known are {', '.join(CATALOGUE)} on {', '.join(GPUS)}", code="model_unknown")
+    return Machine(CATALOGUE[model], GPUS[gpu], gpus or 1)
+
+
+def _watched(whom: Asked, lasts_s: float, ledger: str | None, frame: Frame, config: Path | None, told: Said) -> Study:
+    """What a gateway serves for so long, and what its engines say each second."""
+    start, began_s = datetime.now(UTC), time.monotonic()
+    pages = []
+    while (gone_s := time.monotonic() - began_s) < lasts_s:
+        told(round(gone_s), round(lasts_s))
+        pages.append(look("/admin/endpoints", whom, list))
+        time.sleep(max(min(_LOOKS_EVERY_S, lasts_s - (time.monotonic() - began_s)), 0.0))
+    return with_use(_of_ledger((start, datetime.now(UTC)), None, ledger, frame, config), use_of(pages))
+
+
+def _past(of: "_Period", ledger: str | None, frame: Frame, config: Path | None) -> Study:
+    return _of_ledger(_period(of), of.model, ledger, frame, config)
+
+
+def _of_ledger(
+    period: tuple[datetime, datetime], model: str | None, ledger: str | None, frame: Frame, config: Path | None
+) -> Study:
     from gateway.measuring.past import record_of, study_past  # noqa: PLC0415 - not needed to put a load on an address
 
     settings = read_config(config, {})
     where = ledger or ledger_place(settings)
-    start, end = _period(asked)
+    start, end = period
     start_us, end_us = to_us(start), to_us(end)
-    timings = timings_of(where, TimingsOf(start_us, end_us, asked.model))
+    timings = timings_of(where, TimingsOf(start_us, end_us, model))
     with closing(timings):
         record = record_of(timings, start_us, end_us)
     known_gpus = sum(one.gpus for one in settings.backends if one.gpu is not None) or None
@@ -153,12 +207,12 @@ class _Period:
     model: str | None
 
 
-def _period(asked: _Period) -> tuple[datetime, datetime]:
-    zone = zone_named(asked.time_zone)
-    if (asked.from_, asked.to, asked.month) == (None, None, None):
+def _period(of: _Period) -> tuple[datetime, datetime]:
+    zone = zone_named(of.time_zone)
+    if (of.from_, of.to, of.month) == (None, None, None):
         now = datetime.now(UTC)
         return now - _USUAL_PERIOD, now
-    return asked_period(asked.from_, asked.to, asked.month, zone)
+    return asked_period(of.from_, of.to, of.month, zone)
 
 
 def _numbers(text: str | None, kind: type[Number], option: str) -> list[Number] | None:

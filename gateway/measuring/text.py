@@ -59,6 +59,11 @@ def headline(study: Study) -> Iterator[str]:
 
 def verdict_lines(study: Study) -> Iterator[str]:
     """The verdict, why, what to turn, and what to know of the figures; after the tables."""
+    for held in study.held_against:
+        yield (
+            f"against the plan: {held.name}: {held.measured:.4g} measured, {held.computed:.4g} by arithmetic, "
+            f"{held.measured / held.computed:.2f} times"
+        )
     verdict = study.verdict
     yield f"verdict: {_BOTTLENECKS[verdict.bottleneck]}; {_BINDS[verdict.binds]}"
     yield from (f"  because {reason}" for reason in verdict.reasons)

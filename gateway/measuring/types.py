@@ -183,6 +183,25 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineUse:
+    """What an engine said of itself, means; None: it did not. `kv_use` is from 0 to 1."""
+
+    endpoint: str
+    running_requests: float | None
+    waiting_requests: float | None
+    kv_use: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A figure that was measured, and what arithmetic has for it, in the unit that the name says."""
+
+    name: str
+    measured: float
+    computed: float
+
+
+@dataclass(frozen=True, slots=True)
 class Study:
     """All that was measured. `lengths` are by kind: prompt, output, cached; `notes` what to know of the figures."""
 
@@ -198,3 +217,5 @@ class Study:
     knee: Knee | None
     verdict: Verdict
     notes: Sequence[str] = field(default_factory=tuple)
+    engine_use: Sequence[EngineUse] = field(default_factory=tuple)
+    held_against: Sequence[Held] = field(default_factory=tuple)

@@ -73,7 +73,7 @@ RULES: Final = (
     Rule(
         "larger steps (max_num_batched_tokens, chunked-prefill-size), as far as the ITL allows", _PREFILL, binds=_TTFT
     ),
-    Rule("8-bit weights and activations: prefill is arithmetic", _PREFILL, binds=_TTFT | _NO_LIMIT),
+    Rule("8-bit weights and activations: prefill is arithmetic", _PROMPTS, binds=_TTFT | _NO_LIMIT),
     Rule(
         "smaller chunks of prefill (max_num_batched_tokens, chunked-prefill-size): each one holds up all answers",
         _PROMPTS,

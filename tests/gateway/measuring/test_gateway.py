@@ -1,7 +1,10 @@
 """Two simulated engines behind a gateway: the load's own clock and the gateway's ledger tell the same story."""
 
 import json
+import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -22,10 +25,10 @@ def engines() -> Iterator[tuple[SimulatedServer, SimulatedServer]]:
         yield one, other
 
 
-def measured(*arguments: str) -> dict[str, object]:
+def measured(*arguments: str) -> dict[str, Any]:
     done = CliRunner().invoke(cli, ["measure", *arguments, "--json"])
     assert done.exit_code == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -38,8 +41,38 @@ def test_a_load_on_a_gateway_and_its_ledger_agree(
     assert loaded["engines"] == 2, "answers name the endpoints"
     kept = measured("--ledger", str(gateway.ledger_path))
     assert kept["engines"] == 2
-    ours, theirs = loaded["levels"][0], kept["levels"][-1]  # type: ignore[index]  # of JSON
+    ours, theirs = loaded["levels"][0], kept["levels"][-1]
     assert theirs["itl"]["p50"] == pytest.approx(ours["itl"]["p50"], rel=0.3)
     assert theirs["ttft"]["p50"] == pytest.approx(ours["ttft"]["p50"], rel=0.3)
-    assert kept["lengths"]["output"]["most"] == 48  # type: ignore[index]  # that of the probe
-    assert kept["verdict"]["bottleneck"] == loaded["verdict"]["bottleneck"] == "decode"  # type: ignore[index]
+    assert kept["lengths"]["output"]["most"] == 48  # of the probe
+    assert kept["verdict"]["bottleneck"] == loaded["verdict"]["bottleneck"] == "decode"
+
+
+def test_a_running_gateway_is_watched_with_what_its_engines_say(
+    engines: tuple[SimulatedServer, SimulatedServer], start_gateway: StartGateway, token_file: Path
+) -> None:
+    gateway = start_gateway(*(engine.url for engine in engines), admin_token_file=token_file)
+    body = {"model": "simulated", "messages": [{"role": "user", "content": "a b"}], "max_tokens": 4, "stream": True}
+    over = threading.Event()
+
+    def ask_on() -> None:
+        while not over.is_set():
+            gateway.http.post("/v1/chat/completions", json=body).raise_for_status()
+
+    asking = threading.Thread(target=ask_on)
+    asking.start()
+    try:
+        whom = ("--gateway", gateway.url, "--token-file", str(token_file), "--ledger", str(gateway.ledger_path))
+        found = measured("--live", "--seconds", "1.5", *whom)
+    finally:
+        over.set()
+        asking.join()
+    assert {one["endpoint"] for one in found["engine_use"]} == {"e0", "e1"}
+    assert found["levels"][0]["requests"] >= 3
+    assert found["verdict"]["bottleneck"] in {"prefill", "decode", "both"}
+
+
+def test_a_gateway_that_is_watched_is_not_put_under_load() -> None:
+    done = CliRunner().invoke(cli, ["measure", "http://127.0.0.1:1", "--live"])
+    assert done.exit_code == 2
+    assert "give one of both" in done.stderr

@@ -1,0 +1,233 @@
+"""`prefixgate measure` beside a public load generator, GuideLLM: the same prompts in the same order, each on an engine
+of its own that has just been started, simulated and slow enough that a client's own milliseconds are few beside it.
+
+    one client            nothing waits: first tokens are prefills, and the rest are steps
+    four clients          lengths vary, prompts hold up answers
+    evenly, 0.8 a second  an open loop
+
+Held against each other: mean TTFT, mean ITL, requests and output tokens a second. Then three situations whose
+bottleneck is known, since they were made so, and what the verdict calls them.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from backends.reference.model_files import ensure_model
+from bench.result import Goal, write_result
+from gateway.measuring.shapes import Shape, shaped
+from gateway.measuring.wording import Rate, Wording
+from gateway.sim.loads.arrivals import take
+
+APART: Final = 0.05
+_ENGINE: Final = (sys.executable, "-m", "backends.simulated.serving", "--preset", "llama_8b_h100")
+_FIGURES: Final = ("ttft_s", "itl_s", "requests_per_s", "output_tokens_per_s")
+_OVERHEAD_S: Final = 120.0
+_ENDS_S: Final = 60.0
+_SPEED: Final = 0.25
+"""Seconds of the engine in one of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How the corpus comes: so many clients, or so many requests a second."""
+
+    name: str
+    clients: int | None = None
+    rate_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a generator saw, means."""
+
+    ttft_s: float
+    itl_s: float
+    requests_per_s: float
+    output_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A load whose bottleneck is known, and the limit that it must break first."""
+
+    name: str
+    arguments: tuple[str, ...]
+    bottleneck: str
+    binds: str
+
+
+LOADS: Final = (
+    Load("one client", clients=1),
+    Load("four clients", clients=4),
+    Load("evenly, 0.8 a second", rate_per_s=0.8),
+)
+_SHAPE: Final = Shape(prompt_tokens=2000, output_tokens=48, cv=0.3)
+_LINES: Final = 400
+_TOKENS_A_WORD: Final = 1.9
+"""Of the model whose tokenizer is used; lengths need only be about right, since they are the same for both."""
+SITUATIONS: Final = (
+    Situation(
+        "long prompts, short answers",
+        ("--prompt", "8000", "--output", "8", "--clients", "1,2,4", "--ttft", "0.6"),
+        "prefill",
+        "ttft",
+    ),
+    Situation(
+        "short prompts, long answers",
+        ("--prompt", "64", "--output", "400", "--clients", "1,4,16"),
+        "decode",
+        "none_given",
+    ),
+    Situation(
+        "a tight limit of ITL",
+        ("--prompt", "2000", "--output", "100", "--clients", "1,4,16", "--ttft", "10", "--itl", "0.012"),
+        "prefill",
+        "itl",
+    ),
+)
+
+
+def write_corpus(path: Path) -> None:
+    """Prompts that share nothing, with the fields that either generator reads."""
+    wording = Wording("any", Rate(_TOKENS_A_WORD))
+    with path.open("w") as out:
+        for request in take(shaped(_SHAPE, seed=1), _LINES).requests:
+            tokens = request.output_tokens
+            line = {"prompt": wording.text(request, "bench"), "max_tokens": tokens, "output_tokens_count": tokens}
+            out.write(json.dumps(line) + "\n")
+
+
+def ours(url: str, corpus: Path, load: Load, seconds: float) -> Figures:
+    """By the command, as a user would."""
+    how = ("--clients", str(load.clients)) if load.rate_per_s is None else ("--rate", str(load.rate_per_s), "--cv", "0")
+    warm = ("--warm", str(seconds / 10), "--seconds", str(seconds * 0.9))
+    (level,) = measured(url, "--corpus", str(corpus), *how, *warm)["levels"]
+    return Figures(level["ttft"]["mean"], level["itl"]["mean"], level["requests_per_s"], level["output_tokens_per_s"])
+
+
+def measured(url: str, *arguments: str) -> dict[str, Any]:
+    """A study as JSON."""
+    command = (sys.executable, "-m", "gateway", "measure", url, *arguments, "--json")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"prefixgate measure: {done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def guidellm(program: Path, url: str, corpus: Path, load: Load, seconds: float) -> Figures:
+    """By GuideLLM's command; its first tenth is a warm-up."""
+    how = ("concurrent", load.clients) if load.rate_per_s is None else ("constant", load.rate_per_s)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "benchmarks.json"
+        command = (
+            *(str(program), "benchmark", "run", "--target", url, "--processor", str(ensure_model("smollm2"))),
+            *("--data", str(corpus), "--rate-type", how[0], "--rate", str(how[1])),
+            *("--max-seconds", str(seconds), "--warmup-percent", "0.1"),
+            *("--disable-progress", "--disable-console-outputs", "--output-path", str(out)),
+        )
+        done = subprocess.run(
+            command,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", "GUIDELLM__PREFERRED_ROUTE": "chat_completions"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds + _OVERHEAD_S,
+        )
+        if done.returncode or not out.exists():
+            raise SystemExit(f"guidellm: {done.stderr[-2000:]}")
+        (run,) = json.loads(out.read_text())["benchmarks"]
+    return figures_of(run["metrics"])
+
+
+def figures_of(metrics: Mapping[str, Any]) -> Figures:
+    """Of GuideLLM's: what it calls inter-token latency is, as ours, of the tokens after the first."""
+    means = {name: one["successful"]["mean"] for name, one in metrics.items()}
+    return Figures(
+        means["time_to_first_token_ms"] / 1e3,
+        means["inter_token_latency_ms"] / 1e3,
+        means["requests_per_second"],
+        means["output_tokens_per_second"],
+    )
+
+
+@contextmanager
+def engine(speed: float = 1.0) -> Iterator[str]:
+    """A simulated engine in a process of its own, with the tokens of a real model; its URL."""
+    command = (
+        *_ENGINE,
+        "--speed",
+        str(speed),
+        "--max-model-len",
+        "100000",
+        "--tokenizer",
+        str(ensure_model("smollm2")),
+    )
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None, "it was asked for"
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.terminate()
+            process.wait(_ENDS_S)
+
+
+def compared(program: Path, corpus: Path, seconds: float) -> tuple[list[dict[str, object]], list[Goal]]:
+    """A row for each load and generator, and how far apart they are in each figure."""
+    rows: list[dict[str, object]] = []
+    goals: list[Goal] = []
+    for load in LOADS:
+        with engine(_SPEED) as url:
+            a = asdict(ours(url, corpus, load, seconds))
+        with engine(_SPEED) as url:
+            b = asdict(guidellm(program, url, corpus, load, seconds))
+        for by, figures in (("prefixgate measure", a), ("guidellm", b)):
+            rows.append({"load": load.name, "by": by, **figures})
+            print(rows[-1], flush=True)
+        for name in _FIGURES:
+            goals.append(Goal(f"{load.name}: {name}, apart", round(abs(a[name] / b[name] - 1), 4), APART, "<="))
+    return rows, goals
+
+
+def named(url: str, seconds: float) -> tuple[list[dict[str, object]], list[Goal]]:
+    """A row for each situation: what it is, and what it is called."""
+    rows: list[dict[str, object]] = []
+    for one in SITUATIONS:
+        verdict = measured(url, *one.arguments, "--seconds", str(seconds))["verdict"]
+        rows.append({**asdict(one), "named": verdict["bottleneck"], "named_limit": verdict["binds"]})
+        print(rows[-1], flush=True)
+    right = sum(row["named"] == row["bottleneck"] and row["named_limit"] == row["binds"] for row in rows)
+    return rows, [Goal("situations named as they are", right, len(SITUATIONS), ">=")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run all of it, print and write it; 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.measure", description=__doc__)
+    parser.add_argument("--guidellm", type=Path, required=True, help="its program")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each load and generator")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus.jsonl"
+        write_corpus(corpus)
+        rows, goals = compared(options.guidellm, corpus, options.seconds)
+    with engine() as url:
+        more_rows, more_goals = named(url, options.seconds / 9)
+    goals += more_goals
+    told = subprocess.run((options.guidellm, "--version"), capture_output=True, text=True, check=False).stdout
+    write_result("measure", [*rows, *more_rows, {"guidellm": told.split()[-1]}], goals, ("uvloop",))
+    for goal in goals:
+        print(goal.text())
+    return 0 if all(goal.met for goal in goals) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
