@@ -368,6 +368,11 @@ class Exchange:
             return SettlementState.PARTIAL
         return SettlementState.COMPLETE
 
+    def cut_state(self) -> SettlementState:
+        """How an answer that was cut is to be recorded: of an error nobody pays for a part either."""
+        is_error = self.carried is None and (self.http_status or 0) >= 400
+        return self.final_state() if is_error else SettlementState.PARTIAL
+
 
 def kept_chain(plan: Plan, tokens: int) -> KeptChain | None:
     """A hash for each `tokens` of a prompt, or what whole blocks of its pool come to; None where it has no tokens."""

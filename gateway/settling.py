@@ -136,9 +136,10 @@ class Settler:
         """Count and settle one; `done` is told whatever happens."""
         failure: LedgerUnavailable | None = LedgerUnavailable("a cut request was not acknowledged")
         try:
-            report = await self._count_cut(exchange)
+            state = exchange.cut_state()
+            report = await self._count_cut(exchange) if state.billable else _report_of(exchange)
             async with self._within(LEDGER_DEADLINE_S, after_close_s=LEDGER_DEADLINE_S):
-                await asyncio.shield(self._write(exchange, SettlementState.PARTIAL, report))
+                await asyncio.shield(self._write(exchange, state, report))
             failure = None
         except Exception as error:  # noqa: BLE001 - the guard of the loop in `run`
             failure = error if isinstance(error, LedgerUnavailable) else failure

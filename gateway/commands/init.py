@@ -13,7 +13,7 @@ import typer
 
 from backends import EndpointConfig, EndpointId, InvalidEndpoint
 from gateway.command_line.answers import print_json
-from gateway.config import is_name
+from gateway.config import ConfigInvalid, is_name, load_config
 from gateway.edge.auth import display_prefix, new_key
 from gateway.terminal import AsJson, refused
 
@@ -22,6 +22,7 @@ _INDEX: Final = '#index: {redis_url: "redis://redis:6379/0"}'
 _PRIVATE: Final = 0o600
 _ADMIN: Final = "admin.token"
 _UI: Final = "ui.token"
+_SALT: Final = "salt.secret"
 _TOKEN_BYTES: Final = 32
 _TEXT: Final = """\
 # prefixgate. All keys: docs/config.md. Lines that are commented show what else there is; a wrong key is refused.
@@ -47,6 +48,9 @@ ledger: {{path: prefixgate.db}}
 # Tenants and their keys; without it everyone may call. `prefixgate keys create TENANT --file keys.yaml` makes more.
 {keys}
 
+# Secret from which tenants' cache salts are made, the same on every replica: it keeps them from learning what others sent.
+{salt}
+
 # Token of the admin API, which `prefixgate status`, `index` and `explain` ask.
 {token}
 
@@ -67,7 +71,8 @@ def init(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind; 0 takes a free one.")] = 8080,
     redis_url: Annotated[str | None, typer.Option(help="Redis or Valkey to share the index on.")] = None,
     tenant: Annotated[
-        list[str] | None, typer.Option(help="Make a key for this tenant, in keys.yaml beside it; repeat for each.")
+        list[str] | None,
+        typer.Option(help="Make a key for this tenant, in keys.yaml beside it, and salt.secret; repeat for each."),
     ] = None,
     admin: Annotated[
         bool,
@@ -83,15 +88,18 @@ def init(
 
     Exit 1 where a file cannot be written, 2 where one is there already or a name is none.
     """
-    _refuse_wrong(backend or (), tenant or ())
+    _refuse_wrong(backend or (), tenant or (), redis_url, port)
+    if output.name in ("", "..", "keys.yaml", _ADMIN, _UI, _SALT):
+        raise refused(f"--output {output}: give the name of a file, and none of those that are written beside it")
     made = {name: new_key() for name in dict.fromkeys(tenant or ())}
     keys = output.with_name("keys.yaml") if made else None
+    salt = output.with_name(_SALT) if made else None
     tokens = [output.with_name(name) for name in (_ADMIN, _UI)] if admin else []
     files = {output: _text(output, backend or (), redis_url, port, keys, tokens)}
     if keys is not None:
         now = datetime.now(UTC)
         files[keys] = _KEYS + "".join(_tenant(name, key, digest, now) for name, (key, digest) in made.items())
-    files.update((path, secrets.token_urlsafe(_TOKEN_BYTES) + "\n") for path in tokens)
+    files.update((path, secrets.token_urlsafe(_TOKEN_BYTES) + "\n") for path in (salt, *tokens) if path is not None)
     there = [str(path) for path in files if path.exists()]
     if there and not force:
         raise refused(f"{', '.join(there)}: there already; --force writes over it", code="file_exists")
@@ -112,22 +120,25 @@ def init(
     typer.echo(f"next: prefixgate check -c {output}")
 
 
-def _refuse_wrong(backends: Sequence[str], tenants: Sequence[str]) -> None:
+def _refuse_wrong(backends: Sequence[str], tenants: Sequence[str], redis_url: str | None, port: int) -> None:
+    """What `check` would refuse is not written."""
     wrong = [name for name in tenants if not is_name(name)]
     if wrong:
         raise refused(f"{wrong[0]!r} is no name: letters, digits, dot, dash and underscore, at most 64")
     try:
         for url in backends:
             EndpointConfig(EndpointId(url), url)
-    except InvalidEndpoint as error:
+        flags = {"backends": [{"url": url} for url in backends], "index.redis_url": redis_url, "listen.port": port}
+        load_config(None, {}, flags)
+    except (ConfigInvalid, InvalidEndpoint) as error:
         raise refused(error) from None
 
 
 def _tenant(name: str, key: str, digest: str, now: datetime) -> str:
-    """A tenant of the keys file with one key, as `keys create` would write it."""
+    """A tenant of the keys file with one key, as `keys create` would write it. Names are quoted: `null` is one."""
     made_at = f"{now.isoformat(timespec='seconds').removesuffix('+00:00')}Z"
-    fields = f'id: {name}-1, sha256: {digest}, prefix: {display_prefix(key)}, created_at: "{made_at}"'
-    return f"  - id: {name}\n    keys:\n      - {{{fields}}}\n"
+    fields = f'id: "{name}-1", sha256: {digest}, prefix: {display_prefix(key)}, created_at: "{made_at}"'
+    return f'  - id: "{name}"\n    keys:\n      - {{{fields}}}\n'
 
 
 def _text(
@@ -142,6 +153,7 @@ def _text(
         backends="\n".join(f"  - {{url: {json.dumps(url)}}}" for url in backends or [_EXAMPLE_URL]),
         redis=_INDEX if redis_url is None else f"index: {{redis_url: {json.dumps(redis_url)}}}",
         keys="#keys_file: keys.yaml" if keys is None else f"keys_file: {json.dumps(str(keys))}",
+        salt=f"{'#' if keys is None else ''}salt_secret_file: {json.dumps(str(output.with_name(_SALT)))}",
         token=f"{mark}admin_token_file: {token}",
         ui=f"{mark}ui: {{token_file: {ui}}}",
     )

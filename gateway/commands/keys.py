@@ -163,7 +163,7 @@ def new(
         print_json({"tenant": tenant, "key_id": key_id, "key": key, "sha256": digest})
         return
     typer.echo(f"key, shown only now:  {key}\n\nentry for the keys file:\n")
-    typer.echo(f"tenants:\n  - id: {tenant}\n    keys:\n      - {{id: {key_id}, sha256: {digest}}}")
+    typer.echo(f'tenants:\n  - id: "{tenant}"\n    keys:\n      - {{id: "{key_id}", sha256: {digest}}}')
     typer.echo("\nFor a further tenant add only the item that begins with '- id:', under the one 'tenants:'.")
     typer.echo(
         f"For a further key of {tenant} add only the last line, under its one 'keys:'; each key has an id of its"

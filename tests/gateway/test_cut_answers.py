@@ -9,6 +9,7 @@ from tests.gateway import scripted_engine as engines
 from tests.gateway.conftest import RunningGateway, StartGateway, settled
 from tests.gateway.scripted_engine import USAGE, answer_chat, chat_stream, delta, event, scripted_engine
 from tests.hostile import Peer, stream
+from tests.until import until
 
 STREAM = {"model": "m", "messages": [{"role": "user", "content": "Where are the books on gravity?"}], "stream": True}
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -167,4 +168,28 @@ async def test_e_a_cut_stream_of_cumulative_usage_pays_the_last_of_it(
         await ask(client, gateway)
         [row] = await settled(gateway, 1)
     assert (row.state, row.prompt_tokens, row.cached_tokens, row.output_tokens) == ("partial", 40, 32, 7)
+    assert "estimated" not in row.flags
+
+
+@pytest.mark.parametrize(("status", "state"), [(429, "rejected"), (500, "failed")])
+async def test_who_leaves_in_the_middle_of_an_error_pays_nothing_for_it(
+    status: int, state: str, start_gateway: StartGateway, client: httpx.AsyncClient
+) -> None:
+    said = asyncio.Event()
+
+    async def half_an_error(peer: Peer) -> None:
+        await peer.read_request()
+        head = b"HTTP/1.1 %d Oh\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n" % status
+        await peer.send(head + b'{"error":{"message":"no')
+        said.set()
+        await peer.hang()
+
+    async with scripted_engine(half_an_error) as engine:
+        gateway = await asyncio.to_thread(start_gateway, engine.url)
+        asking = asyncio.ensure_future(ask(client, gateway))
+        await said.wait()
+        await until(lambda: gateway.metric("prefixgate_time_to_first_token_seconds_count"))
+        asking.cancel()
+        [row] = await settled(gateway, 1)
+    assert (row.state, row.prompt_tokens, row.output_tokens) == (state, None, None)
     assert "estimated" not in row.flags

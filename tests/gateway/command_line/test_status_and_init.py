@@ -14,7 +14,7 @@ from gateway.config import load_config
 from gateway.edge.auth import load_keys
 from tests.gateway.conftest import RunningGateway, StartGateway
 
-MADE = ("prefixgate.yaml", "keys.yaml", "admin.token", "ui.token")
+MADE = ("prefixgate.yaml", "keys.yaml", "salt.secret", "admin.token", "ui.token")
 
 
 def run(*arguments: str) -> Result:
@@ -81,7 +81,7 @@ def test_what_init_writes_can_be_read_and_its_keys_and_token_work(here: Path) ->
     made = run("init", "--backend", "http://a:8000", "--backend", "http://b:8000", "--tenant", "acme", "--admin")
     assert made.exit_code == 0, made.output
     assert sorted(path.name for path in here.iterdir()) == sorted(MADE)
-    assert [(here / name).stat().st_mode & 0o777 for name in MADE[1:]] == [0o600, 0o600, 0o600]
+    assert [(here / name).stat().st_mode & 0o777 for name in MADE[1:]] == [0o600] * 4
     config = load_config(Path("prefixgate.yaml"), {}, {})
     assert [backend.name for backend in config.backends] == ["a-8000", "b-8000"]
     key = made.stdout.partition("shown only now:  ")[2].split()[0]
@@ -89,8 +89,9 @@ def test_what_init_writes_can_be_read_and_its_keys_and_token_work(here: Path) ->
     assert key not in "".join(Path(name).read_text() for name in MADE)
     tokens = [Path(name).read_text().strip() for name in MADE[2:]]
     assert all(len(token) > 40 and token not in made.output for token in tokens)
-    assert len(set(tokens)) == 2
-    assert (config.admin_token_file, config.ui.token_file) == (Path("admin.token"), Path("ui.token"))
+    assert len(set(tokens)) == 3
+    assert (config.salt_secret_file, config.admin_token_file) == (Path("salt.secret"), Path("admin.token"))
+    assert config.ui.token_file == Path("ui.token")
     assert "http://127.0.0.1:8080/ui, with the token in ui.token" in made.stdout
 
 
@@ -130,6 +131,35 @@ def test_init_refuses_an_address_that_serve_would_refuse(here: Path) -> None:
     refused = run("init", "--backend", "gpu-a:8000")
     assert (refused.exit_code, list(here.iterdir())) == (2, [])
     assert "endpoint gpu-a:8000: the URL must start with http:// or https://" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--backend", "http://gpu-a:8000", "--backend", "http://gpu-a:8000"), "two backends are called gpu-a-8000"),
+        (("--redis-url", "nope"), "index.redis_url: the URL must start with"),
+        (("--tenant", "acme", "--output", "."), "give the name of a file"),
+        (("--tenant", "acme", "--output", "keys.yaml"), "none of those that are written beside it"),
+        (("--admin", "--output", "admin.token"), "none of those that are written beside it"),
+    ],
+)
+def test_init_writes_nothing_that_check_would_refuse(given: tuple[str, ...], says: str, here: Path) -> None:
+    refused = run("init", *given)
+    assert (refused.exit_code, list(here.iterdir())) == (2, [])
+    assert says in refused.stderr
+
+
+def test_a_tenant_whose_name_means_something_to_yaml_is_a_tenant(here: Path) -> None:
+    odd = ["null", "true", "12", "1e3", "0x1f"]
+    assert (
+        run("init", "--backend", "http://a:8000", *(part for name in odd for part in ("--tenant", name))).exit_code == 0
+    )
+    listed = json.loads(run("keys", "list", "--file", "keys.yaml", "--json").stdout)
+    assert [(row["tenant"], row["key"]) for row in listed] == [(name, f"{name}-1") for name in odd]
+    entry = run("keys", "new", "null", "--id", "1.5").stdout.partition("tenants:\n")[2].partition("\n\n")[0]
+    (here / "other.yaml").write_text(f"tenants:\n{entry}\n")
+    [row] = json.loads(run("keys", "list", "--file", "other.yaml", "--json").stdout)
+    assert (row["tenant"], row["key"]) == ("null", "1.5")
 
 
 def test_init_says_where_it_cannot_write(here: Path) -> None:
