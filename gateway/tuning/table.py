@@ -109,7 +109,9 @@ def table_of(found: Results) -> Table:
     known = [at for at in range(len(headings)) if any(line[at] not in ("", _NONE) for line in lines)]
     table = Table()
     for at in known:
-        table.add_column(headings[at], justify="right" if at > len(keys) else "left", no_wrap=True)
+        widest = max(len(line[at]) for line in (headings, *lines))
+        table.add_column(headings[at], no_wrap=True, min_width=widest)
+        table.columns[-1].justify = "right" if at > len(keys) else "left"
     for line in lines:
         table.add_row(*(line[at] for at in known))
     return table

@@ -147,3 +147,8 @@ def test_what_a_load_reads_is_part_of_what_is_measured(tmp_path: Path) -> None:
         (tmp_path / "chats.jsonl").write_text(text)
         keys.add(planned(sweep)[0].key)
     assert len(keys) == 2
+
+
+@pytest.mark.parametrize("name", ["llamacpp.yaml", "reference.yaml"])
+def test_the_sweeps_of_the_repository_can_be_run(name: str) -> None:
+    assert len(planned(read_sweep(Path(__file__).parents[3] / "bench" / "sweeps" / name))) > 1

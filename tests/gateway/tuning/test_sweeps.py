@@ -186,6 +186,7 @@ def test_columns_of_which_nothing_is_known_are_left_out(folder: Path) -> None:
     assert "KV tokens" not in head
     assert "change" in head  # the baseline says that it is that
     assert "GPU MiB" not in head
+    assert "…" not in tune(path).output
 
 
 def test_a_sweep_that_cannot_be_run_ends_with_2(folder: Path) -> None:
