@@ -10,12 +10,13 @@ nothing, tried ->   at most one row for each try, and no bill: interrupted, fail
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from bench.mortal_fleet.types import Counts, Outcome, Row, Seen
 
-_BILLED = frozenset({"complete", "partial"})
-_AFTER_A_CUT = frozenset({"complete", "partial", "interrupted"})
-_MOST_TOLD = 20
+_BILLED: Final = frozenset({"complete", "partial"})
+_AFTER_A_CUT: Final = frozenset({"complete", "partial", "interrupted"})
+_MOST_TOLD: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,8 @@ def audit(seen: Sequence[Seen], rows: Sequence[Row], price_pico: Callable[[Count
     broken += [f"{row.request_id} is open for ever" for row in rows if row.state is None]
     served = [one for one in seen if one.outcome is Outcome.SERVED]
     faults = [fault for one in served if (fault := _fault(one, by_id, price_pico)) is not None]
-    cut: Counter[str] = Counter()
-    for one in seen:
-        if one.outcome is Outcome.CUT:
-            state = _state(one, by_id)
-            cut[str(state)] += 1
-            if state not in _AFTER_A_CUT:
-                broken.append(f"{one.name} was cut, and its row is {state}")
+    cut = [(one, _state(one, by_id)) for one in seen if one.outcome is Outcome.CUT]
+    broken += [f"{one.name} was cut, and its row is {state}" for one, state in cut if state not in _AFTER_A_CUT]
     unseen = _unseen(seen, rows)
     broken += faults + [f"{row.request_id} is billed, {row.state}, and nobody saw it" for row in unseen if _billed(row)]
     tries = sum(one.retries + (one.request_id is None) for one in seen)
@@ -70,7 +66,7 @@ def audit(seen: Sequence[Seen], rows: Sequence[Row], price_pico: Callable[[Count
         rows=len(rows),
         served=len(served),
         agreeing=len(served) - len(faults),
-        cut=cut,
+        cut=Counter(str(state) for _, state in cut),
         unseen=Counter(str(row.state) for row in unseen),
         charged_pico=sum(row.charged_pico or 0 for row in rows),
         broken=tuple(broken),

@@ -174,15 +174,17 @@ def _fleet(plan: FleetPlan, home: Path) -> Fleet:
     _write(home / "prices.yaml", {"currency": "USD", "prices": [{"model": plan.model, **PRICE}]})
     (home / "salt").write_text(secrets.token_hex(32))
     (home / "admin").write_text(admin_token)
-    replicas = []
-    for number in range(plan.replicas):
-        name, port, ledger = f"replica-{number}", free_port(), home / f"ledger-{number}.db"
-        config = _config(plan, engines, index, home)
-        config |= {"listen": {"host": HOST, "port": port}, "ledger": {"path": str(ledger)}}
-        _write(home / f"{name}.yaml", config)
-        command = [sys.executable, "-m", "gateway", "serve", "--config", str(home / f"{name}.yaml")]
-        replicas.append(Replica(name, f"http://{HOST}:{port}", ledger, Member(name, command, home, environment)))
-    return Fleet(plan, engines, tuple(replicas), index, {name: key for name, (key, _) in keys.items()}, admin_token)
+    config = _config(plan, engines, index, home)
+    replicas = tuple(_replica(number, config, home, environment) for number in range(plan.replicas))
+    return Fleet(plan, engines, replicas, index, {name: key for name, (key, _) in keys.items()}, admin_token)
+
+
+def _replica(number: int, config: Mapping[str, object], home: Path, environment: Mapping[str, str]) -> Replica:
+    name, port, ledger = f"replica-{number}", free_port(), home / f"ledger-{number}.db"
+    own = {"listen": {"host": HOST, "port": port}, "ledger": {"path": str(ledger)}}
+    _write(home / f"{name}.yaml", {**config, **own})
+    command = [sys.executable, "-m", "gateway", "serve", "--config", str(home / f"{name}.yaml")]
+    return Replica(name, f"http://{HOST}:{port}", ledger, Member(name, command, home, environment))
 
 
 def _engine(number: int, plan: FleetPlan, home: Path, environment: Mapping[str, str]) -> Engine:

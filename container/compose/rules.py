@@ -6,14 +6,16 @@ prometheus.yml gives, and RUNBOOK the page that alerts lead to.
 
 import sys
 from pathlib import Path
+from typing import Final
 
 import yaml
 
-NAMESPACE = "compose"
-RUNBOOK = "docs/runbook.md"
+NAMESPACE: Final = "compose"
+RUNBOOK: Final = "docs/runbook.md"
 
 
 def groups(folder: Path) -> dict[str, list[dict[str, object]]]:
+    """A group for each file of the folder, by its name."""
     files = sorted(folder.glob("*.yaml"))
     texts = {path.stem: path.read_text().replace("NAMESPACE", NAMESPACE).replace("RUNBOOK", RUNBOOK) for path in files}
     return {"groups": [{"name": f"prefixgate-{stem}", "rules": yaml.safe_load(text)} for stem, text in texts.items()]}

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from helm.dashboards.cache import counted
-from helm.dashboards.grafana import Dashboard, Panel, Query, Row, Variable, of, stat, total
+from helm.dashboards.grafana import Dashboard, Panel, Query, Row, Variable, counted, stat
 from helm.dashboards.overview import HIT_SHARE, TOKENS
+from helm.dashboards.promql import of, total
 
 PRICES: Final = (
     Variable("input_price", "Input, per million tokens", default="0.60"),

@@ -2,16 +2,12 @@
 
 from typing import Final
 
-from helm.dashboards.grafana import Dashboard, Panel, Query, Row, by, of, quantile, quantiles, rate, ratio, total
+from helm.dashboards.grafana import Dashboard, Panel, Query, Row, counted, quantiles
 from helm.dashboards.overview import TOKENS
+from helm.dashboards.promql import of, quantile, rate, ratio, total
 
 EXPECTED: Final = "prefixgate_expected_vs_reported_total"
 REGRET: Final = "prefixgate_decision_regret_seconds"
-
-
-def counted(title: str, says: str, metric: str, label: str, unit: str = "reqps", most: float | None = None) -> Panel:
-    """A counter's rate, by a label."""
-    return Panel(title, says, (Query(by(label, rate(metric)), f"{{{{{label}}}}}"),), unit, stacked=True, most=most)
 
 
 CACHE: Final = Row(

@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from helm.dashboards.grafana import Dashboard, Panel, Query, Row, Variable, by, of, quantile, rate, ratio
+from helm.dashboards.grafana import Dashboard, Panel, Query, Row, Variable
 from helm.dashboards.overview import TOKENS, TTFT
+from helm.dashboards.promql import by, of, quantile, rate, ratio
 
 ENDPOINT: Final = Variable(
     "endpoint", "Endpoint", 'label_values(prefixgate_endpoint_healthy{namespace=~"$namespace"}, endpoint)'

@@ -9,15 +9,20 @@ Nothing in them is of one place: the data source and the namespace are variables
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
+
+from helm.dashboards.promql import by, quantile, rate
 
 Document = dict[str, object]
+Kind = Literal["timeseries", "stat", "state-timeline"]
 
 SCHEMA_VERSION: Final = 39
 COLUMNS: Final = 24
 _DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
-_GREEN, _YELLOW, _RED, _BLUE = "green", "yellow", "red", "blue"
-HERE: Final = 'namespace=~"$namespace"'
+_GREEN: Final = "green"
+_YELLOW: Final = "yellow"
+_RED: Final = "red"
+_BLUE: Final = "blue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Panel:
     says: str
     queries: tuple[Query, ...]
     unit: str
-    kind: str = "timeseries"
+    kind: Kind = "timeseries"
     width: int = 8
     height: int = 7
     warn_at: float | None = None
@@ -78,6 +83,9 @@ class Dashboard:
     variables: tuple[Variable, ...] = field(default=())
 
 
+NAMESPACE: Final = Variable("namespace", "Namespace", "label_values(prefixgate_in_flight_requests, namespace)")
+
+
 def stat(
     title: str, says: str, expr: str, unit: str, warn_at: float | None = None, bad_at: float | None = None
 ) -> Panel:
@@ -85,37 +93,9 @@ def stat(
     return Panel(title, says, (Query(expr),), unit, "stat", 4, 4, warn_at, bad_at)
 
 
-def rate(metric: str, **labels: str) -> str:
-    """A counter's rate, of the namespace that was chosen."""
-    return f"rate({of(metric, **labels)}[$__rate_interval])"
-
-
-def of(metric: str, **labels: str) -> str:
-    """A metric of the namespace that was chosen, with these labels: `~a|b` is any that matches."""
-    asked = [
-        f'{name}=~"{value[1:]}"' if value.startswith("~") else f'{name}="{value}"' for name, value in labels.items()
-    ]
-    return f"{metric}{{{','.join([HERE, *asked])}}}"
-
-
-def by(labels: str, expr: str) -> str:
-    """Added up by labels."""
-    return f"sum by ({labels}) ({expr})"
-
-
-def total(metric: str, **labels: str) -> str:
-    """A counter's rate over everything."""
-    return f"sum({rate(metric, **labels)})"
-
-
-def ratio(labels: str, part: str, whole: str) -> str:
-    """Of two rates, by labels."""
-    return f"{by(labels, part)} / {by(labels, whole)}"
-
-
-def quantile(share: float, metric: str, labels: str = "", **asked: str) -> str:
-    """Of a histogram, by further labels."""
-    return f"histogram_quantile({share}, {by(f'{labels}, le' if labels else 'le', rate(f'{metric}_bucket', **asked))})"
+def counted(title: str, says: str, metric: str, label: str, unit: str = "reqps", most: float | None = None) -> Panel:
+    """A counter's rate, by a label."""
+    return Panel(title, says, (Query(by(label, rate(metric)), f"{{{{{label}}}}}"),), unit, stacked=True, most=most)
 
 
 def quantiles(metric: str) -> tuple[Query, ...]:
@@ -142,9 +122,6 @@ def document(dashboard: Dashboard) -> Document:
         "templating": {"list": [_datasource(), *map(_variable, (NAMESPACE, *dashboard.variables))]},
         "panels": list(_laid_out(dashboard.rows)),
     }
-
-
-NAMESPACE: Final = Variable("namespace", "Namespace", "label_values(prefixgate_in_flight_requests, namespace)")
 
 
 def _link() -> Document:
@@ -277,7 +254,7 @@ def _thresholds(panel: Panel) -> Document:
     return {"mode": "absolute", "steps": steps}
 
 
-def _options(kind: str) -> Document:
+def _options(kind: Kind) -> Document:
     if kind == "stat":
         reduced = {"calcs": ["lastNotNull"], "fields": "", "values": False}
         return {

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from helm.dashboards.cache import counted
-from helm.dashboards.grafana import Dashboard, Panel, Query, Row, by, of, quantile, quantiles, rate, total
+from helm.dashboards.grafana import Dashboard, Panel, Query, Row, counted, quantiles
+from helm.dashboards.promql import by, of, quantile, rate, total
 
 STEP: Final = "prefixgate_step_seconds"
 TIME: Final = Row(

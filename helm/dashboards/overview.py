@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from helm.dashboards.grafana import Dashboard, Panel, Query, Row, by, of, quantile, quantiles, rate, stat, total
+from helm.dashboards.grafana import Dashboard, Panel, Query, Row, quantiles, stat
+from helm.dashboards.promql import by, of, quantile, rate, total
 
 TTFT: Final = "prefixgate_time_to_first_token_seconds"
 DURATION: Final = "prefixgate_request_duration_seconds"

@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.ports import free_port
+
 IMAGE = os.environ["IMAGE"]
 ENGINE = shlex.split(os.environ["IMAGE_ENGINE"])
 PATIENCE_S = 60.0
@@ -77,13 +79,6 @@ def output(mounted: Path | None, state: Path, *arguments: str) -> str:
     done = subprocess.run(command(mounted, state, *arguments), capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 def asked(url: str, body: object = None) -> dict[str, object]:

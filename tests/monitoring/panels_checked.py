@@ -90,6 +90,15 @@ def soon(holds: Callable[[], object]) -> None:
     raise AssertionError("it did not come about")
 
 
+def without_value(prometheus: Prometheus, waiting: dict[str, str]) -> list[str]:
+    """The names of queries that have found nothing by the time all should have."""
+    end_s = time.monotonic() + WITHIN_S
+    while waiting and time.monotonic() < end_s:
+        waiting = {what: query for what, query in waiting.items() if not prometheus.values(query)}
+        time.sleep(1)
+    return list(waiting)
+
+
 def test_every_panel_shows_something(prometheus: Prometheus) -> None:
     waiting = {
         f"{name}: {panel['title']}: {target['expr']}": query_of(target["expr"], window=WINDOW)
@@ -97,11 +106,8 @@ def test_every_panel_shows_something(prometheus: Prometheus) -> None:
         if panel["title"] not in NEEDS_MORE
     }
     assert len(waiting) > 90
-    end_s = time.monotonic() + WITHIN_S
-    while waiting and time.monotonic() < end_s:
-        waiting = {what: query for what, query in waiting.items() if not prometheus.values(query)}
-        time.sleep(1)
-    assert not waiting, "\n".join(waiting)
+    never = without_value(prometheus, waiting)
+    assert not never, "\n".join(never)
 
 
 def test_queries_of_what_is_not_here_are_understood(prometheus: Prometheus) -> None:
@@ -125,12 +131,8 @@ def test_every_rule_is_evaluated(prometheus: Prometheus) -> None:
         return all(rule["health"] == "ok" for rule in found)
 
     soon(evaluated)
-    waiting = [rule["record"] for rule in rules()["groups"][1]["rules"]]
-    end_s = time.monotonic() + WITHIN_S
-    while waiting and time.monotonic() < end_s:
-        waiting = [name for name in waiting if not prometheus.values(name)]
-        time.sleep(1)
-    assert waiting == []
+    names = [rule["record"] for rule in rules()["groups"][1]["rules"]]
+    assert without_value(prometheus, dict(zip(names, names, strict=True))) == []
 
 
 def test_buckets_lead_to_traces(prometheus: Prometheus) -> None:

@@ -9,6 +9,7 @@ from tests.gateway.conftest import LedgerRow, ledger_rows, settled
 from tests.gateway.epp.conftest import RunningPicker
 from tests.gateway.epp.front import EngineAnswer
 from tests.gateway.scripted_engine import USAGE
+from tests.until import until
 
 CHAT = "/v1/chat/completions"
 TEXT = "Answer politely, and never guess what is not known. " * 40
@@ -38,11 +39,9 @@ def in_flight(picker: RunningPicker) -> int:
     return sum(endpoint["in_flight_requests"] for endpoint in endpoints.values())
 
 
-async def nothing_stays_reserved(picker: RunningPicker, within_s: float = 10) -> None:
+async def nothing_stays_reserved(picker: RunningPicker, within_s: float = 30) -> None:
     """Wait until nothing is in flight, no stream open, and every request settled."""
-    async with asyncio.timeout(within_s):
-        while await asyncio.to_thread(_is_busy, picker):
-            await asyncio.sleep(0.02)
+    await until(lambda: asyncio.to_thread(_is_busy, picker), lambda busy: not busy, within_s=within_s)
 
 
 def _is_busy(picker: RunningPicker) -> bool:

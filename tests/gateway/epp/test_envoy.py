@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from tests.gateway.conftest import ledger_rows, settled
 from tests.gateway.epp.asking import TEXT, nothing_stays_reserved
 from tests.gateway.epp.conftest import RunningPicker, SimulatedEngine, running_picker, simulated_engine
 from tests.gateway.epp.envoy_config import Plan, config_of
+from tests.ports import free_port
 
 pytestmark = pytest.mark.envoy
 DUPLEX, BUFFERED, STREAMED, NONE = "FULL_DUPLEX_STREAMED", "BUFFERED", "STREAMED", "NONE"
@@ -66,12 +66,6 @@ def running_envoy(folder: Path, plan: Plan) -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from tests.gateway.epp.front import (
     request_head,
 )
 from tests.gateway.scripted_engine import chat_stream, delta
+from tests.until import until
 
 HEAD = EngineAnswer(200, [("content-type", "text/event-stream")], [b"x"])
 
@@ -338,9 +339,7 @@ async def test_a_body_that_waits_for_its_turn_is_read_when_it_comes(
         pieces = [body[at : at + 30_000] for at in range(0, len(body), 30_000)]
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(front.ask(CHAT, body, pieces=pieces, answers=SAYS_HELLO))
-            async with asyncio.timeout(20):
-                while not await asyncio.to_thread(picker.pages.metric, "prefixgate_queued_requests"):
-                    await asyncio.sleep(0.02)
+            await until(lambda: asyncio.to_thread(picker.pages.metric, "prefixgate_queued_requests"))
             assert not waiting.done()
             await call.show(answer_head(HEAD, ask, ends=False))
             await call.show(body_message(b"".join(chat_stream("one")), request=False, ends=True))
