@@ -15,6 +15,8 @@ from backends.reference.lab.quality import greedy
 from backends.reference.lab.reservation import reserved
 from backends.reference.lab.static_batches import StaticBatches
 from backends.reference.scheduler import Scheduler
+from backends.reference.sequence import Sequence
+from backends.reference.types import GenerationRequest, RequestId, SamplingParams
 from tests.backends.reference.micro_model import micro_weights
 
 VOCAB = 50
@@ -88,9 +90,15 @@ def test_a_static_batch_lets_nobody_in_before_its_longest_is_done() -> None:
 
 def test_a_waiting_request_can_leave_a_static_batcher() -> None:
     batcher = StaticBatches(scheduler(blocks=24, block_size=4, budget=64), 1)
-    ticks = itertools.count()
-    decoder = greedily(PagedDecoder(WEIGHTS, kv_blocks=24, block_size=4, max_positions=LONGEST))
-    run(batcher, decoder, [Work((1,), 1)], lambda: float(next(ticks)), 4)
+    here, waiting = (
+        Sequence(GenerationRequest(RequestId(name), (1, 2), SamplingParams(max_tokens=1)), 4) for name in "ab"
+    )
+    batcher.add(here)
+    batcher.add(waiting)
+    assert [one.sequence for one in batcher.plan()] == [here]
+    batcher.remove(waiting)
+    assert batcher.has_work
+    batcher.remove(here)
     assert not batcher.has_work
 
 
