@@ -19,7 +19,7 @@ import torch
 from backends.reference.model_files import ensure_model
 from backends.reference.tokenizer import ModelTokenizer
 from backends.reference.weights import load_weights, moved
-from bench.lab import batching, first_token, paging, weights
+from bench.lab import apart, batching, first_token, latent, paging, speculation, weights
 from bench.lab.types import Figure, Lab, Theme
 from bench.result import RESULTS, ROOT, Goal, commit, write_result
 
@@ -35,6 +35,10 @@ THEMES: Final = (
     Theme("batching", batching.measure, batching.goals),
     Theme("chunked prefill", batching.measure_chunks, batching.goals_of_chunks),
     Theme("first token", first_token.measure, first_token.goals),
+    Theme("speculation", speculation.measure, speculation.goals),
+    Theme("latent cache", latent.measure, latent.goals),
+    Theme("experts", latent.measure_experts, latent.goals_of_experts),
+    Theme("prefill and decode apart", apart.measure, apart.goals),
 )
 """In the order of the page."""
 
@@ -62,6 +66,15 @@ def table(rows: Sequence[Mapping[str, Figure]]) -> Iterator[str]:
         yield f"| {' | '.join(cell(row[name]) for name in columns)} |"
 
 
+def setting(rows: Sequence[Mapping[str, Figure]]) -> str:
+    """How a table was measured, where that is the same for all of its rows; else its columns say it."""
+    same = {name: rows[0][name] for name in _SETTING if len({row[name] for row in rows}) == 1}
+    said = [f"on {same['device']}"] if "device" in same else []
+    said += [f"torch's threads: {same['threads']}"] if "threads" in same else []
+    said += [f"seconds of {same['seconds of']}"] if "seconds of" in same else []
+    return f"*{', '.join(said)}*" if said else ""
+
+
 def cell(figure: Figure) -> str:
     """A figure as it stands on the page: three digits, `-` where nothing is known."""
     if figure is None:
@@ -79,7 +92,8 @@ def written_into(page: str, rows: Sequence[Mapping[str, Figure]]) -> str:
         _, end, after = rest.partition(END)
         if not found or not end:
             raise ValueError(f"the page has no marks for {theme}")
-        lines = "\n".join(table([row for row in rows if row["theme"] == theme]))
+        mine = [row for row in rows if row["theme"] == theme]
+        lines = "\n".join([*table(mine), "", setting(mine)])
         page = f"{before}{begin}\n\n{lines}\n\n{END}{after}"
     return page
 
@@ -114,7 +128,7 @@ def beside(
     """The rows and goals of one theme in the place of its former ones, those of others as they were, in order."""
     former = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {"rows": [], "goals": []}
     names = [one.name for one in THEMES]
-    all_rows = [*(row for row in former["rows"] if row["theme"] in names and row["theme"] != theme), *rows]
+    all_rows = [*(row for row in former["rows"] if row["theme"] != theme), *rows]
     kept = [one for one in former["goals"] if not one["name"].startswith(f"{theme}: ")]
     all_goals = [*(Goal(one["name"], one["value"], one["bound"], one["sense"]) for one in kept), *goals]
 
