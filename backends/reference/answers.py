@@ -23,7 +23,8 @@ class Answer:
 
     `prompts` are the prompts' token ids, one of each choice, where the client asked for token ids. `call` is the tool
     call that the answer consists of, where the client forced one. `cached_tokens`: what the engine that computed
-    the prompt had cached of it, where that was another one.
+    the prompt had cached of it, where that was another one. `scores`, where the client asked for them, are the tokens
+    of each prompt but the first with ln of their probability.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Answer:
     prompts: Sequence[tuple[int, ...]] | None = None
     call: ForcedCall | None = None
     cached_tokens: int | None = None
+    scores: Sequence[Sequence[tuple[int, float]]] | None = None
 
     def told(self, receipt: Receipt) -> Receipt:
         """A receipt as the client is told it."""
@@ -111,13 +113,22 @@ def _whole_choice(answer: Answer, index: int, choice: Choice) -> Json:
     }
     if not answer.chat:
         prompt = None if answer.prompts is None else answer.prompts[index]
-        return {"index": index, "text": choice.text, **ending, "prompt_logprobs": None, "prompt_token_ids": prompt}
+        told: Json = {"prompt_logprobs": _prompt_logprobs(answer, index), "prompt_token_ids": prompt}
+        return {"index": index, "text": choice.text, **ending, **told}
     message: Json = {"role": "assistant", "content": choice.text, "refusal": None, "annotations": None, "audio": None}
     if (call := answer.call) is not None:
         arguments = call.opening + call.fragment(choice.text) + call.closing(last)
         function = {"name": call.name, "arguments": arguments}
         message |= {"content": "", "tool_calls": [{"id": call.id, "type": "function", "function": function}]}
     return {"index": index, "message": message | {"function_call": None, "reasoning": None}, **ending}
+
+
+def _prompt_logprobs(answer: Answer, index: int) -> list[Json | None] | None:
+    """As vLLM has it: an object of the token's id for each, null for the first."""
+    if answer.scores is None:
+        return None
+    told: list[Json | None] = [{str(token): {"logprob": score}} for token, score in answer.scores[index]]
+    return [None, *told]
 
 
 def _finish_reason(answer: Answer, delta: Delta) -> str | None:

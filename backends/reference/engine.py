@@ -28,6 +28,7 @@ from backends.reference.generation import Ending, Generation, new_generation
 from backends.reference.kv_events import EventLog
 from backends.reference.metrics import EngineGauges, EngineMetrics
 from backends.reference.scheduler import Scheduler
+from backends.reference.scoring import scored
 from backends.reference.sequence import Sequence
 from backends.reference.speculation.setup import new_drafter, speculative_steps
 from backends.reference.stepping import PlainSteps, Stepping
@@ -158,6 +159,13 @@ class Engine:
 
         self._post(run)
         return done
+
+    def score(self, tokens: tuple[int, ...]) -> "Future[list[float]]":
+        """ln p of each token but the first, computed between two steps; see `scoring`. Raises `EngineStopped`.
+
+        The caller has checked that they fit `max_model_len`.
+        """
+        return self.between_steps(lambda cache: scored(self._decoder, cache.pool, self.config.block_size, tokens))
 
     def stats(self) -> "Future[EngineStats]":
         """A consistent snapshot, taken between two steps."""

@@ -27,6 +27,7 @@ from backends.reference.wire import (
     StreamOptions,
     generation_request,
     parse_body,
+    scores_prompt,
 )
 
 Keep = Callable[[Receipt], Awaitable[KvTransferParams]]
@@ -75,6 +76,8 @@ async def _answer(
     )
     if service.engine.ended is not None:
         raise EngineStopped(service.engine.ended)
+    if scores_prompt(body):
+        answer = replace(answer, scores=[await _scores(service.engine, one.prompt_tokens) for one in wanted])
     keep: Keep | None = None
     if service.transfers is not None and body.kv_transfer_params is not None and len(wanted) == 1:
         answer, keep = await _apart(request, service.transfers, body.kv_transfer_params, wanted[0], answer)
@@ -82,6 +85,11 @@ async def _answer(
         return EventStream(service.engine, wanted, answer, body.stream_options or StreamOptions())
     with generating(service.engine, wanted) as deltas:
         return await _unless_disconnected(request.receive, lambda: _whole(deltas, answer, keep))
+
+
+async def _scores(engine: Engine, tokens: tuple[int, ...]) -> list[tuple[int, float]]:
+    told = await asyncio.wrap_future(engine.score(tokens))
+    return list(zip(tokens[1:], told, strict=True))
 
 
 async def _apart(

@@ -82,6 +82,7 @@ class CompletionBody(GenerationFields, kw_only=True):
 
     prompt: str | list[object]
     add_special_tokens: bool = True
+    prompt_logprobs: int | None = None
 
 
 class TokenizeBody(msgspec.Struct, kw_only=True):
@@ -136,6 +137,17 @@ def check_messages(body: ChatBody) -> None:
         raise RequestRefused(
             "continue_final_message needs add_generation_prompt to be false", param="continue_final_message"
         )
+
+
+def scores_prompt(body: GenerationFields) -> bool:
+    """Whether the probabilities of the prompt's tokens are asked for; raises `RequestRefused` (400) where it cannot be.
+
+    Of a chat they are not told, and the field is one that this engine does not know.
+    """
+    asked = body.prompt_logprobs if isinstance(body, CompletionBody) else None
+    _require(asked in (None, 0), "prompt_logprobs", "this engine tells the prompt's own tokens only: 0")
+    _require(asked is None or not body.stream, "prompt_logprobs", "prompt_logprobs are not told in a stream")
+    return asked is not None
 
 
 def generation_request(
