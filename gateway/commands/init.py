@@ -48,7 +48,7 @@ ledger: {{path: prefixgate.db}}
 # Tenants and their keys; without it everyone may call. `prefixgate keys create TENANT --file keys.yaml` makes more.
 {keys}
 
-# Secret from which tenants' cache salts are made, the same on every replica: it keeps them from learning what others sent.
+# Secret of tenants' cache salts, the same on every replica: without it they follow from names that others may know.
 {salt}
 
 # Token of the admin API, which `prefixgate status`, `index` and `explain` ask.

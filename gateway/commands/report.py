@@ -198,7 +198,9 @@ def _write_table(wanted: _Wanted) -> None:
         console = show_tables(*tables, spare=_SPARE, whole="--format csv", file=out)
         console.print(f"ledger: {place_of(wanted.where)}", markup=False, highlight=False)
     if not found.lines:
-        remark("nothing was used then by whom that was asked of; `prefixgate ledger show` says of when there is usage")
+        remark(
+            "nothing was used in that period by those asked for; `prefixgate ledger show` says from when there is usage"
+        )
 
 
 def _write_rows(format_: ReportFormat, wanted: _Wanted) -> None:

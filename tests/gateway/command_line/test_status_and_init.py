@@ -1,5 +1,6 @@
 """`prefixgate status` shows a running gateway; `prefixgate init` writes a configuration to start one with."""
 
+import asyncio
 import json
 import re
 import socket
@@ -13,6 +14,7 @@ from gateway.cli import cli
 from gateway.config import load_config
 from gateway.edge.auth import load_keys
 from tests.gateway.conftest import RunningGateway, StartGateway
+from tests.hostile import HostileServer, answer, close_before_first_byte
 
 MADE = ("prefixgate.yaml", "keys.yaml", "salt.secret", "admin.token", "ui.token")
 
@@ -69,6 +71,40 @@ def test_a_wrong_token_and_what_is_no_gateway_are_said(
     assert (refused.exit_code, "has another admin token" in refused.stderr) == (2, True)
     other = run("status", "--gateway", engine.url)
     assert (other.exit_code, "it is no gateway" in other.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        b"[1]",
+        b"{}",
+        b'{"status": 5, "ready": true, "endpoints": [1], "detail": "x"}',
+        b'{"status": "ok", "ready": true, "endpoints": {"e1": 5}, "detail": "x"}',
+        b'{"status": "ok", "ready": true, "endpoints": {"e1": {"standing": 7}}, "degraded": 3, "detail": "x"}',
+    ],
+)
+@pytest.mark.parametrize("command", ["status", "status --json", "index show", "index top", "explain x"])
+async def test_what_only_looks_like_a_gateway_is_said(command: str, says: bytes, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t")
+    async with HostileServer([answer(says, requests=1)]) as server:
+        options = (*command.split(), "--gateway", server.url, "--token-file", str(token))
+        refused = await asyncio.to_thread(run, *options)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "Traceback" not in refused.stderr
+    assert isinstance(refused.exception, SystemExit)
+
+
+async def test_a_watch_goes_on_while_the_gateway_is_away_and_sees_it_come_back() -> None:
+    there = answer(b'{"status": "ok", "ready": true, "endpoints": {}}', requests=1)
+    away = close_before_first_byte
+    async with HostileServer([there, there, away, away, there, there, there, there, away, there]) as server:
+        watch = ("status", "--watch", "--every-s", "0.1", "--json", "--gateway", server.url)
+        seen = await asyncio.to_thread(run, *watch, "--looks", "4")
+        lost = await asyncio.to_thread(run, *watch, "--looks", "2")
+    gone = await asyncio.to_thread(run, *watch, "--looks", "3")
+    found = [(one.exit_code, one.stdout.count("\n"), one.stderr.count("gateway_away")) for one in (seen, lost, gone)]
+    assert found == [(0, 2, 2), (1, 1, 1), (1, 0, 1)]
 
 
 @pytest.fixture
