@@ -15,8 +15,8 @@ from billing.reading import be_patient, reading
 from billing.schema import archives
 
 _MS = 1000
-_STEPS_BETWEEN_LOOKS = 20_000
-"""Of SQLite's machine: some tenths of a millisecond."""
+_STEPS_BETWEEN_LOOKS = 1_000_000
+"""Of SQLite's machine: some tens of milliseconds. A look takes the interpreter from whoever has it."""
 _GRACE_S = 2.0
 """PostgreSQL ends a statement itself; so much later we do not wait for its word any more."""
 

@@ -5,6 +5,7 @@ The files of seller, prices and plans are read anew for each preview, as the com
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -42,11 +43,12 @@ class InvoicePreviews:
     config: Config
     wall: Callable[[], datetime]
     kept: Kept
+    threads: Executor | None = None
 
     @classmethod
-    def of(cls, config: Config, wall: Callable[[], datetime]) -> "InvoicePreviews":
-        """With nothing kept."""
-        return cls(config, wall, Kept(_KEPT_S))
+    def of(cls, config: Config, wall: Callable[[], datetime], threads: Executor | None = None) -> "InvoicePreviews":
+        """With nothing kept. The ledger is read in the threads, or the loop's own."""
+        return cls(config, wall, Kept(_KEPT_S), threads)
 
     def find(self, name: str) -> JsonPage | None:
         """The page of `invoices/TENANT/MONTH`."""
@@ -79,7 +81,7 @@ class InvoicePreviews:
             raise BadRequest(f"a month is one as 2026-11, not {month[:20]!r}")
 
         async def read() -> Sequence[Document]:
-            return await asyncio.to_thread(self._read, tenant, month)
+            return await asyncio.get_running_loop().run_in_executor(self.threads, self._read, tenant, month)
 
         found: Sequence[Document] = await self.kept.get(f"{tenant}/{month}", read)
         if not found:

@@ -25,6 +25,7 @@ from gateway.ui.invoices import InvoicePreviews
 from gateway.ui.live import Live, LiveParts
 from gateway.ui.pages import Pages
 from gateway.ui.session import Guesses, Sessions
+from gateway.ui.threads import ledger_readers
 from gateway.ui.traffic import TrafficBook
 from gateway.ui.viewers import Bounds, Viewers
 from gateway.wire import Mounted, Receive, Scope, Send
@@ -86,8 +87,10 @@ def ui_of(config: Config, parts: UiParts) -> Ui:
         caches,
     )
     viewers = Viewers(live.collect, live.forget, parts.draining, metrics, Bounds(config.ui.max_viewers))
-    invoices = InvoicePreviews.of(config, wall)
-    books = {**TenantBooks(parts.reports, wall).pages, **TrafficBook(ledger_place(config), wall).pages}
+    threads = ledger_readers()
+    invoices = InvoicePreviews.of(config, wall, threads)
+    traffic = TrafficBook(ledger_place(config), wall, threads=threads)
+    books = {**TenantBooks(parts.reports, wall).pages, **traffic.pages}
     dashboard = Dashboard(
         DashboardParts(
             path=config.ui.path,

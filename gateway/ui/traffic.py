@@ -10,6 +10,7 @@ Reading takes a twentieth of the time at most, in a thread, and each statement h
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,11 +76,13 @@ class TrafficBook:
         wall: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
         reading: Callable[[Path | str, int, int, int, float], Mapping[int, Traffic]] = traffic_of,
+        threads: Executor | None = None,
     ) -> None:
         self._where = where
         self._wall = wall
         self._monotonic = monotonic
         self._reading = reading
+        self._threads = threads
         self._spans: dict[tuple[int, int], _Read] = {}
         """By length and beginning, microseconds."""
         self._next_s: dict[str, float] = {}
@@ -103,7 +106,8 @@ class TrafficBook:
             self._look_at_clocks(to_us(now) - round(began_s * _SECOND_US))
             if began_s >= self._next_s.get(name, 0.0):
                 with self._failures.of("ledger"):
-                    await asyncio.to_thread(self._read, range_, wanted, to_us(now))
+                    loop = asyncio.get_running_loop()
+                    await loop.run_in_executor(self._threads, self._read, range_, wanted, to_us(now))
                 took_s = self._monotonic() - began_s
                 self._next_s[name] = self._monotonic() + max(FRESH_S, REST * took_s)
                 self._forget(to_us(now))

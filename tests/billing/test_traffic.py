@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from billing import ReportTooSlow, SettlementState, Usage, UsageFlag
+from billing.reports import reading
 from billing.reports.traffic import AVOIDABLE, BOUNDS_S, PER_DECADE, Missed, Traffic, percentile_s, sum_of, traffic_of
 from billing.types import Settlement
 from billing.verification.verdicts import MissReason
@@ -114,7 +115,8 @@ def test_spans_are_sums_of_their_requests(where: Path | str) -> None:
     assert whole[start_us].hit_share is not None
 
 
-def test_a_reading_has_its_deadline(ledger_path: Path) -> None:
+def test_a_reading_has_its_deadline(ledger_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_STEPS_BETWEEN_LOOKS", 1000)
     many: list[Written] = [
         one for number in range(800) for one in (opened(f"r{number}", at=START), settled(f"r{number}"))
     ]
