@@ -4,7 +4,8 @@ Exit codes: 1 where the gateway does not do it (it is away, or has no such thing
 or another one than its own).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -17,6 +18,8 @@ from gateway.terminal import read_config, refused
 
 _ANSWER_S = 120.0
 """Patience with the gateway, which has 30 s for each shard of the index."""
+_LOOK_S = 10.0
+"""With pages that it has at hand."""
 _LOOPBACKS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 Page = TypeVar("Page", dict[str, Any], list[Any])
@@ -81,19 +84,30 @@ def ask(method: str, path: str, query: Mapping[str, str], of: Asked) -> dict[str
 
 def look(path: str, of: Asked, kind: type[Page]) -> Page:
     """A page that says something whatever its status. Raises what `refused` makes where it is not of that kind."""
-    said, status = _answer("GET", path, {}, of)
+    said, status = _answer("GET", path, {}, of, _LOOK_S)
     if not isinstance(said, kind):
         raise refused(f"{of.url} answers {status} to {path}: it is no gateway, or of another version", 1)
     return said
 
 
-def _answer(method: str, path: str, query: Mapping[str, str], of: Asked) -> tuple[object, int]:
+@contextmanager
+def as_gateways_say(of: Asked, hint: str = "") -> Iterator[None]:
+    """Around whatever takes an answer for granted. Raises what `refused` makes where it has another shape."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise refused(f"what {of.url} answers is of no gateway, or of another version{hint}", 1) from None
+
+
+def _answer(
+    method: str, path: str, query: Mapping[str, str], of: Asked, patience_s: float = _ANSWER_S
+) -> tuple[object, int]:
     """The JSON of an answer, None where it is none, and its status."""
     gateway = of.url
     url = gateway.rstrip("/") + path
     try:
         headers = {"authorization": f"Bearer {of.token}"} if of.token else {}
-        answer = httpx.request(method, url, params=dict(query), headers=headers, timeout=_ANSWER_S)
+        answer = httpx.request(method, url, params=dict(query), headers=headers, timeout=patience_s)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise refused(
             f"no answer from {gateway}: {str(error) or type(error).__name__}", 1, code="gateway_away"

@@ -12,16 +12,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.admin_client import Gateway, TokenFile, ask, asked
+from gateway.admin_client import Gateway, TokenFile, as_gateways_say, ask, asked
 from gateway.command_line.answers import print_json
+from gateway.command_line.words import number, percent, seconds
 from gateway.scheduling import place_name
-from gateway.terminal import AsJson, ConfigFile, refused
+from gateway.terminal import AsJson, ConfigFile
 from gateway.terminal_tables import wide_console
 
 _CHOSEN = "->"
 _ADAPTERS = "adapter_"
 """Terms that only requests for an adapter have."""
-_UNKNOWN = "-"
 
 Data = Mapping[str, Any]
 
@@ -42,12 +42,10 @@ def explain(
     if as_json:
         print_json(found)
         return
-    try:
+    with as_gateways_say(of, ": --json shows it"):
         lines, is_settled = [*headline(found)], found["outcome"] is not None
         lines += missed(found)
         tables = [costs(found), knowledge(found), filtered(found), outcome(found)]
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise refused(f"what {of.url} answers is of no gateway, or of another version: --json shows it", 1) from None
     shown = [table for table in tables if table.row_count]
     console = wide_console(*shown)
     for line in lines:
@@ -75,8 +73,8 @@ def headline(found: Data) -> Iterable[str]:
 
 def _of_two(split: Data) -> str:
     alone = split["unsplit_cost_s"]
-    other = "nobody could do both" if alone is None else f"{_seconds(alone)} s at one endpoint"
-    two, carried = _seconds(split["split_cost_s"]), _number(split["carried_tokens"])
+    other = "nobody could do both" if alone is None else f"{seconds(alone)} s at one endpoint"
+    two, carried = seconds(split["split_cost_s"]), number(split["carried_tokens"])
     where = f"{split['prefill_endpoint']}, {split['reason']}"
     return f"prompt computed at {where}: {two} s at two endpoints, {other}; {carried} tokens carried"
 
@@ -98,11 +96,11 @@ def missed(found: Data) -> Iterable[str]:
     said = ended.get("miss_reason")
     if said is None:
         return
-    reason, _, number = said.partition(":")
+    reason, _, position = said.partition(":")
     lost = ended.get("lost_tokens")
     loss = "" if lost is None else f"; {lost:,} tokens lost"
     if reason == "prompt_changed":
-        yield f"missed: the prompt changed at token {int(number):,} ({ended.get('changed_segment') or 'later'}){loss}"
+        yield f"missed: the prompt changed at token {int(position):,} ({ended.get('changed_segment') or 'later'}){loss}"
     else:
         yield f"missed: {reason}, {_WHY_MISSED.get(reason, 'by a gateway of another version')}{loss}"
 
@@ -122,9 +120,9 @@ def costs(found: Data) -> Table:
     table = Table("", "seconds at", "cost", *words)
     for endpoint in _cheapest_first(found):
         one, is_chosen = terms[endpoint], endpoint == _place(found)
-        cells = (_CHOSEN if is_chosen else "", endpoint, _seconds(one["cost_s"]))
-        seconds = (_seconds(one.get(name)) for name in names)
-        table.add_row(*map(escape, cells), *seconds, style="bold" if is_chosen else None)
+        cells = (_CHOSEN if is_chosen else "", endpoint, seconds(one["cost_s"]))
+        others_s = (seconds(one.get(name)) for name in names)
+        table.add_row(*map(escape, cells), *others_s, style="bold" if is_chosen else None)
     others = found["others"]
     if others["count"]:
         table.caption = f"and {others['count']:,} more, from {others['least_cost_s']:.3f} s on"
@@ -140,10 +138,10 @@ def knowledge(found: Data) -> Table:
     for endpoint in _cheapest_first(found):
         fact = found["candidates"][endpoint]
         table.add_row(
-            *(escape(endpoint), _number(fact["matched_tokens"]), _survival(found["terms"][endpoint], fact)),
-            *map(_number, (fact["cached_tokens"], fact["expected_cached_tokens"], fact["queued_tokens"])),
-            *(_number(fact["recent_tokens"]), _percent(fact["kv_use"])),
-            _number(fact["speed"]["prefill_tokens_per_s"]),
+            *(escape(endpoint), number(fact["matched_tokens"]), _survival(found["terms"][endpoint], fact)),
+            *map(number, (fact["cached_tokens"], fact["expected_cached_tokens"], fact["queued_tokens"])),
+            *(number(fact["recent_tokens"]), percent(fact["kv_use"])),
+            number(fact["speed"]["prefill_tokens_per_s"]),
         )
     return table
 
@@ -167,11 +165,11 @@ def outcome(found: Data) -> Table:
         return table
     table.add_row("state", "", escape(ended["state"]))
     cached = (found["expected_cached_tokens"], ended["reported_cached_tokens"])
-    table.add_row("cached tokens", *map(_number, cached))
-    table.add_row("first token, s", _seconds(ended["predicted_ttft_s"]), _seconds(ended["ttft_s"]))
-    table.add_row("cost, s", _seconds(ended["predicted_cost_s"]), _seconds(ended["cost_s"]))
-    table.add_row("least cost of another, s", _seconds(ended["least_other_cost_s"]), "")
-    table.add_row("regret, s", "", _seconds(ended["regret_s"]))
+    table.add_row("cached tokens", *map(number, cached))
+    table.add_row("first token, s", seconds(ended["predicted_ttft_s"]), seconds(ended["ttft_s"]))
+    table.add_row("cost, s", seconds(ended["predicted_cost_s"]), seconds(ended["cost_s"]))
+    table.add_row("least cost of another, s", seconds(ended["least_other_cost_s"]), "")
+    table.add_row("regret, s", "", seconds(ended["regret_s"]))
     return table
 
 
@@ -192,16 +190,4 @@ def _survival(term: Data, fact: Data) -> str:
     """How likely what it holds is still there; where nobody looked closer it was taken to be."""
     if term["at_best"] and fact["matched_tokens"]:
         return "at best"
-    return _percent(fact["survival"])
-
-
-def _seconds(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:.3f}"
-
-
-def _number(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:,.0f}"
-
-
-def _percent(share: float | None) -> str:
-    return _UNKNOWN if share is None else f"{100 * share:.0f} %"
+    return percent(fact["survival"])

@@ -12,15 +12,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from billing.counting import counted
-from gateway.admin_client import Gateway, TokenFile, ask, asked
+from gateway.admin_client import Gateway, TokenFile, as_gateways_say, ask, asked
 from gateway.command_line.answers import print_json
 from gateway.command_line.completing import endpoints
-from gateway.command_line.words import age
+from gateway.command_line.words import age, number, percent, size
 from gateway.terminal import AsJson, ConfigFile, refused
 from gateway.terminal_tables import wide_console
 
 _MOST_NAMES = 4
-_PLACES = ("B", "KiB", "MiB", "GiB", "TiB")
+_SHOWN = ": --json shows it"
 
 index = typer.Typer(help="What the prefix index of a running gateway holds.", no_args_is_help=True)
 
@@ -32,14 +32,17 @@ def show(
     as_json: AsJson = False, gateway: Gateway = None, token_file: TokenFile = None, config: ConfigFile = None
 ) -> None:
     """Who holds how much, how old it is, how far expectations can be relied on, and how KV events stand."""
-    report = ask("GET", "/admin/index", {}, asked(gateway, token_file, config))
+    of = asked(gateway, token_file, config)
+    report = ask("GET", "/admin/index", {}, of)
     if as_json:
         print_json(report)
     else:
-        rows = (_holders(report["holders"]), _shares(report["reliability"]), _feeds(report["feeds"]))
-        _print_tables(_totals(report), *rows)
-    if report["store"] is None:
-        raise refused(f"the index could not be read: {report['unreadable']}", 1)
+        with as_gateways_say(of, _SHOWN):
+            rows = (_holders(report["holders"]), _shares(report["reliability"]), _feeds(report["feeds"]))
+            tables = (_totals(report), *rows)
+        _print_tables(*tables)
+    if report.get("store") is None:
+        raise refused(f"the index could not be read: {report.get('unreadable')}", 1)
 
 
 @index.command()
@@ -53,18 +56,20 @@ def top(
 ) -> None:
     """The prefixes that weigh most: their tokens times the stored prompts that begin with them. Hashes, no text."""
     query = {"top": str(top), "max_nodes": str(max_nodes)}
-    report = ask("GET", "/admin/index/top", query, asked(gateway, token_file, config))
+    of = asked(gateway, token_file, config)
+    report = ask("GET", "/admin/index/top", query, of)
     if as_json:
         print_json(report)
         return
     table = Table("prefix", "weight, tokens", "tokens", "ends at", "prompts", "ways on", "last use", "holders")
-    for row in report["prefixes"]:
-        sizes = (row["weight_tokens"], row["tokens"], row["depth_tokens"], row["prompts"], row["fan_out"])
-        _add(table, row["hash"], *map(_number, sizes), age(row["last_use_s"]), _names(row))
+    with as_gateways_say(of, _SHOWN):
+        for row in report["prefixes"]:
+            sizes = (row["weight_tokens"], row["tokens"], row["depth_tokens"], row["prompts"], row["fan_out"])
+            _add(table, row["hash"], *map(number, sizes), age(row["last_use_s"]), _names(row))
+        cut = ", not all: prompts are at least these" if report["is_cut"] else ""
+        read = f"{counted(report['nodes_read'], 'node')} read{cut}"
     _print_tables(table)
-    typer.echo(
-        f"{counted(report['nodes_read'], 'node')} read" + (", not all: prompts are at least these" * report["is_cut"])
-    )
+    typer.echo(read)
 
 
 @index.command()
@@ -82,15 +87,17 @@ def clear(
     if (endpoint is None) == (holder is None):
         raise refused("give either --endpoint or --holder")
     query = {"endpoint": endpoint} if endpoint is not None else {"holder": holder or ""}
-    report = ask("POST", "/admin/index/clear", query, asked(gateway, token_file, config))
+    of = asked(gateway, token_file, config)
+    report = ask("POST", "/admin/index/clear", query, of)
     if as_json:
         print_json(report)
         return
     table = Table("cleared", "claim", "blocks")
-    for row in report["cleared"]:
-        _add(table, row["holder"], row["claim"], _number(row["blocks"]))
-    for name in {*report["holders"]} - {row["holder"] for row in report["cleared"]}:
-        _add(table, name, "-", "0")
+    with as_gateways_say(of, _SHOWN):
+        for row in report["cleared"]:
+            _add(table, row["holder"], row["claim"], number(row["blocks"]))
+        for name in {*report["holders"]} - {row["holder"] for row in report["cleared"]}:
+            _add(table, name, "-", "0")
     _print_tables(table)
 
 
@@ -104,15 +111,15 @@ def _print_tables(*tables: Table) -> None:
 def _totals(report: Mapping[str, Any]) -> Table:
     table = Table("", "nodes", "blocks", "bytes, about", "of at most", "claims", "free", "to be freed")
     shards: Rows = report["shards"]
-    named = [(f"shard {number}", shard) for number, shard in enumerate(shards)] if len(shards) > 1 else []
+    named = [(f"shard {at}", shard) for at, shard in enumerate(shards)] if len(shards) > 1 else []
     total = report["total"]
     if total is None:
         _add(table, "not read", *"-------")
     for name, sizes in [(f"in {report['store']}", total), *named] if total is not None else []:
-        limit = _bytes(report["max_bytes"] // (len(shards) if name.startswith("shard") else 1))
+        limit = size(report["max_bytes"] // (len(shards) if name.startswith("shard") else 1))
         counts = (sizes["seats_used"], sizes["seats_free"], sizes["seats_ending"])
-        sums = (_number(sizes["nodes"]), _number(sizes["blocks"]), _bytes(sizes["estimated_bytes"]), limit)
-        _add(table, name, *sums, *map(_number, counts))
+        sums = (number(sizes["nodes"]), number(sizes["blocks"]), size(sizes["estimated_bytes"]), limit)
+        _add(table, name, *sums, *map(number, counts))
     writes = f"{report['queued_writes']} writes wait, {report['dropped_writes']} were dropped; "
     table.caption = (
         writes
@@ -125,7 +132,7 @@ def _totals(report: Mapping[str, Any]) -> Table:
 def _holders(rows: Rows) -> Table:
     table = Table("holder", "claim", "now", "blocks", "of", "nodes", "newest use", "oldest use")
     for row in rows:
-        counts = map(_number, (row["blocks"], row["capacity_blocks"], row["nodes"]))
+        counts = map(number, (row["blocks"], row["capacity_blocks"], row["nodes"]))
         ages = (age(row["newest_use_s"]), age(row["oldest_use_s"]))
         _add(table, row["holder"], row["claim"], "yes" if row["is_present"] else "no", *counts, *ages)
     return table
@@ -141,8 +148,8 @@ def _shares(reliability: Mapping[str, Any]) -> Table:
         error = window["mean_absolute_error_percent"]
         _add(
             table,
-            *(row["endpoint"], row["mode"], _number(window["answers"]), *map(_percent, shares)),
-            *("-" if error is None else f"{error:.1f} %", _number(row["inferred_restarts"])),
+            *(row["endpoint"], row["mode"], number(window["answers"]), *(percent(share, 1) for share in shares)),
+            *("-" if error is None else f"{error:.1f} %", number(row["inferred_restarts"])),
         )
     return table
 
@@ -150,7 +157,7 @@ def _shares(reliability: Mapping[str, Any]) -> Table:
 def _feeds(rows: Rows) -> Table:
     table = Table("KV events of", "rank", "source", "state", "blocks", "batches", "gaps", "lag", "why")
     for row in rows:
-        counts = map(_number, (row["blocks"], row["counts"]["batches"], row["counts"]["gaps"]))
+        counts = map(number, (row["blocks"], row["counts"]["batches"], row["counts"]["gaps"]))
         place = (row["endpoint_id"], str(row["rank"]), row["source"], row["state"])
         _add(table, *place, *counts, age(row["lag_s"]), row["why"] or "")
     return table
@@ -168,19 +175,3 @@ def _add(table: Table, *cells: str) -> None:
 
 def _escaped(cells: Iterable[str]) -> Iterable[str]:
     return map(escape, cells)
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
-
-
-def _bytes(value: float) -> str:
-    for place in _PLACES[:-1]:
-        if value < 1024:
-            return f"{value:.0f} {place}" if place == "B" else f"{value:.1f} {place}"
-        value /= 1024
-    return f"{value:.1f} {_PLACES[-1]}"

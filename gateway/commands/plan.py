@@ -33,7 +33,7 @@ from backends.planning import (
     readable,
     speed_up,
 )
-from gateway.admin_client import Gateway, TokenFile, asked, look
+from gateway.admin_client import Gateway, TokenFile, as_gateways_say, asked, look
 from gateway.command_line.answers import print_json
 from gateway.command_line.refusals import remark
 from gateway.plan_fit import Measured, measured_shares
@@ -146,8 +146,10 @@ def _measured(
     gateway: str | None, token_file: Path | None, config: Path | None, bits: tuple[Bits, Bits]
 ) -> list[Measured]:
     """What endpoints whose GPU the configuration names reach. Raises what `refused` makes where there is none."""
-    rows = look("/admin/endpoints", asked(gateway, token_file, config), list)
-    found = measured_shares(read_config(config, {}).backends, rows, bits)
+    of, backends = asked(gateway, token_file, config), read_config(config, {}).backends
+    rows = look("/admin/endpoints", of, list)
+    with as_gateways_say(of):
+        found = measured_shares(backends, rows, bits)
     if not found:
         raise refused("no backend of the configuration names its gpu, so that nothing can be fitted", 1)
     return found

@@ -1,7 +1,7 @@
 """`prefixgate status`: how a running gateway and its endpoints stand, in one look or again and again."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -12,9 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from billing.counting import counted
-from gateway.admin_client import Asked, Gateway, TokenFile, look, whom
+from gateway.admin_client import Asked, Gateway, TokenFile, as_gateways_say, look, whom
 from gateway.command_line.answers import print_json
-from gateway.command_line.words import age
+from gateway.command_line.refusals import NOT_DONE
+from gateway.command_line.words import UNKNOWN, age, number, percent
 from gateway.terminal import AsJson, ConfigFile
 from gateway.terminal_tables import show_tables
 
@@ -26,7 +27,7 @@ Found = Mapping[str, Any]
 
 def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
-    every_s: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    every_s: Annotated[float, typer.Option(min=0.1, max=86_400, help="Seconds between two looks.")] = 2.0,
     looks: Annotated[int | None, typer.Option(min=1, help="Leave after so many looks.")] = None,
     as_json: AsJson = False,
     gateway: Gateway = None,
@@ -36,39 +37,50 @@ def status(
     """How a gateway and its endpoints stand: what is degraded and why, who is up, and what each has to do.
 
     With an admin token (as in the configuration) also running and waiting requests and KV use of each engine. With
-    --watch and --json a line of JSON for each look. Exit 1 where the gateway does not answer, or cannot serve.
+    --watch and --json a line of JSON for each look; a gateway that goes away is looked for until it is back. Exit 1
+    where the gateway does not answer, or cannot serve.
     """
     of = whom(gateway, token_file, config)
     if not watch and looks is None:
         found = seen(of)
         _show(found, as_json=as_json)
         raise typer.Exit(0 if found["ready"] else 1)
-    last: Found = {}
+    last: Found | None = {}
     try:
         if as_json or looks is not None or not Console().is_terminal:
             for last in _looks(of, every_s, looks):
-                _show(last, as_json=as_json, is_line=True)
+                if last is not None:
+                    _show(last, as_json=as_json, is_line=True)
         else:
             console = Console()
             with console.screen():
                 for last in _looks(of, every_s, looks):
-                    console.control(Control.home(), Control.clear())
-                    _show(last, as_json=False)
+                    if last is not None:
+                        console.control(Control.home(), Control.clear())
+                        _show(last, as_json=False)
     except KeyboardInterrupt:  # the ordinary end
         pass
-    raise typer.Exit(0 if last.get("ready", True) else 1)
+    raise typer.Exit(0 if last is not None and last.get("ready", True) else 1)
 
 
 def seen(of: Asked) -> Found:
     """The gateway as it is now. Raises what `refused` makes where it does not answer."""
     health, ready = look("/health", of, dict), look("/ready", of, dict)
-    admin = {row["id"]: row for row in look("/admin/endpoints", of, list)} if of.token else {}
+    rows = look("/admin/endpoints", of, list) if of.token else []
+    with as_gateways_say(of):
+        found = _put_together(of, health, ready, rows)
+        table_of(found), list(lines(found))  # now rather than when half of it is shown
+    return found
+
+
+def _put_together(of: Asked, health: Found, ready: Found, rows: Iterable[Found]) -> Found:
+    admin = {row["id"]: row for row in rows}
     return {
         "gateway": of.url,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": health.get("version"),
-        "status": health.get("status"),
-        "ready": ready.get("ready"),
+        "status": health["status"],
+        "ready": ready["ready"],
         "draining": ready.get("draining"),
         "degraded": health.get("degraded", {}),
         "workers": health.get("workers"),
@@ -92,14 +104,20 @@ def _row(name: str, said: Found, admin: Found | None) -> Found:
     }
 
 
-def _looks(of: Asked, every_s: float, looks: int | None) -> Iterator[Found]:
-    """A look each so many seconds."""
+def _looks(of: Asked, every_s: float, looks: int | None) -> Iterator[Found | None]:
+    """A look each so many seconds. One that was there and does not answer any more (None; it is said) may come back."""
     count = 0
     while looks is None or count < looks:
         if count:
             time.sleep(every_s)
         count += 1
-        yield seen(of)
+        found = None
+        try:
+            found = seen(of)
+        except typer.Exit as away:
+            if count == 1 or away.exit_code != NOT_DONE:
+                raise
+        yield found
 
 
 def _show(found: Found, *, as_json: bool, is_line: bool = False) -> None:
@@ -133,19 +151,14 @@ def table_of(found: Found) -> Table:
     table = Table("endpoint", "state", "since", "engine", "under way", "running", "waiting", "KV use", "why")
     for row in sorted(found["endpoints"], key=lambda row: (bool(row["up"]), row["endpoint"])):
         counts = (row["in_flight_requests"], row["running_requests"], row["waiting_requests"])
-        use = "-" if row["kv_use"] is None else f"{100 * row['kv_use']:.0f} %"
         state = "draining" if row["draining"] else row["state"] or ("up" if row["up"] else "down")
         cells = (row["endpoint"], state, _since(row["since"], found["at"]), row["engine"] or "unknown")
-        table.add_row(*map(escape, (*cells, *map(_number, counts), use, row["why"] or "")))
+        table.add_row(*map(escape, (*cells, *map(number, counts), percent(row["kv_use"]), row["why"] or "")))
     return table
 
 
 def _since(since: str | None, at: str) -> str:
     """How long an endpoint has stood so."""
     if since is None:
-        return "-"
+        return UNKNOWN
     return age(max((datetime.fromisoformat(at) - datetime.fromisoformat(since)).total_seconds(), 0.0))
-
-
-def _number(count: int | None) -> str:
-    return "-" if count is None else f"{count:,}"
