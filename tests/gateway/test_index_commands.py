@@ -16,8 +16,8 @@ from backends.reference.embedded import RunningEngine
 from backends.reference.model_files import ensure_model
 from gateway.admin_client import here
 from gateway.cli import cli
-from gateway.command_line.words import age
-from gateway.commands.index import _bytes, _feeds, _names, _totals
+from gateway.command_line.words import age, size
+from gateway.commands.index import _feeds, _names, _totals
 from gateway.config import Listen
 from prefix_index import Chain, Claim, EmbeddedServer, SharedIndex, SharedIndexOptions, connect
 from prefix_index.redis_wire import pool_keys
@@ -180,7 +180,7 @@ def test_ages_and_sizes_are_in_units_of_their_own() -> None:
     assert [age(seconds) for seconds in (None, 0.25, 119, 120, 7_200, 172_800)] == [
         *("-", "0.2 s", "119.0 s", "2 min", "2 h", "2 d"),
     ]
-    assert [_bytes(size) for size in (0, 2_047, 3 << 20, 5 << 50)] == ["0 B", "2.0 KiB", "3.0 MiB", "5120.0 TiB"]
+    assert [size(count) for count in (0, 2_047, 3 << 20, 5 << 50)] == ["0 B", "2.0 KiB", "3.0 MiB", "5120.0 TiB"]
 
 
 def test_of_many_holders_a_few_are_named() -> None:
