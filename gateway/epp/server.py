@@ -93,7 +93,7 @@ class Processor:
             stream.replies.fail(error)
             return
         stream.ends()
-        if not serving or stream.is_passing:
+        if not serving or stream.is_passing or stream.is_said:  # what is still waited for does not come
             stream.replies.close()
 
     async def _serve(self, stream: Stream) -> None:

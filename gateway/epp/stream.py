@@ -62,7 +62,7 @@ class Stream:
     def __init__(self, replies: Replies, options: StreamOptions, unseen: Callable[[], None]) -> None:
         """`unseen` is called where the answer will not be shown."""
         self.replies = replies
-        self.gone = False
+        self.gone = self.is_said = False
         self.context = Context()
         self.served: str | None = None
         """The address that answered, as far as it is told."""
@@ -129,7 +129,7 @@ class Stream:
 
     def application_ended(self) -> None:
         """Nothing more will be said: an answer that is not whole by now is cut."""
-        said = self._writes_to
+        said, self.is_said = self._writes_to, True
         if self._passing is None and not self.gone and (said is None or not said.ended):
             self.replies.fail(ProtocolBroken("the answer was cut"))
 

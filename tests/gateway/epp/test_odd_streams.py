@@ -97,6 +97,23 @@ async def test_a_gateway_that_closes_in_an_orderly_way_without_an_answer_leaves_
     await nothing_stays_reserved(picker)
 
 
+@pytest.mark.parametrize("response", [BUFFERED, STREAMED])
+async def test_a_gateway_that_closes_without_the_end_that_it_owes_leaves_no_stream_open(
+    picker: RunningPicker, response: BodyMode
+) -> None:
+    before = rows_now(picker)
+    async with Front(picker.address) as front, front.call() as call:
+        ask = await picked(call, response=response)
+        answer = EngineAnswer(200, HEAD.fields, [b"".join(chat_stream("Hi"))])
+        await call.show(answer_head(answer, ask, ends=False))
+        await call.show(body_message(answer.pieces[0], request=False, ends=False))
+        await settled(picker.pages, before + 1)
+        await call.close()
+        while await call.hear() is not None:
+            pass
+    await nothing_stays_reserved(picker)
+
+
 async def test_an_answer_of_the_gateways_own_to_a_request_that_was_not_picked_passes(picker: RunningPicker) -> None:
     before = rows_now(picker)
     async with Front(picker.address) as front, front.call() as call:
