@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from gateway.app import STARTUP_ERRORS
-from gateway.checking import check_files
+from gateway.checking import check_start
+from gateway.command_line.refusals import NOT_STARTED
 from gateway.config import ConfigInvalid, process_environment
 from gateway.log_lines import set_up_logging
-from gateway.options import endpoint_of
 from gateway.terminal import ConfigFile, need_backends, read_config, refused
 
 
@@ -35,9 +35,7 @@ def epp(
     settings = read_config(config, flags)
     need_backends(settings)
     try:
-        check_files(settings, process_environment())
-        for one in settings.backends:
-            endpoint_of(one, process_environment())
+        check_start(settings, process_environment())
         try:
             from gateway.epp.command import serve_epp  # noqa: PLC0415 - the extra `epp` brings what it needs
         except ImportError:
@@ -47,4 +45,4 @@ def epp(
     except STARTUP_ERRORS as error:
         raise refused(error) from None
     if not served:
-        raise typer.Exit(3)
+        raise typer.Exit(NOT_STARTED)

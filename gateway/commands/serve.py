@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from gateway.app import STARTUP_ERRORS
-from gateway.checking import check_files
+from gateway.checking import check_start
+from gateway.command_line.refusals import NOT_STARTED
 from gateway.config import Config, ConfigInvalid, load_config, process_environment
 from gateway.log_lines import LOGGER, set_up_logging
-from gateway.options import endpoint_of
 from gateway.serving import AnnouncingServer, run_until_stopped, server_config
 from gateway.terminal import ConfigFile, need_backends, read_config, refused
 from gateway.workers.supervisor import supervise
@@ -55,7 +55,10 @@ def serve(
     }
     settings = read_config(config, flags)
     need_backends(settings)
-    _need_usable(settings)
+    try:
+        check_start(settings, process_environment())
+    except STARTUP_ERRORS as error:
+        raise refused(error) from None
     set_up_logging(settings.log_level)
     if settings.workers > 1 or settings.supervised:
         served = supervise(settings, process_environment(), partial(_read_again, config, flags))
@@ -63,24 +66,7 @@ def serve(
         signal.signal(signal.SIGHUP, lambda *_: LOGGER.warning("SIGHUP: a reload needs --supervised, nothing changed"))
         served = run_until_stopped(AnnouncingServer(server_config(settings, process_environment())))
     if not served:
-        raise typer.Exit(3)
-
-
-def _need_usable(settings: Config) -> None:
-    """What `check` refuses, `serve` refuses with the same text and exit code, before anything runs.
-
-    The files are read once more at the start itself: tenths of a second for a large tokenizer.
-    """
-    try:
-        _look_at(settings)
-    except STARTUP_ERRORS as error:
-        raise refused(error) from None
-
-
-def _look_at(settings: Config) -> None:
-    check_files(settings, process_environment())
-    for one in settings.backends:
-        endpoint_of(one, process_environment())
+        raise typer.Exit(NOT_STARTED)
 
 
 def _read_again(path: Path | None, flags: Mapping[str, object]) -> Config:
@@ -88,5 +74,5 @@ def _read_again(path: Path | None, flags: Mapping[str, object]) -> Config:
     settings = load_config(path, process_environment(), flags)
     if not settings.backends and not settings.discovery.finds:
         raise ConfigInvalid("no backend in the configuration, and nowhere to find one")
-    _look_at(settings)
+    check_start(settings, process_environment())
     return settings
