@@ -160,7 +160,7 @@ def test_a_ledger_that_is_none_or_of_another_version_is_named(ledger: Path, tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["report", "--month", "2025-11", "--tenant", "nobody"], "nothing was used then"),
+        (["report", "--month", "2025-11", "--tenant", "nobody"], "nothing was used in that period"),
         (["jobs", "--month", "2025-11", "--tenant", "nobody"], "no call of that period has a job id"),
         (["fixes", "--month", "2025-11"], "no request of that period was changed"),
     ],
