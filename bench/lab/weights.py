@@ -22,7 +22,7 @@ from bench.result import Goal
 GROUP: Final = 64
 """Of INT4: SmolLM2's 576 inputs are no multiple of 128. Its weights come from groups of 32 in four bits themselves."""
 WINDOW: Final = 256
-CALIBRATION_WINDOWS: Final = 8
+CALIBRATION_WINDOWS: Final = 20
 JUDGED_WINDOWS: Final = 6
 PROMPTS: Final = 4
 ANSWER: Final = 32
