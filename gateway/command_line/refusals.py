@@ -33,6 +33,7 @@ HELP: Final = {
     "keys_file_missing": "any new name will do for `keys create`; docs/limits.md shows the file",
     "ledger_locked": "another process writes to it at the moment, such as a rebuild or a copy: wait for its end",
     "ledger_missing": "--ledger FILE or URL names another one, as do ledger.path and ledger.url in the configuration",
+    "period_missing": "--month 2026-11, or --from 2026-11-01 --to 2026-11-08, whose end is exclusive",
     "prices_file_missing": "docs/prices.md shows the file",
 }
 """What would help, by code, where the message itself does not say it."""
@@ -40,7 +41,11 @@ HELP: Final = {
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 """Of errors of the operating system: nothing is wrong with what was asked for."""
 _AS_JSON: ContextVar[bool] = ContextVar("errors are JSON", default=False)
-_BY_WORDS: Final = {"there is no ledger at ": "ledger_missing", "database is locked": "ledger_locked"}
+_BY_WORDS: Final = {
+    "there is no ledger at ": "ledger_missing",
+    "database is locked": "ledger_locked",
+    "which period? ": "period_missing",
+}
 """Where one class of errors says what is helped in several ways."""
 _WORD_STARTS: Final = re.compile(r"(?<!^)(?=[A-Z])")
 

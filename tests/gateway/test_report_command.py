@@ -111,7 +111,7 @@ async def test_an_invoice_stands_in_focus(ledger: Path) -> None:
     ("arguments", "why"),
     [
         (("--month", "2026-11", "--from", "2026-11-01"), "not both"),
-        ((), "give from and to"),
+        ((), "which period? give from and to, or a month, as 2026-11\n  --month 2026-11, or --from"),
         (("--month", "2026-11", "--time-zone", "Mars"), "no time zone"),
         (("--month", "2026-11", "--by", "planet"), "split by"),
         (("--month", "2026-11", "--tag", "team"), "team=search"),
