@@ -145,7 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2", help="smollm2, tiny or a directory (default: %(default)s)")
     parser.add_argument("--only", metavar="THEME", help=f"one of {', '.join(theme.name for theme in THEMES)}")
-    parser.add_argument("--rounds", type=int, default=5, help="repetitions of what takes time (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="repetitions of what takes time (default: %(default)s)")
     parser.add_argument("--busy", action="store_true", help="the machine has other work: one thread, processor time")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the tables")
     options = parser.parse_args()
