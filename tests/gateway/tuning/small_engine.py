@@ -9,11 +9,14 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 PROBABILITY = 0.25
+SLOW_TOKENS = 4
+"""Of answers to the load of the tests; those of other lengths are quick."""
 
 
 def logprob(token: int) -> float:
@@ -31,7 +34,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/health":
             return self.answer({"status": "ok"}, 200 if not self.options.never_ready else 503)
-        return self.answer({"data": [{"id": "small"}]})
+        if self.path == "/v1/models" and not self.options.no_models:
+            return self.answer({"data": [] if self.options.empty_models else [{"id": "small"}]})
+        return self.answer({"error": "no such page"}, 404)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -48,6 +53,13 @@ class Handler(BaseHTTPRequestHandler):
         routes[self.path](body)
 
     def chat(self, body: dict[str, Any]) -> None:
+        if self.options.mute:
+            return self.answer({"error": "no"}, 500)
+        if self.options.hangs_up:
+            self.close_connection = True
+            return None
+        if self.options.no_stream and body.get("stream"):
+            return self.answer({"error": "no streams"}, 501)
         said = body["messages"][0]["content"]
         tokens = [(ord(letter) + self.options.shift) % 97 for letter in said[: body["max_tokens"]]]
         usage = {"prompt_tokens": len(said.split()), "completion_tokens": len(tokens), "total_tokens": 0}
@@ -56,6 +68,8 @@ class Handler(BaseHTTPRequestHandler):
             if self.options.kind != "forced":
                 choice["token_ids"] = tokens
             return self.answer({"choices": [choice], "usage": usage})
+        if self.options.slow and body["max_tokens"] == SLOW_TOKENS:
+            time.sleep(1)
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
@@ -113,6 +127,8 @@ if __name__ == "__main__":
     parser.add_argument("kind", choices=["echo", "prompt_logprobs", "forced", "none"])
     parser.add_argument("--dies-at")
     parser.add_argument("--never-ready", action="store_true")
+    for flag in ("no-models", "empty-models", "no-stream", "mute", "slow", "hangs-up"):
+        parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("--shift", type=int, default=0)
     Handler.options = parser.parse_args()
     ThreadingHTTPServer(("127.0.0.1", Handler.options.port), Handler).serve_forever()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.tuning.memory import MiB, gpu_shares, memory_of
+from gateway.tuning.memory import MiB, _peak, _session_of, gpu_shares, memory_of
 
 HOLDS = """
 import subprocess, sys
@@ -58,3 +58,20 @@ def test_the_tool_of_the_driver_is_asked_where_there_is_one(
         found = memory_of(process.pid)
         process.kill()
     assert found.gpu_bytes == expected
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_tool_that_fails_tells_nothing(tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nexit 9\n")
+    tool.chmod(0o755)
+    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as process:
+        found = memory_of(process.pid)
+        process.kill()
+    assert found.gpu_bytes is None
+    assert found.peak_bytes is not None
+
+
+def test_processes_that_have_ended_meanwhile_are_passed_over(tmp_path: Path) -> None:
+    assert _peak(tmp_path / "gone") is None
+    assert _session_of(tmp_path / "gone") is None

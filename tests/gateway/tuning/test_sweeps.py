@@ -179,6 +179,32 @@ def test_a_real_engine_that_runs_already_is_asked_where_it_is(folder: Path, engi
     assert one["on_front"] is True
 
 
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("--no-models", "does not list its models"),
+        ("--empty-models", "lists no model: name one in the sweep"),
+        ("--no-stream", "cannot be measured"),
+        ("--mute", "a question was answered with status 500"),
+        ("--slow", "no request was answered whole, of those asked in 0.2 s after 0.2 s"),
+        ("--hangs-up", "/v1/chat/completions was not answered"),
+    ],
+)
+def test_what_an_engine_does_not_answer_is_the_reason(folder: Path, more: str, why: str) -> None:
+    common = COMMON.replace("warm: 0", "warm: 0.2, drain: 0.1")
+    assert why in tune(write(folder, of_small(f"echo, {more}") + "settings: [{}]", common), code=1).output
+
+
+def test_a_model_that_is_named_need_not_be_listed(folder: Path) -> None:
+    path = write(folder, of_small("echo, --no-models") + "model: small\nsettings: [{}]")
+    [one] = found(path)["settings"]
+    assert (one["failed"], one["engine"], one["kv_tokens"]) == (None, None, None)
+
+
+def test_an_address_that_is_none_is_a_row(folder: Path) -> None:
+    assert "must start with http" in tune(write(folder, "url: gpu-a\nsettings: [{}]"), code=1).output
+
+
 def test_columns_of_which_nothing_is_known_are_left_out(folder: Path) -> None:
     path = write(folder, of_small("'{kind}'") + "grid: {kind: [none, forced]}")
     head = tune(path).output.splitlines()[1]
