@@ -61,6 +61,8 @@ def whom(gateway: str | None, token_file: Path | None, path: Path | None) -> Ask
         token = admin_token(config)
     except ConfigInvalid as error:
         raise refused(error) from None
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise refused("the admin token has letters that no header field can carry: is it the right file?")
     return Asked(gateway or here(config.listen), token or "")
 
 

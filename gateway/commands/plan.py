@@ -95,7 +95,7 @@ def plan_command(
         _show_known(as_json)
         return
     model = _known_model(model)
-    _known_model(draft or model)
+    _known_model(model if draft is None else draft)
     if gpu is not None and gpu not in GPUS:
         raise refused(f"{gpu}: known are {', '.join(GPUS)}", code="gpu_unknown")
     if weight_bits not in _BITS or kv_bits not in _BITS:

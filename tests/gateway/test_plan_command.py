@@ -61,6 +61,7 @@ def test_cached_tokens_leave_one_to_compute() -> None:
         (("llama-3.1-8b", "--gpu", "h900"), 2, "h900: known are a100-40g"),
         (("llama-3.1-8b", "--weight-bits", "5"), 2, "16, 8 or 4 bits"),
         (("llama-3.1-8b", "--gpu", "h100", "--draft", "tiny"), 2, "tiny: known are"),
+        (("llama-3.1-8b", "--gpu", "h100", "--draft", ""), 2, "no model: known are"),
         (("llama-3.1-8b", "--api", "1"), 2, "INPUT:OUTPUT"),
         (("llama-3.1-8b", "--api", "1:x"), 2, "prices are numbers"),
         (("llama-3.1-8b", "--api", "-1:2"), 2, "prices are numbers"),

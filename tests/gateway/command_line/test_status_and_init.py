@@ -95,6 +95,15 @@ async def test_what_only_looks_like_a_gateway_is_said(command: str, says: bytes,
     assert isinstance(refused.exception, SystemExit)
 
 
+@pytest.mark.parametrize("content", ["one line\nsecret-another", "secret-ü", "secret-\x1b[31m"])
+def test_a_token_file_that_holds_no_token_is_said_without_it(content: str, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(content)
+    refused = run("status", "--gateway", "http://127.0.0.1:1", "--token-file", str(token))
+    assert (refused.exit_code, "is it the right file?" in refused.stderr) == (2, True)
+    assert "secret" not in refused.output
+
+
 async def test_a_watch_goes_on_while_the_gateway_is_away_and_sees_it_come_back() -> None:
     there = answer(b'{"status": "ok", "ready": true, "endpoints": {}}', requests=1)
     away = close_before_first_byte
