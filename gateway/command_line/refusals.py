@@ -28,6 +28,7 @@ HELP: Final = {
     "admin_token_missing": "-c prefixgate.yaml, where that names it; `prefixgate init --admin` makes one",
     "admin_token_wrong": "the token is in the file that admin_token_file of the gateway's configuration names",
     "backends_missing": "prefixgate init --backend URL writes a configuration",
+    "costs_file_missing": "docs/economics.md shows the file",
     "gateway_away": "start it with `prefixgate serve`, or name another one with --gateway URL",
     "invoicing_file_missing": "docs/invoices.md shows the file",
     "keys_file_missing": "any new name will do for `keys create`; docs/limits.md shows the file",

@@ -105,7 +105,7 @@ def cost(
     """
     settings = read_config(config, {} if costs is None else {"costs_file": costs})
     if settings.costs_file is None:
-        raise refused("no costs file: give --costs FILE, or costs_file in the configuration")
+        raise refused("no costs file: give --costs FILE, or costs_file in the configuration", code="costs_file_missing")
     places = ledger or [str(ledger_place(settings))]
     try:
         book = CostBook.load(settings.costs_file)

@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
         room = room_for(wanted)
         if room < wanted:
             LOGGER.warning(
-                "the system allows fewer open files than limits.connections need (ulimit -n)",
+                "the system allows fewer open files than limits.connections need: raise ulimit -n, or lower that",
                 extra={"fields": {"connections": wanted, "room_for": room}},
             )
 

@@ -160,6 +160,7 @@ def test_every_command_prints_the_json_that_is_documented(
         (["cost", "--month", "2026-11", "-c", "gone.yaml"], "config_invalid", 2),
         (["keys", "list"], "keys_file_missing", 2),
         (["prices", "show"], "prices_file_missing", 2),
+        (["cost", "--month", "2026-11"], "costs_file_missing", 2),
         (["invoice", "list"], "invoicing_file_missing", 2),
         (["index", "show"], "admin_token_missing", 2),
         (["status", "--gateway", "http://127.0.0.1:9"], "gateway_away", 1),
