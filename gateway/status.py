@@ -4,14 +4,14 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from backends import ServedModel
+from backends import EndpointSnapshot, ServedModel
 from billing import Ledger
 from billing.prices.live import LivePrices
 from gateway.admission import Admission
@@ -139,13 +139,28 @@ class StatusPages:
 
     def degraded(self) -> dict[str, str]:
         """Each part that works in a reduced way, and why."""
+        everyone = self._fleet.snapshot()
+        return {
+            **self._stores_in_trouble(),
+            **self._prompts_in_trouble(everyone),
+            **self._files_refused(),
+            **self._endpoints_in_trouble(everyone),
+        }
+
+    def _stores_in_trouble(self) -> dict[str, str]:
         found: dict[str, str] = {}
         if self._index.degraded_reason is not None:
             found["index"] = self._index.degraded_reason
         trouble = ledger_trouble(self._ledger)
         if trouble is not None:
             found["ledger"] = trouble
-        everyone = self._fleet.snapshot()
+        if self._limits.is_away:
+            found["limits"] = "Redis is away: limits and budgets are not shared among replicas at the moment"
+        return found
+
+    def _prompts_in_trouble(self, everyone: Sequence[EndpointSnapshot]) -> dict[str, str]:
+        """Models whose prompts are not read as their engines read them."""
+        found: dict[str, str] = {}
         inexact = sorted(
             model
             for model, served in self._fleet.models().items()
@@ -158,6 +173,11 @@ class StatusPages:
         if wrong:
             told = "; ".join(f"{model}: {', '.join(shapes)}" for model, shapes in wrong.items())
             found["parity"] = f"the tokenizer or template given here counts otherwise than the engine: {told}"
+        return found
+
+    def _endpoints_in_trouble(self, everyone: Sequence[EndpointSnapshot]) -> dict[str, str]:
+        """Endpoints that get no requests, or say nothing of their caches, and workers that are not there."""
+        found: dict[str, str] = {}
         shut_out = self._fleet.shut_out()
         if shut_out:
             found["isolation"] = (
@@ -172,9 +192,6 @@ class StatusPages:
         ]
         if deaf:
             found["kv_events"] = "; ".join(deaf)
-        if self._limits.is_away:
-            found["limits"] = "Redis is away: limits and budgets are not shared among replicas at the moment"
-        found.update(self._files_refused())
         if trouble := troubles_of(everyone):
             found["endpoints"] = trouble
         crew = self._crew
@@ -268,7 +285,11 @@ class StatusPages:
 
     async def exposition(self, form: Form = Form.OPEN_METRICS) -> bytes:
         """The text of this process's metrics, brought up to date."""
-        telemetry = self._telemetry
+        self._bring_up_to_date(self._telemetry)
+        return await asyncio.to_thread(self._telemetry.exposition, form)
+
+    def _bring_up_to_date(self, telemetry: Telemetry) -> None:
+        """The metrics of what is kept elsewhere. O(endpoints)."""
         degraded = self.degraded()
         for part in _PARTS:
             telemetry.degraded.labels(part).set(part in degraded)
@@ -289,7 +310,6 @@ class StatusPages:
             self._gate.show()
         for report in self._feeds.reports():
             _show_feed(telemetry.feeds, report)
-        return await asyncio.to_thread(telemetry.exposition, form)
 
 
 def _show_feed(metrics: FeedMetrics, report: FeedReport) -> None:

@@ -95,15 +95,15 @@ def measure(
     live: Annotated[
         bool, typer.Option("--live", help="Watch a running gateway for --seconds; with its ledger and admin token.")
     ] = False,
-    gateway: Gateway = None,
-    token_file: TokenFile = None,
     from_: From = None,
     to: To = None,
     month: Month = None,
     time_zone: TimeZone = "UTC",
-    ledger: LedgerPlace = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    ledger: LedgerPlace = None,
+    gateway: Gateway = None,
+    token_file: TokenFile = None,
     config: ConfigFile = None,
 ) -> None:
     """What is served, how fast under which load, where it bends, and what holds it up: prefill or decode, TTFT or ITL.

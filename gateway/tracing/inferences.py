@@ -5,7 +5,7 @@
 
 All requests are counted, traced or not. Tokens are the engine's word: what it does not say, and what is estimated, is
 not counted as 0, but not at all. So many series are kept; what would make more is counted under
-`otel.metric.overflow`. Costs: 4 µs for a call of an engine.
+`otel.metric.overflow`. Costs: 4 µs to count a call of an engine, 7 with what is made for that.
 """
 
 from dataclasses import dataclass
