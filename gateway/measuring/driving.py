@@ -43,12 +43,14 @@ async def drive_open(asker: Asker, requests: Timed, phase: Phase) -> tuple[float
     begun_s = asker.clock()
     async with _drained(asker, begun_s, phase) as start:
         for count, (after_s, body) in enumerate(requests):
-            if after_s >= phase.lasts_s or count == phase.most_requests:
+            if after_s >= phase.lasts_s:
+                await until(begun_s + phase.lasts_s, asker.clock)
+                break
+            if count == phase.most_requests:
                 break
             at_s = begun_s + after_s
             await until(at_s, asker.clock)
             start(asker.ask(body, at_s))
-        await until(begun_s + phase.lasts_s, asker.clock)
     return _window(asker, begun_s, phase, asker.clock())
 
 
@@ -97,7 +99,8 @@ async def _drained(
 
 
 def _window(asker: Asker, begun_s: float, phase: Phase, now_s: float) -> tuple[float, float]:
-    """A load that ended early, since its requests did, is told of until then."""
+    """A load that ended early, since its requests did, is told of until the last was answered; all of it, where that
+    was before it had warmed up."""
     to_s = min(begun_s + phase.lasts_s, now_s)
-    from_s = min(begun_s + phase.warm_s, to_s)
-    return from_s - asker.began_s, to_s - asker.began_s
+    from_s = begun_s + phase.warm_s
+    return (from_s if from_s < to_s else begun_s) - asker.began_s, to_s - asker.began_s

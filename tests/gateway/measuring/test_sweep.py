@@ -1,0 +1,109 @@
+"""Sweeps against a server that refuses, breaks off or never answers: what is seen is told, nothing is raised."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+
+from backends.types import EndpointConfig, EndpointId
+from gateway.measuring.driving import Phase
+from gateway.measuring.errors import AddressRefuses
+from gateway.measuring.levels import level_of
+from gateway.measuring.shapes import Shape, shaped
+from gateway.measuring.sweep import Clients, Plan, Rates, Sweep, sweep
+from gateway.measuring.types import Limits
+from gateway.measuring.wording import Wording
+
+PHASE = Phase(warm_s=0.0, seconds=0.4, drain_s=0.2)
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+PIECE = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+Answers = Callable[[dict[str, object], int], bytes | None]
+"""Of a body and how many were asked before; None: never."""
+
+
+def usage(body: dict[str, object]) -> bytes:
+    words = len(str(body["messages"]).split())
+    return b'data: {"choices": [], "usage": {"prompt_tokens": %d, "completion_tokens": 2}}\n\n' % words
+
+
+def whole(body: dict[str, object], number: int) -> bytes:
+    return OK + PIECE * 2 + usage(body) + DONE
+
+
+async def swept(answers: Answers, plan: Plan) -> Sweep:
+    """A sweep against a server of these answers."""
+    numbers = iter(range(1 << 30))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
+        answer = answers(json.loads(await reader.readexactly(length)), next(numbers))
+        if answer is None:
+            await reader.read()
+        else:
+            writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        return await sweep(EndpointConfig(EndpointId("a"), f"http://127.0.0.1:{port}"), Wording("m"), plan, told)
+
+
+def told(what: str, done: int, of: int | None) -> None:
+    """Nobody watches."""
+
+
+def plan(offered: Rates | Clients, phase: Phase = PHASE) -> Plan:
+    return Plan(shaped(Shape(64, 2)), offered, phase, prompt_tokens=64)
+
+
+async def test_an_address_that_refuses_ignore_eos_is_asked_without() -> None:
+    def refuses(body: dict[str, object], number: int) -> bytes:
+        if "ignore_eos" in body:
+            return b"HTTP/1.1 400 Bad Request\r\ncontent-length: 7\r\nconnection: close\r\n\r\nunknown"
+        return whole(body, number)
+
+    found = await swept(refuses, plan(Clients([2])))
+    assert level_of(found.windows[0], Limits()).failed == 0
+    assert any("ignore_eos is refused (status 400: unknown" in note for note in found.notes)
+
+
+async def test_an_address_that_answers_nothing_at_first_is_refused() -> None:
+    with pytest.raises(AddressRefuses, match="status 503"):
+        await swept(lambda *_: b"HTTP/1.1 503 Away\r\ncontent-length: 0\r\n\r\n", plan(Clients([1])))
+
+
+async def test_failures_and_answers_that_never_end_are_counted_and_told() -> None:
+    def some(body: dict[str, object], number: int) -> bytes | None:
+        if number < 30:
+            return whole(body, number)
+        return None if number % 2 else OK + PIECE
+
+    found = await swept(some, plan(Rates([200.0], 0.0)))
+    level = level_of(found.windows[0], Limits(ttft_s=1.0))
+    assert level.failed > 0
+    assert level.cut > 0
+    assert level.within_limits is not None
+    assert level.within_limits < 0.8
+    assert any("requests failed: a stream without" in note for note in found.notes)
+    assert any("not waited for to their end" in note for note in found.notes)
+
+
+async def test_without_usage_pieces_are_tokens_and_shares_of_time_are_not_known() -> None:
+    found = await swept(lambda *_: OK + PIECE * 3 + DONE, plan(Clients([1])))
+    level = level_of(found.windows[0], Limits())
+    assert {one.output_tokens for one in found.windows[0].seen} == {3}
+    assert level.prefill_share is None
+    assert any("usage is not told" in note for note in found.notes)
+
+
+async def test_a_level_ends_with_the_requests_that_it_may_send() -> None:
+    phase = Phase(warm_s=0.0, seconds=30.0, drain_s=1.0, most_requests=5)
+    for offered in (Clients([2]), Rates([100.0], 1.0)):
+        found = await asyncio.wait_for(swept(whole, plan(offered, phase)), 60.0)
+        assert len(found.windows[0].seen) == 5
+        assert found.windows[0].to_s < 25.0
