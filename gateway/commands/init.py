@@ -3,7 +3,7 @@
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,24 +100,25 @@ def init(
         now = datetime.now(UTC)
         files[keys] = _KEYS + "".join(_tenant(name, key, digest, now) for name, (key, digest) in made.items())
     files.update((path, secrets.token_urlsafe(_TOKEN_BYTES) + "\n") for path in (salt, *tokens) if path is not None)
-    there = [str(path) for path in files if path.exists()]
-    if there and not force:
-        raise refused(f"{', '.join(there)}: there already; --force writes over it", code="file_exists")
-    for path, text in files.items():
-        _write(path, text, is_secret=path != output)
+    _write_all(files, output, force=force)
+    shown = {name: key for name, (key, _) in made.items()}
     if as_json:
-        shown = [{"tenant": name, "key_id": f"{name}-1", "key": key} for name, (key, _) in made.items()]
-        print_json({"files": [str(path) for path in files], "keys": shown})
+        rows = [{"tenant": name, "key_id": f"{name}-1", "key": key} for name, key in shown.items()]
+        print_json({"files": [str(path) for path in files], "keys": rows})
         return
-    for path in files:
-        typer.echo(f"written: {path}")
-    for name, (key, _) in made.items():
-        typer.echo(f"key {name}-1 of tenant {name}, shown only now:  {key}")
+    _say(list(files), shown)
     if not backend:
         typer.echo(f"put the addresses of your model servers in the place of {_EXAMPLE_URL}")
     if tokens:
         typer.echo(f"dashboard, once it serves: http://127.0.0.1:{port}/ui, with the token in {tokens[-1]}")
     typer.echo(f"next: prefixgate check -c {output}")
+
+
+def _say(files: Sequence[Path], keys: Mapping[str, str]) -> None:
+    for path in files:
+        typer.echo(f"written: {path}")
+    for name, key in keys.items():
+        typer.echo(f"key {name}-1 of tenant {name}, shown only now:  {key}")
 
 
 def _refuse_wrong(backends: Sequence[str], tenants: Sequence[str], redis_url: str | None, port: int) -> None:
@@ -157,6 +158,15 @@ def _text(
         token=f"{mark}admin_token_file: {token}",
         ui=f"{mark}ui: {{token_file: {ui}}}",
     )
+
+
+def _write_all(files: Mapping[Path, str], output: Path, *, force: bool) -> None:
+    """All of them, or none where one is there already; those beside `output` are secrets."""
+    there = [str(path) for path in files if path.exists()]
+    if there and not force:
+        raise refused(f"{', '.join(there)}: there already; --force writes over it", code="file_exists")
+    for path, text in files.items():
+        _write(path, text, is_secret=path != output)
 
 
 def _write(path: Path, text: str, *, is_secret: bool) -> None:

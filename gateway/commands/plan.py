@@ -122,17 +122,22 @@ def plan_command(
     if as_json:
         fits = [asdict(one) for one in measured]
         print_json([{**_as_json(one, up), "fitted_to": fits} for one, up in zip(plans, ups, strict=True)])
-    elif gpu is not None and plans:
-        _show_figures(plans[0], ups[0])
     else:
-        _show_lines(plans)
-        if api is not None or link is not None or draft is not None:
+        _show(plans, ups, is_one_kind=gpu is not None)
+        if gpu is None and any(one is not None for one in (api, link, draft)):
             remark("what --api, --link and --draft ask for is shown of one kind: name it with --gpu, or take --json")
-    if measured and not as_json:
-        _show_measured(measured)
+        if measured:
+            _show_measured(measured)
     if not served:
         why = plans[0].why_not if plans else "16 GPUs are too few"
         raise refused(f"nothing serves it: {why}", 1)
+
+
+def _show(plans: Sequence[Plan], ups: Sequence[float | None], *, is_one_kind: bool) -> None:
+    if is_one_kind and plans:
+        _show_figures(plans[0], ups[0])
+    else:
+        _show_lines(plans)
 
 
 def _plan(
@@ -226,7 +231,7 @@ def _show_measured(measured: Sequence[Measured]) -> None:
     show_tables(table)
 
 
-def _show_lines(plans: list[Plan]) -> None:
+def _show_lines(plans: Sequence[Plan]) -> None:
     table = Table(
         *("GPUs", "weights", "KV B/token", "KV tokens", "at once", "TTFT p90", "ITL", "output tokens/s"),
         *("prefill share", "binds", "replicas", "fresh/M", "cached/M", "output/M"),
