@@ -21,6 +21,8 @@ _ANSWER_S = 120.0
 _LOOK_S = 10.0
 """With pages that it has at hand."""
 _LOOPBACKS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+_HERE = frozenset({"localhost", *_LOOPBACKS.values()})
+"""Asked directly, whatever proxy the environment names: its loopback is another, and it would see the token."""
 
 Page = TypeVar("Page", dict[str, Any], list[Any])
 
@@ -109,7 +111,10 @@ def _answer(
     url = gateway.rstrip("/") + path
     try:
         headers = {"authorization": f"Bearer {of.token}"} if of.token else {}
-        answer = httpx.request(method, url, params=dict(query), headers=headers, timeout=patience_s)
+        is_here = httpx.URL(url).host in _HERE
+        answer = httpx.request(
+            method, url, params=dict(query), headers=headers, timeout=patience_s, trust_env=not is_here
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise refused(
             f"no answer from {gateway}: {str(error) or type(error).__name__}", 1, code="gateway_away"

@@ -55,6 +55,13 @@ def test_status_looks_again_and_again_a_line_of_json_each(gateway: RunningGatewa
     assert [json.loads(line)["ready"] for line in shown.stdout.splitlines()] == [True] * 3
 
 
+def test_a_gateway_on_this_machine_is_not_asked_through_a_proxy(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert run("status", "--gateway", gateway.url).exit_code == 0
+
+
 def test_status_of_a_gateway_that_nobody_can_be_served_by_fails(start_gateway: StartGateway) -> None:
     gateway = start_gateway("http://127.0.0.1:9")
     shown = run("status", "--gateway", gateway.url)
