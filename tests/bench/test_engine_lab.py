@@ -23,7 +23,7 @@ def test_the_page_has_the_tables_of_the_results() -> None:
     page = PAGE.read_text(encoding="utf-8")
     rows = json.loads(RESULT.read_text(encoding="utf-8"))["rows"]
     assert written_into(page, rows) == page
-    assert {row["theme"] for row in rows} <= {theme.name for theme in THEMES}
+    assert {row["theme"] for row in rows} == {theme.name for theme in THEMES}
 
 
 def test_a_page_without_marks_is_refused() -> None:
