@@ -9,6 +9,7 @@ The pipe ends when this process does, however it ends. What the engine started i
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -30,6 +31,7 @@ _ENDS_WITHIN_S: Final = 2.0
 _ASK_S: Final = 5.0
 _LAST_WORDS: Final = 4000
 _SAID_CHARS: Final = 300
+_ERROR: Final = re.compile(r"(\S+: )?error\b", re.IGNORECASE)
 _OK: Final = 200
 _NO_PAGE: Final = 404
 _LEASH: Final = 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
@@ -173,5 +175,10 @@ def _ending(process: "subprocess.Popen[bytes]", log: Path) -> str:
 
 
 def _last_line(log: Path) -> str:
+    """The last that begins with an error, since some engines say after it how they are used; else the last of all."""
     said = log.read_bytes()[-_LAST_WORDS:].decode(errors="replace").strip()
-    return f": {said.splitlines()[-1].strip()[-_SAID_CHARS:]}" if said else ", and said nothing"
+    if not said:
+        return ", and said nothing"
+    lines = said.splitlines()
+    line = next((one for one in reversed(lines) if _ERROR.match(one)), lines[-1])
+    return f": {line.strip()[-_SAID_CHARS:]}"

@@ -19,7 +19,7 @@ quality: {open_tokens: 16, again: 1}
 """
 LLAMACPP = """
 command: [BINARY, --model, MODEL, --port, "{port}", --parallel, "2", --cache-ram, "0", --flash-attn, "on",
-          --threads, "2", --cache-type-k, "{kv}", --cache-type-v, "{kv}"]
+          --ctx-size, "4096", --threads, "1", --poll, "0", --cache-type-k, "{kv}", --cache-type-v, "{kv}"]
 grid: {kv: [f16, q4_0, no-such-type]}
 """
 

@@ -50,7 +50,9 @@ class Handler(BaseHTTPRequestHandler):
             "/completion": self.forced,
             "/tokenize": self.tokenize,
         }
-        routes[self.path](body)
+        if self.path not in routes:
+            return self.answer({"error": "no such route"}, 404)
+        return routes[self.path](body)
 
     def chat(self, body: dict[str, Any]) -> None:
         if self.options.mute:
