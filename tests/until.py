@@ -1,6 +1,6 @@
 """Waiting for what has no event to wait for: looked at again and again, at once and then more and more seldom.
 
-    0  1  2  4  8  16  32  50  50 ... ms between looks; after `within_s` it is a TimeoutError
+    0  1  2  4  8  10  10 ... ms between looks; after `within_s` it is a TimeoutError
 
 Where there is an event, wait for that. Bounds are generous: they are for what never comes, on a machine that is busy.
 """
@@ -20,7 +20,7 @@ def pauses_s() -> Iterator[float]:
     pause_s = 0.0
     while True:
         yield pause_s
-        pause_s = min(max(2 * pause_s, 0.001), 0.05)
+        pause_s = min(max(2 * pause_s, 0.001), 0.01)
 
 
 @overload
