@@ -73,8 +73,10 @@ function figures(live, found, day) {
     ["Prompt tokens", rate(live?.prompt_tokens_per_s), `of which cached ${rate(live?.cached_tokens_per_s)}`],
     [
       "Hit share",
-      share(live?.hit_share),
-      live?.window_s ? `last ${count(live.window_s)}\u00a0s, expected ${share(live.expected_share)}` : null,
+      share(total?.hit_share), // of the ceiling's period: one of ten seconds may well be above it
+      live?.window_s
+        ? `${period}; last ${count(live.window_s)}\u00a0s ${share(live.hit_share)}, expected ${share(live.expected_share)}`
+        : period,
     ],
     [
       "Ceiling",
