@@ -83,9 +83,9 @@ def running_picker(folder: Path, *urls: str, **flags: object) -> Iterator[Runnin
         yield RunningPicker(server.address, pages, server)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def picker(engines: list[SimulatedEngine], tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPicker]:
-    """One before both engines, for all tests of this folder."""
+    """One before both engines, for the tests of a module: tests elsewhere look at the threads of their process."""
     with running_picker(tmp_path_factory.mktemp("picker"), *(engine.url for engine in engines)) as running:
         yield running
 
