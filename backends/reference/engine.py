@@ -38,7 +38,6 @@ from backends.reference.weights import ModelWeights
 
 logger = logging.getLogger("backends.reference")
 
-
 T = TypeVar("T")
 
 
@@ -140,22 +139,31 @@ class Engine:
             self._post(lambda: self._abort(request_id))
 
     def reset_prefix_cache(self) -> "Future[bool]":
-        """Empty the prefix cache between two steps; the result is False when some request held blocks."""
-        done: Future[bool] = Future()
-        self._post(lambda: done.set_result(self._forget()))
-        return done
+        """Empty the prefix cache between two steps; the result is False when some request held blocks.
+
+        Raises `EngineStopped`, as do all that ask between two steps.
+        """
+        return self.between_steps(lambda cache: cache.pool.forget())
 
     def between_steps(self, work: Callable[[KvCache], T]) -> "Future[T]":
-        """What `work` makes of the cache, on the engine's thread, between two steps; the result is the error, where it
-        raises one of this engine's. Raises `EngineStopped`."""
+        """What `work` makes of the cache, on the engine's thread, between two steps. Not done where the future was
+        cancelled before.
+
+        Errors of this engine that `work` raises are the future's; any other ends the engine, and the future has
+        `EngineStopped`. Raises `EngineStopped`.
+        """
         done: Future[T] = Future()
 
         def run() -> None:
+            if not done.set_running_or_notify_cancel():
+                return
             try:
-                done.set_result(work(KvCache(self._pool, self._decoder.kv)))
+                done.set_result(self._told(work))
             except ReferenceEngineError as error:
                 done.set_exception(error)
-            self._tell()
+            finally:
+                if not done.done():
+                    done.set_exception(EngineStopped("what was done between two steps failed"))
 
         self._post(run)
         return done
@@ -169,9 +177,7 @@ class Engine:
 
     def stats(self) -> "Future[EngineStats]":
         """A consistent snapshot, taken between two steps."""
-        done: Future[EngineStats] = Future()
-        self._post(lambda: done.set_result(self._snapshot()))
-        return done
+        return self.between_steps(lambda _: self._snapshot())
 
     def _post(self, command: Callable[[], None]) -> None:
         with self._wakeup:
@@ -219,10 +225,12 @@ class Engine:
                     break
         self._tell()
 
-    def _forget(self) -> bool:
-        forgot = self._pool.forget()
-        self._tell()
-        return forgot
+    def _told(self, work: Callable[[KvCache], T]) -> T:
+        """What `work` makes of the cache; whoever follows the cache has heard of it then."""
+        try:
+            return work(KvCache(self._pool, self._decoder.kv))
+        finally:
+            self._tell()
 
     def _tell(self) -> None:
         if self._log is not None:

@@ -8,9 +8,13 @@
 Decoding reads every weight for every token, so fewer bytes are more tokens a second, as long as turning codes into
 numbers costs less than reading them did. Each product has its written-out form beside it, which is what it is held to
 by tests: `F.linear(x, dequantise(W))`, and for W8A8 the same with the rounded x.
+
+The INT8 and INT4 kernels are not public in torch: their names begin with an underscore, they take some sizes only, and
+do not refuse the others. Sizes that they do not take are written out here.
 """
 
 from dataclasses import replace
+from typing import Final
 
 import torch
 import torch.nn.functional as F
@@ -19,13 +23,16 @@ from torch import Tensor
 from backends.reference.lab.grids import Quantised, dequantise, from_codes, grouped
 from backends.reference.lab.matrices import Matrix
 
-_KERNEL_GROUPS = (32, 64, 128, 256)
-_KERNEL_OUTPUTS = 64
-_NIBBLE_MIDDLE = 8
+_INT8_INPUTS: Final = 16
+"""The INT8 kernel sums so many at a time and looks for no rest: it would read what lies behind a row."""
+_INT4_GROUPS: Final = (32, 64, 128, 256)
+_INT4_OUTPUTS: Final = 64
+"""The INT4 kernel takes groups of these sizes, and multiples of so many outputs."""
+_NIBBLE_MIDDLE: Final = 8
 
 
 def bfloat16(weight: Tensor) -> Matrix:
-    """The weight in 16 bits."""
+    """The weight [out, in] in 16 bits; x is rounded to as many."""
     short = weight.bfloat16()
     return Matrix(lambda x: F.linear(x.bfloat16(), short).float(), short.nbytes)
 
@@ -38,9 +45,9 @@ def written_out(matrix: Quantised) -> Matrix:
 
 
 def int8_weight_only(matrix: Quantised) -> Matrix:
-    """Eight bits a weight, one symmetric scale a row. ValueError for another grid."""
+    """Eight bits a weight, one symmetric scale a row, in 16 bits. ValueError for another grid."""
     _check_rows(matrix)
-    if matrix.codes.device.type != "cpu":
+    if matrix.codes.device.type != "cpu" or matrix.codes.shape[1] % _INT8_INPUTS:
         return written_out(matrix)
     codes, scales = matrix.codes.contiguous(), matrix.grid.scales[:, 0].bfloat16()
     return Matrix(
@@ -51,7 +58,7 @@ def int8_weight_only(matrix: Quantised) -> Matrix:
 def int4_weight_only(matrix: Quantised) -> Matrix:
     """Four bits a weight, two a byte, with a scale and an offset a group, in 16 bits each."""
     outputs = matrix.codes.shape[0]
-    fits = matrix.group in _KERNEL_GROUPS and outputs % _KERNEL_OUTPUTS == 0
+    fits = matrix.group in _INT4_GROUPS and outputs % _INT4_OUTPUTS == 0
     if matrix.codes.device.type != "cpu" or not fits:
         return written_out(matrix)
     group, grid = matrix.group, matrix.grid

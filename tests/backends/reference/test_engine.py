@@ -4,6 +4,7 @@ The oracle recomputes the whole sequence for each token, without a cache.
 """
 
 import queue
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 
 from backends.reference.decoder import PagedDecoder
 from backends.reference.embedded import build_service
-from backends.reference.engine import Engine, EngineStats
+from backends.reference.engine import Engine, EngineStats, KvCache
 from backends.reference.errors import EngineStopped
 from backends.reference.types import Delta, EngineConfig, FinishReason, GenerationRequest, RequestId, SamplingParams
 from backends.reference.weights import ModelWeights
@@ -280,6 +281,31 @@ def test_a_failing_step_ends_open_requests_with_an_error(
 
     monkeypatch.setattr(PagedDecoder, "forward", fail)
     assert Call(engine, PROMPT, GREEDY).finish().finish is FinishReason.ERROR
+    engine.stop()
+    assert engine.ended == "MemoryError"
+    assert "engine step failed" in caplog.text
+
+
+def test_who_no_longer_waits_for_the_cache_does_not_end_the_engine(engine: Engine, expected: list[int]) -> None:
+    touched: list[KvCache] = []
+    # Nothing more is taken in until the gate opens, so that what is given up has not begun.
+    gate = threading.Event()
+    engine.between_steps(lambda _: gate.wait(DEADLINE_S))
+    given_up = engine.between_steps(touched.append)
+    assert given_up.cancel()
+    gate.set()
+    assert ask(engine, PROMPT).tokens == expected
+    assert not touched
+
+
+def test_what_fails_between_two_steps_ends_the_engine_and_leaves_nobody_waiting(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: KvCache) -> None:
+        raise MemoryError
+
+    with pytest.raises(EngineStopped):
+        engine.between_steps(fail).result(DEADLINE_S)
     engine.stop()
     assert engine.ended == "MemoryError"
     assert "engine step failed" in caplog.text

@@ -74,9 +74,11 @@ def test_the_int4_kernel_computes_what_is_written_out(rows: int, seed: int, grou
     assert_near(times(x, int4_weight_only(matrix)), times(x, written_out(matrix)), 4 * SIXTEEN_BITS)
 
 
-def test_int4_of_sizes_that_the_kernel_does_not_take_is_written_out() -> None:
+def test_sizes_that_a_kernel_does_not_take_are_written_out() -> None:
     matrix, x = quantise(normal(24, 48), 4, group=16), normal(3, 48)
     torch.testing.assert_close(times(x, int4_weight_only(matrix)), F.linear(x, dequantise(matrix)))
+    matrix, x = quantise(normal(8, 24), 8, symmetric=True), normal(3, 24)
+    torch.testing.assert_close(times(x, int8_weight_only(matrix)), F.linear(x, dequantise(matrix)))
 
 
 @settings(max_examples=20, deadline=None)
