@@ -105,14 +105,14 @@ def measured(lab: Lab, themes: Iterable[Theme]) -> tuple[list[Mapping[str, Figur
     for theme in themes:
         began_s = time.monotonic()
         found = list(theme.measure(lab))
-        setting: dict[str, Figure] = {
+        how: dict[str, Figure] = {
             "theme": theme.name,
             "device": lab.device,
             "threads": torch.get_num_threads(),
             "seconds of": "the processor" if lab.clock is time.process_time else "the wall",
             "commit": commit(),
         }
-        mine: list[Mapping[str, Figure]] = [{**setting, "technique": row.technique, **row.figures} for row in found]
+        mine: list[Mapping[str, Figure]] = [{**how, "technique": row.technique, **row.figures} for row in found]
         print(
             f"\n{theme.name}, on {lab.device}, {time.monotonic() - began_s:.0f} s\n", *table(mine), sep="\n", flush=True
         )

@@ -54,6 +54,17 @@ class _Placed:
     mask: Tensor | None
 
 
+def wanted_rows(chunks: Sequence[Chunk]) -> list[int]:
+    """Which rows of a step's tokens, flattened, logits are wanted of, in order."""
+    rows: list[int] = []
+    end = 0
+    for chunk in chunks:
+        end += len(chunk.tokens)
+        if chunk.wants_logits:
+            rows += range(end - chunk.tail, end)
+    return rows
+
+
 class PagedDecoder:
     """One model with its own KV cache; not thread-safe, `forward` mutates the cache."""
 
@@ -87,13 +98,7 @@ class PagedDecoder:
         for index, layer in enumerate(self._weights.layers):
             hidden += self._attention(self._norm(hidden, layer.attention_norm), layer, index, (cos, sin, slots), placed)
             hidden += mlp(self._norm(hidden, layer.mlp_norm), layer)
-        last = [
-            row
-            for place, chunk in zip(placed, chunks, strict=True)
-            if chunk.wants_logits
-            for row in range(place.rows.stop - chunk.tail, place.rows.stop)
-        ]
-        return F.linear(self._norm(hidden[last], self._weights.final_norm), self._weights.head)
+        return F.linear(self._norm(hidden[wanted_rows(chunks)], self._weights.final_norm), self._weights.head)
 
     def _attention(
         self, x: Tensor, layer: LayerWeights, index: int, where: tuple[Tensor, Tensor, Tensor], placed: list[_Placed]

@@ -37,8 +37,13 @@ def causal_mask(count: int, end: int, device: torch.device) -> Tensor:
 
 def mlp(x: Tensor, layer: LayerWeights) -> Tensor:
     """The gated feed-forward part of a layer, x [t, hidden]."""
-    gate, up = F.linear(x, layer.gate_up).chunk(2, dim=-1)
-    return F.linear(F.silu(gate) * up, layer.down)
+    return gated(x, layer.gate_up, layer.down)
+
+
+def gated(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """silu(gate x) * (up x), and `down` of that; x [..., hidden], `gate_up` [2 * inner, hidden]: gate above up."""
+    gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
+    return F.linear(F.silu(gate) * up, down)
 
 
 def rotary_tables(positions: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from backends.reference.engine import Engine
 from backends.reference.sequence import Sequence
 from backends.reference.types import EngineConfig, GenerationRequest, RequestId, SamplingParams
 from bench.lab.asked import PATIENCE_S, answered, running
-from bench.lab.types import Lab, Row
+from bench.lab.types import Lab, Row, number
 from bench.result import Goal
 
 PROMPTS: Final = (128, 512)
@@ -62,7 +62,5 @@ def goals(rows: list[Row]) -> Iterable[Goal]:
     """No token may change, and carrying costs less than computing."""
     yield Goal("rows whose tokens are not one engine's", sum(r.figures["same tokens"] != "yes" for r in rows), 0, "<=")
     longest = rows[-1].figures
-    carried, computed = longest["carried, ms"], longest["first token, computed here, ms"]
-    assert isinstance(carried, float)
-    assert isinstance(computed, float)
-    yield Goal("carrying the longest prompt, times computing it", carried / computed, 0.5, "<=")
+    share = number(longest["carried, ms"]) / number(longest["first token, computed here, ms"])
+    yield Goal("carrying the longest prompt, times computing it", share, 0.5, "<=")

@@ -14,7 +14,7 @@ from backends.reference.lab.static_batches import StaticBatches
 from backends.reference.scheduler import Scheduler
 from bench.lab.lengths import sharegpt_like
 from bench.lab.turns import median_figures
-from bench.lab.types import Lab, Row
+from bench.lab.types import Lab, Row, number
 from bench.result import Goal
 
 REQUESTS: Final = 24
@@ -79,7 +79,7 @@ def _throughput(lab: Lab, make: Make, load: Sequence[Work]) -> Mapping[str, floa
 
 def goals(rows: list[Row]) -> Iterable[Goal]:
     """Continuous batching makes more of the same cache than static, and blocks more than slots."""
-    static, slots, blocks = (_number(row, "output tokens/s") for row in rows)
+    static, slots, blocks = (number(row.figures["output tokens/s"]) for row in rows)
     yield Goal("continuous batching: tokens/s, times static", slots / static, 1.1, ">=")
     yield Goal("blocks: tokens/s, times slots of the same cache", blocks / slots, 1.0, ">=")
 
@@ -115,13 +115,7 @@ def _pauses(decoding: Sequence[Served], long: Served) -> Mapping[str, float]:
 
 def goals_of_chunks(rows: list[Row]) -> Iterable[Goal]:
     """The smallest budget makes pauses a third of what a whole prompt makes them."""
-    whole, *_, smallest = (_number(row, "longest pause of the others, ms") for row in rows)
+    whole, *_, smallest = (number(row.figures["longest pause of the others, ms"]) for row in rows)
     yield Goal(
         f"{BUDGETS[-1]} tokens a step: longest pause, times that of a whole prompt", smallest / whole, 1 / 3, "<="
     )
-
-
-def _number(row: Row, name: str) -> float:
-    figure = row.figures[name]
-    assert isinstance(figure, float)
-    return figure

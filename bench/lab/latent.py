@@ -3,7 +3,7 @@
 And what experts are for: more weights than a token passes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Final
@@ -16,14 +16,14 @@ from backends.reference.latent import (
     LatentShape,
     PagedRows,
     bits_per_byte,
+    busiest,
     decoded,
     mixture,
     new_model,
     trained,
 )
-from backends.reference.latent.experts import busiest
 from bench.lab.turns import median_of_turns
-from bench.lab.types import Figure, Lab, Row
+from bench.lab.types import Lab, Row, number
 from bench.result import ROOT, Goal
 
 STEPS: Final = 100
@@ -87,13 +87,14 @@ class _Decoding:
         self._clock = clock
         self._table = range(blocks)
         self.cache = PagedRows(model, blocks=blocks, block_size=BLOCK)
-        for at in range(0, CONTEXT, CONTEXT // 4):
-            decoded(model, [at % 251 for at in range(CONTEXT // 4)], at, self._table, self.cache)
+        quarter = [number % model.shape.vocab for number in range(CONTEXT // 4)]
+        for at in range(0, CONTEXT, len(quarter)):
+            decoded(model, quarter, at, self._table, self.cache)
 
     def seconds(self) -> float:
         began_s = self._clock()
         # Asking for the largest logit also waits for the device.
-        decoded(self._model, [7], CONTEXT, self._table, self.cache).argmax().item()
+        decoded(self._model, [0], CONTEXT, self._table, self.cache).argmax().item()
         return self._clock() - began_s
 
 
@@ -101,9 +102,10 @@ def goals(rows: list[Row]) -> Iterable[Goal]:
     """Latents are smaller than the keys and values of two heads, and nothing is lost by it that would show here."""
     by_name = {row.technique: row.figures for row in rows}
     grouped, latent = by_name["GQA, 2 heads of keys"], by_name[ABSORBED]
-    small, large = _number(latent["cache, bytes a token"]), _number(grouped["cache, bytes a token"])
+    small, large = number(latent["cache, bytes a token"]), number(grouped["cache, bytes a token"])
     yield Goal("MLA: cache, times GQA's", small / large, 1.0, "<=")
-    yield Goal("MLA: bits a byte, times MHA's", _number(latent["bits a byte"]) / _bits(by_name["MHA"]), 1.05, "<=")
+    bits = number(latent["bits a byte"]) / number(by_name["MHA"]["bits a byte"])
+    yield Goal("MLA: bits a byte, times MHA's", bits, 1.05, "<=")
 
 
 def measure_experts(lab: Lab) -> Iterable[Row]:
@@ -143,14 +145,5 @@ def _passed_weights(model: LatentModel) -> int:
 
 def goals_of_experts(rows: list[Row]) -> Iterable[Goal]:
     """With as much computed a token, more weights know more."""
-    dense, mixed = (_bits(row.figures) for row in rows)
+    dense, mixed = (number(row.figures["bits a byte"]) for row in rows)
     yield Goal("bits a byte, times a dense model's of the same computation", mixed / dense, 1.0, "<=")
-
-
-def _bits(figures: Mapping[str, Figure]) -> float:
-    return _number(figures["bits a byte"])
-
-
-def _number(figure: Figure) -> float:
-    assert isinstance(figure, float | int)
-    return figure

@@ -10,7 +10,7 @@ from backends.reference.lab.loop import Decoder
 from backends.reference.lab.reservation import reserved
 from bench.lab.lengths import sharegpt_like
 from bench.lab.turns import median_of_turns
-from bench.lab.types import Lab, Row
+from bench.lab.types import Lab, Row, number
 from bench.result import Goal
 
 REQUESTS: Final = 300
@@ -69,11 +69,8 @@ def _seconds(lab: Lab, decoder: Decoder, table: tuple[int, ...]) -> float:
 def goals(rows: list[Row]) -> Iterable[Goal]:
     """Blocks of 16 leave a twentieth of the cache empty at most, and reading through them costs a quarter at most."""
     contiguous, small = rows[0].figures, next(row.figures for row in rows if row.technique == "blocks of 16")
-    wasted = small["reserved and empty"]
-    assert isinstance(wasted, str)
-    yield Goal("blocks of 16: % of the cache reserved and empty", float(wasted.rstrip("%")), 5, "<=")
+    wasted = float(str(small["reserved and empty"]).rstrip("%"))
+    yield Goal("blocks of 16: % of the cache reserved and empty", wasted, 5, "<=")
     name = f"decode ms/token at {CONTEXT} tokens"
-    mine, theirs = small[name], contiguous[name]
-    assert isinstance(mine, float)
-    assert isinstance(theirs, float)
-    yield Goal("blocks of 16: time of a decoding step, times contiguous", mine / theirs, 1.25, "<=")
+    times = number(small[name]) / number(contiguous[name])
+    yield Goal("blocks of 16: time of a decoding step, times contiguous", times, 1.25, "<=")

@@ -11,6 +11,13 @@ Figure = float | int | str | None
 """What stands in a cell: a number, a word, or None where nothing is known."""
 
 
+def number(figure: Figure) -> float:
+    """A figure that is known, and no word. TypeError for another."""
+    if not isinstance(figure, float | int):
+        raise TypeError(f"{figure!r} is no number")
+    return figure
+
+
 @dataclass(frozen=True, slots=True)
 class Lab:
     """What every measurement works with: a model, texts, and how often to repeat.

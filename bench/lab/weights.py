@@ -4,19 +4,19 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from torch import Tensor
-
 from backends.reference.decoder import Chunk, PagedDecoder
-from backends.reference.lab.calibration import Book, observe
+from backends.reference.lab.calibration import observe
 from backends.reference.lab.gptq import gptq
 from backends.reference.lab.grids import quantise
-from backends.reference.lab.matrices import Matrix, layer_bytes, with_matrices
-from backends.reference.lab.products import bfloat16, int4_weight_only, int8_weight_only, w8a8
+from backends.reference.lab.matrices import layer_bytes, with_matrices
+from backends.reference.lab.products import int4_weight_only
 from backends.reference.lab.quality import all_logits, common_start, greedy, judge, windows_of
+from backends.reference.lab.recipes import recast
 from backends.reference.lab.scaling import awq, rescaled, smooth
+from backends.reference.types import WeightForm
 from backends.reference.weights import ModelWeights
 from bench.lab.turns import median_of_turns
-from bench.lab.types import Figure, Lab, Row
+from bench.lab.types import Figure, Lab, Row, number
 from bench.result import Goal
 
 GROUP: Final = 64
@@ -28,8 +28,6 @@ PROMPTS: Final = 4
 ANSWER: Final = 32
 PREFILL: Final = 256
 BATCH: Final = 8
-
-Make = Callable[[int, str, Tensor], Matrix]
 
 
 def measure(lab: Lab) -> Iterable[Row]:
@@ -58,28 +56,24 @@ def made(lab: Lab) -> dict[str, ModelWeights]:
     """Every technique's model, the plain one first."""
     tokens = lab.tokenizer.encode(lab.calibration, add_special_tokens=False)
     book = observe(lab.weights, windows_of(tokens, WINDOW, CALIBRATION_WINDOWS))
-    symmetric = partial(quantise, bits=8, symmetric=True)
-    in_groups = partial(quantise, bits=4, group=GROUP)
-    scaled = rescaled(lab.weights, book, awq(in_groups))
+    scaled = rescaled(lab.weights, book, awq(partial(quantise, bits=4, group=GROUP)))
     smoothed = rescaled(lab.weights, book, smooth)
     return {
         "float32 (plain)": lab.weights,
-        "bfloat16": with_matrices(lab.weights, lambda _layer, _part, weight: bfloat16(weight)),
-        "INT8 weight-only": _rounded(lab.weights, lambda weight: int8_weight_only(symmetric(weight))),
-        "W8A8": _rounded(lab.weights, lambda weight: w8a8(symmetric(weight))),
-        "W8A8, SmoothQuant": _rounded(smoothed, lambda weight: w8a8(symmetric(weight))),
-        f"INT4, groups of {GROUP}, nearest": _rounded(lab.weights, lambda weight: int4_weight_only(in_groups(weight))),
-        f"INT4, groups of {GROUP}, AWQ": _rounded(scaled, lambda weight: int4_weight_only(in_groups(weight))),
-        f"INT4, groups of {GROUP}, GPTQ": with_matrices(lab.weights, _by_gptq(book)),
+        "bfloat16": recast(lab.weights, WeightForm.BFLOAT16),
+        "INT8 weight-only": recast(lab.weights, WeightForm.INT8),
+        "W8A8": recast(lab.weights, WeightForm.W8A8),
+        "W8A8, SmoothQuant": recast(smoothed, WeightForm.W8A8),
+        f"INT4, groups of {GROUP}, nearest": _in_groups(lab.weights),
+        f"INT4, groups of {GROUP}, AWQ": _in_groups(scaled),
+        f"INT4, groups of {GROUP}, GPTQ": with_matrices(
+            lab.weights, lambda layer, part, weight: int4_weight_only(gptq(weight, book[layer, part], 4, GROUP))
+        ),
     }
 
 
-def _rounded(weights: ModelWeights, make: Callable[[Tensor], Matrix]) -> ModelWeights:
-    return with_matrices(weights, lambda _layer, _part, weight: make(weight))
-
-
-def _by_gptq(book: Book) -> Make:
-    return lambda layer, part, weight: int4_weight_only(gptq(weight, book[layer, part], 4, GROUP))
+def _in_groups(weights: ModelWeights) -> ModelWeights:
+    return with_matrices(weights, lambda _layer, _part, weight: int4_weight_only(quantise(weight, 4, group=GROUP)))
 
 
 class _Judged:
@@ -157,9 +151,7 @@ def goals(rows: list[Row]) -> Iterable[Goal]:
     by_name = {row.technique: row.figures for row in rows}
 
     def figure(name: str, key: str) -> float:
-        value = by_name[name][key]
-        assert isinstance(value, float)
-        return value
+        return number(by_name[name][key])
 
     plain = figure("float32 (plain)", "perplexity")
     nearest = figure(f"INT4, groups of {GROUP}, nearest", "KL, nats")

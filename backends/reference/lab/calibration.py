@@ -22,7 +22,7 @@ from backends.reference.weights import ModelWeights
 
 @dataclass(slots=True)
 class Observed:
-    """Inputs of one matrix: the sum of their products [in, in], the largest of each [in], and how many rows."""
+    """Inputs of one matrix: the sum of their products [in, in], the largest of each by amount [in], how many rows."""
 
     inputs: int
     products: Tensor = field(init=False, repr=False)

@@ -4,8 +4,8 @@
     slot 1  [ b b . . . . . . . . . . ]        without a gather; what is reserved and never written is waste
     slot 2  [ c c c c c c c c c . . . ]
 
-The counterpart that paging is held against: `tests` prove that both give the same logits for any block table, and the
-bench what each wastes. Nothing is shared between slots, so a prefix is computed for every request anew.
+The counterpart that paging is held against: tests show that both give the same logits for any block table, the bench
+what each wastes. Nothing is shared between slots, so a prefix is computed for every request anew.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backends.reference.decoder import Chunk
+from backends.reference.decoder import Chunk, wanted_rows
 from backends.reference.layers import attend, causal_mask, mlp, norm, rotary_tables, rotate
 from backends.reference.weights import LayerWeights, ModelWeights
 
 
 class ContiguousDecoder:
-    """Like `PagedDecoder`, but `blocks` of a chunk is one number, its slot; not thread-safe."""
+    """Like `PagedDecoder`, but `blocks` of a chunk is one number, its slot: one of `slots` stretches of `max_positions`
+    tokens. Not thread-safe, `forward` mutates the cache."""
 
     def __init__(self, weights: ModelWeights, *, slots: int, max_positions: int) -> None:
         shape = weights.shape
@@ -33,17 +34,7 @@ class ContiguousDecoder:
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> Tensor:
-        """Run the chunks; logits [n, vocab] for the n chunks with `wants_logits`, in order."""
-        ends = torch.tensor([len(chunk.tokens) for chunk in chunks]).cumsum(0) - 1
-        wanted = [int(end) for end, chunk in zip(ends, chunks, strict=True) if chunk.wants_logits]
-        return F.linear(self._hidden(chunks)[wanted], self._weights.head)
-
-    @torch.inference_mode()
-    def all_logits(self, tokens: Sequence[int]) -> Tensor:
-        """Logits [tokens, vocab] at every position of a text, in the first slot, which it overwrites."""
-        return F.linear(self._hidden([Chunk(tokens, 0, (0,), wants_logits=True)]), self._weights.head)
-
-    def _hidden(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Run the chunks; logits [n, vocab] for the last `tail` tokens of the chunks with `wants_logits`, in order."""
         tokens = torch.tensor([token for chunk in chunks for token in chunk.tokens], device=self._device)
         positions = torch.cat(
             [torch.arange(chunk.start, chunk.start + len(chunk.tokens), device=self._device) for chunk in chunks]
@@ -54,7 +45,7 @@ class ContiguousDecoder:
         for index, layer in enumerate(self._weights.layers):
             hidden += self._attention(norm(hidden, layer.attention_norm, eps), layer, index, turns, chunks)
             hidden += mlp(norm(hidden, layer.mlp_norm, eps), layer)
-        return norm(hidden, self._weights.final_norm, eps)
+        return F.linear(norm(hidden[wanted_rows(chunks)], self._weights.final_norm, eps), self._weights.head)
 
     def _attention(
         self, x: Tensor, layer: LayerWeights, index: int, turns: tuple[Tensor, Tensor], chunks: Sequence[Chunk]

@@ -3,9 +3,10 @@
 perplexity  exp of the mean -log p(next token), over windows of a text, each from an empty cache
 divergence  mean KL(plain || this) a token, in nats: what of the plain model's odds is lost, whatever the text says
 agreement   share of positions of the text at which both would say the same token next
-answers     share of greedy answers' tokens before the first that differs
+answers     how many tokens of two greedy answers are the same before the first that differs (`common_start`)
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ def judge(logits: Iterable[Tensor], plain: Iterable[Tensor], windows: Sequence[S
         divergence += float(F.kl_div(mine_log, theirs_log, reduction="sum", log_target=True))
         agreement += int((mine_log.argmax(-1) == theirs_log.argmax(-1)).sum())
         count += len(following)
-    return Quality(float(torch.tensor(surprise / count).exp()), divergence / count, agreement / count)
+    return Quality(math.exp(surprise / count), divergence / count, agreement / count)
 
 
 def greedy(weights: ModelWeights, prompt: Sequence[int], count: int) -> list[int]:
@@ -68,4 +69,5 @@ def common_start(one: Sequence[int], other: Sequence[int]) -> int:
 def all_logits(weights: ModelWeights, windows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
     """The logits [length, vocab] at every position of each window, one window after the other."""
     for window in windows:
-        yield ContiguousDecoder(weights, slots=1, max_positions=len(window)).all_logits(window)
+        decoder = ContiguousDecoder(weights, slots=1, max_positions=len(window))
+        yield decoder.forward([Chunk(window, 0, (0,), wants_logits=True, tail=len(window))])

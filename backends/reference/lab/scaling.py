@@ -24,7 +24,9 @@ from backends.reference.lab.grids import Quantised, dequantise
 from backends.reference.weights import LayerWeights, ModelWeights
 
 _POWERS: Final = tuple(step / 5 for step in range(6))
+"""0 to 1; the paper tries twenty."""
 _LEAST: Final = 1e-4
+"""Inputs and weights that are always 0 count as this, so that no scale is 0 or without end."""
 
 Rounding = Callable[[Tensor], Quantised]
 """How a matrix will be rounded after it is scaled."""
@@ -37,7 +39,7 @@ def awq(rounding: Rounding) -> Scales:
     """The power of the inputs' size after which `rounding` costs the output least; 0, no scaling, is among them."""
 
     def scales(weight: Tensor, seen: Observed) -> Tensor:
-        size = (seen.products.diagonal() / max(seen.rows, 1)).sqrt().clamp_min(_LEAST)
+        size = seen.gram().diagonal().sqrt().clamp_min(_LEAST)
         candidates = [_around_one(size**power) for power in _POWERS]
         return min(candidates, key=lambda one: seen.output_error(weight - dequantise(rounding(weight * one)) / one))
 

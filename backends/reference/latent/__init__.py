@@ -15,7 +15,7 @@ does not serve this one.
 """
 
 from backends.reference.latent.attention import Attention, GroupedAttention, LatentAttention, absorbed, expanded
-from backends.reference.latent.experts import Experts, mixture, routed
+from backends.reference.latent.experts import Experts, busiest, mixture, routed
 from backends.reference.latent.model import LatentModel, LatentShape, PagedRows, decoded, new_model, scores
 from backends.reference.latent.training import bits_per_byte, trained
 
@@ -29,6 +29,7 @@ __all__ = [
     "PagedRows",
     "absorbed",
     "bits_per_byte",
+    "busiest",
     "decoded",
     "expanded",
     "mixture",

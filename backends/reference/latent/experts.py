@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backends.reference.layers import gated
+
 
 @dataclass(frozen=True, slots=True)
 class Experts:
@@ -38,17 +40,12 @@ def mixture(x: Tensor, experts: Experts) -> Tensor:
     """The part of a layer, x [..., hidden]. O(active + 1) of an expert's products a token."""
     flat = x.reshape(-1, x.shape[-1])
     shares, chosen = routed(flat, experts)
-    out = _passed(flat, experts.shared_gate_up, experts.shared_down)
+    out = gated(flat, experts.shared_gate_up, experts.shared_down)
     for number, (gate_up, down) in enumerate(zip(experts.gate_up, experts.down, strict=True)):
         rows, place = (chosen == number).nonzero(as_tuple=True)
         if len(rows):
-            out = out.index_add(0, rows, shares[rows, place].unsqueeze(-1) * _passed(flat[rows], gate_up, down))
+            out = out.index_add(0, rows, shares[rows, place].unsqueeze(-1) * gated(flat[rows], gate_up, down))
     return out.view(x.shape)
-
-
-def _passed(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
-    return F.linear(F.silu(gate) * up, down)
 
 
 def busiest(x: Tensor, experts: Experts) -> float:

@@ -17,13 +17,13 @@ from backends.reference.latent import (
     LatentShape,
     PagedRows,
     bits_per_byte,
+    busiest,
     decoded,
     mixture,
     new_model,
     scores,
     trained,
 )
-from backends.reference.latent.experts import busiest
 from backends.reference.layers import causal_mask, rotary_tables
 
 SMALL = LatentShape(
