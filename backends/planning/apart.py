@@ -1,8 +1,12 @@
 """Prompts computed at some replicas, answers written at others: how many of each, and what is carried. Pure.
 
 prefill replicas   λ · P / ρ          ρ: how busy one may be, so that the first token comes in time
-decode replicas    λ · o · S(B) / B   B: the largest batch that keeps the time between tokens
-carried            n · bytes of a token / link, added to the time to the first token
+decode replicas    λ · o · S(B) / B   B: a batch that keeps the time between tokens
+carried            n · bytes of a token / link
+first token        base + P + wait for other prefills + carried + S(B), the step that makes it
+
+A larger batch takes fewer decode replicas, and leaves less time to wait for a prefill. So batches are tried, and the
+one that takes the fewest replicas in all counts.
 """
 
 from dataclasses import dataclass
@@ -26,7 +30,8 @@ _HALVINGS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Replicas of both kinds for a load, and what its requests see."""
+    """Replicas of both kinds for a load, and what its requests see. `prefill_busy`: share of time that prefills take at
+    each of theirs. `sequences`: answered at once by a decode replica, at most."""
 
     prefill_replicas: int
     decode_replicas: int
@@ -40,31 +45,29 @@ class Apart:
 def apart(
     machine: Machine, request: Request, requests_per_s: float, limits: Limits, link_bytes_per_s: float
 ) -> Apart | None:
-    """The fewest replicas that keep the limits; None where none could."""
+    """The fewest replicas that keep the limits; None where none could. O(log(batch)) steps behind the first 64."""
     carrying_s = machine.kv_bytes(request.prompt_tokens) / link_bytes_per_s
     prefill_s = prefill(machine, request.prompt_tokens, request.cached_tokens).seconds
-    first_s = BASE_S + prefill_s + carrying_s + decode_step(machine, 1, request.context_tokens).seconds
-    room = int(most_sequences(machine, request.whole_tokens).value)
-    within = [
-        count for count in _sizes(room) if decode_step(machine, count, request.context_tokens).seconds <= limits.itl_s
-    ]
-    if first_s > limits.ttft_p90_s or not within:
-        return None
-    busy = _busiest(prefill_s, limits.ttft_p90_s - first_s)
-    sequences = within[-1]
-    step_s = decode_step(machine, sequences, request.context_tokens).seconds
-    prefills = max(1, ceil(requests_per_s * prefill_s / busy))
-    decodes = max(1, ceil(requests_per_s * request.output_tokens * step_s / sequences))
-    share = requests_per_s * prefill_s / prefills
-    return Apart(
-        prefill_replicas=prefills,
-        decode_replicas=decodes,
-        prefill_busy=share,
-        sequences=sequences,
-        itl_s=step_s,
-        ttft_p90_s=first_s + quantile_wait_s(prefill_s, share),
-        carrying_s=carrying_s,
-    )
+    found: list[Apart] = []
+    for sequences in _sizes(int(most_sequences(machine, request.whole_tokens).value)):
+        step_s = decode_step(machine, sequences, request.context_tokens).seconds
+        first_s = BASE_S + prefill_s + carrying_s + step_s
+        if step_s > limits.itl_s or first_s > limits.ttft_p90_s:
+            break  # and larger batches take longer
+        prefills = max(1, ceil(requests_per_s * prefill_s / _busiest(prefill_s, limits.ttft_p90_s - first_s)))
+        share = requests_per_s * prefill_s / prefills
+        found.append(
+            Apart(
+                prefill_replicas=prefills,
+                decode_replicas=max(1, ceil(requests_per_s * request.output_tokens * step_s / sequences)),
+                prefill_busy=share,
+                sequences=sequences,
+                itl_s=step_s,
+                ttft_p90_s=first_s + quantile_wait_s(prefill_s, share),
+                carrying_s=carrying_s,
+            )
+        )
+    return min(found, key=lambda one: one.prefill_replicas + one.decode_replicas, default=None)
 
 
 def _sizes(room: int) -> list[int]:

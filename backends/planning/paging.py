@@ -66,12 +66,15 @@ def play(
     """Serve all requests in their order, as many at once as fit, one token each a step; measured while any waits.
 
     Pages are taken as they are needed; where none is left the youngest sequence is put out and begins anew later.
-    Raises `ValueError` where a request is longer than `longest_tokens` or than the memory. O(steps · running).
+    Raises `ValueError` where a request is longer than `longest_tokens`, or does not fit alone. O(steps · running).
     """
-    if (most := max((one.tokens for one in requests), default=0)) > min(longest_tokens, memory_tokens):
-        raise ValueError(f"a request of {most} tokens does not fit")
     reserve = _reservation(kept, longest_tokens, page_tokens)
     memory = _Pages(memory_tokens) if kept == "pages" else _Buddies(memory_tokens)
+    for one in requests:
+        most = max(reserve(one), -(-one.tokens // page_tokens) * page_tokens if kept == "pages" else 0)
+        if one.tokens > longest_tokens or (address := memory.take(most)) is None:
+            raise ValueError(f"a request of {one.tokens} tokens does not fit")
+        memory.give(address, most)
     waiting, running = deque(requests), list[_Running]()
     used, steps, sequences = 0, 0, 0
     while True:

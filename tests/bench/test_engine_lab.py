@@ -11,7 +11,7 @@ from backends.reference.model_files import ensure_model
 from backends.reference.tokenizer import ModelTokenizer
 from bench import engine_lab
 from bench.engine_lab import PAGE, RESULT, THEMES, beside, cell, measured, setting, table, written_into
-from bench.lab import batching, paging
+from bench.lab import batching, first_token, paging, weights
 from bench.lab.lengths import sharegpt_like
 from bench.lab.turns import median_figures, median_of_turns
 from bench.lab.types import Figure, Lab, Row, Theme
@@ -62,15 +62,27 @@ def test_how_a_table_was_measured_stands_below_it_or_in_its_columns() -> None:
     assert list(table(both)) == ["| device | technique |", "|---|---|", "| cpu | a |", "| cuda | a |"]
 
 
+TEXT = " ".join(f"Shelf {n} holds books about the number {n * n}." for n in range(9))
+
+
 def lab() -> Lab:
-    tokenizer = ModelTokenizer(ensure_model("tiny"))
-    return Lab(micro_weights(), tokenizer, "one two three", "three two one", "cpu", 1, time.process_time)
+    return Lab(micro_weights(), ModelTokenizer(ensure_model("tiny")), TEXT, TEXT, "cpu", 1, time.process_time)
 
 
-@pytest.mark.parametrize("name", ["paging", "chunked prefill"])
-def test_a_theme_measures_its_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paging, "REQUESTS", 20)
+    monkeypatch.setattr(batching, "REQUESTS", 4)
     monkeypatch.setattr(batching, "LONG_PROMPT", 128)
+    monkeypatch.setattr(first_token, "LENGTHS", (20, 40, 60))
+    small = {"GROUP": 16, "WINDOW": 32, "CALIBRATION_WINDOWS": 2, "JUDGED_WINDOWS": 2, "PROMPTS": 2, "ANSWER": 3}
+    for constant, value in {**small, "PREFILL": 32, "BATCH": 2}.items():
+        monkeypatch.setattr(weights, constant, value)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("name", ["weights", "paging", "batching", "chunked prefill", "first token"])
+def test_a_theme_measures_its_rows(name: str) -> None:
     [theme] = [one for one in THEMES if one.name == name]
     rows, goals = measured(lab(), [theme])
     assert len(rows) >= 3

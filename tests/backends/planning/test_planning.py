@@ -1,12 +1,14 @@
 """What holds of every plan, whatever model and GPU."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.hardware import GPUS
+from backends.hardware import BASE_S, GPUS
 from backends.models import CATALOGUE
 from backends.planning import (
     ApiPrice,
@@ -18,6 +20,7 @@ from backends.planning import (
     best,
     break_even_tokens,
     capacity,
+    decode_step,
     most_sequences,
     prefill,
     readable,
@@ -25,6 +28,8 @@ from backends.planning import (
     token_costs,
     tokens_a_step,
 )
+
+USUAL = Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"])
 
 machines = st.builds(
     Machine,
@@ -145,6 +150,29 @@ def test_apart_the_time_between_tokens_has_no_prefills_in_it() -> None:
     assert apart(machine, request, 10, Limits(0.01, 0.04), 50e9) is None
 
 
+@given(machines, requests(), st.floats(0.1, 100), st.floats(0.1, 5), st.floats(0.01, 0.5))
+def test_apart_the_first_token_waits_for_a_step_of_all_who_are_answered(
+    machine: Machine, request: Request, requests_per_s: float, ttft_s: float, itl_s: float
+) -> None:
+    two = apart(machine, request, requests_per_s, Limits(ttft_s, itl_s), 50e9)
+    if two is None:
+        return
+    step_s = decode_step(machine, two.sequences, request.context_tokens).seconds
+    prefill_s = prefill(machine, request.prompt_tokens, request.cached_tokens).seconds
+    assert two.itl_s == step_s <= itl_s
+    assert BASE_S + prefill_s + two.carrying_s + step_s <= two.ttft_p90_s <= ttft_s * (1 + 1e-9)
+    assert two.prefill_replicas * two.prefill_busy == pytest.approx(requests_per_s * prefill_s)
+    assert two.decode_replicas * two.sequences >= requests_per_s * request.output_tokens * step_s * (1 - 1e-9)
+
+
+def test_apart_a_tight_limit_of_the_first_token_is_kept_by_smaller_batches() -> None:
+    machine, request = Machine(CATALOGUE["llama-3.1-70b"], GPUS["h100"], 4), Request(2_000, 300)
+    kept = [apart(machine, request, 20, Limits(ttft_s), 50e9) for ttft_s in (0.45, 0.6, 4)]
+    tight, loose, free = (one for one in kept if one is not None)
+    assert tight.sequences < loose.sequences <= free.sequences
+    assert tight.prefill_replicas + tight.decode_replicas >= free.prefill_replicas + free.decode_replicas
+
+
 def test_more_gpus_than_kv_heads_keep_copies_and_latent_caches_are_kept_by_all() -> None:
     assert Machine(CATALOGUE["qwen2.5-7b"], GPUS["h100"], 8).kv_copies == 2
     assert Machine(CATALOGUE["qwen2.5-7b"], GPUS["h100"], 4).kv_copies == 1
@@ -160,20 +188,20 @@ def test_a_figure_reads_with_its_unit_and_how_it_came_about() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "why"),
     [
-        lambda: Request(0, 1),
-        lambda: Request(10, 1, 10),
-        lambda: Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"], 0),
-        lambda: at_batch(Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"]), Request(1, 1), 0),
-        lambda: prefill(Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"]), 10, 11),
-        lambda: most_sequences(Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"]), 0),
-        lambda: tokens_a_step(1.1, 2),
+        (lambda: Request(0, 1), "at least one token"),
+        (lambda: Request(10, 1, 10), "its last one is always computed"),
+        (lambda: replace(USUAL, gpus=0), "1 or more"),
+        (lambda: at_batch(USUAL, Request(1, 1), 0), "at least one answer"),
+        (lambda: prefill(USUAL, 10, 11), "part of the prompt"),
+        (lambda: most_sequences(USUAL, 0), "at least one token"),
+        (lambda: tokens_a_step(1.1, 2), "from 0 to 1"),
+        (lambda: token_costs(USUAL, at_batch(USUAL, Request(1, 1), 1), 1.0, 0.0), "above 0 and at most 1"),
     ],
 )
-def test_what_makes_no_sense_is_refused(wrong: object) -> None:
-    assert callable(wrong)
-    with pytest.raises(ValueError, match=r"\w"):
+def test_what_makes_no_sense_is_refused(wrong: Callable[[], object], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
         wrong()
 
 
