@@ -3,77 +3,31 @@
 The oracle recomputes the whole sequence for each token, without a cache.
 """
 
-import queue
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 
 import pytest
 
 from backends.reference.decoder import PagedDecoder
 from backends.reference.embedded import build_service
-from backends.reference.engine import Engine, EngineStats, KvCache
+from backends.reference.engine import Engine, KvCache
 from backends.reference.errors import EngineStopped
-from backends.reference.types import Delta, EngineConfig, FinishReason, GenerationRequest, RequestId, SamplingParams
+from backends.reference.types import EngineConfig, FinishReason, RequestId, SamplingParams
 from backends.reference.weights import ModelWeights
+from tests.backends.reference.calls import DEADLINE_S, Call, ask, running, stats
 from tests.backends.reference.micro_model import micro_weights
 from tests.backends.reference.naive_llama import naive_greedy
 
-DEADLINE_S = 30
 CONFIG = EngineConfig(model="tiny", kv_blocks=64)
 GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
 PROMPT = tuple((31 * i * i + 17 * i + 100) % 49_152 for i in range(40))
 OTHER = tuple((29 * i * i + 11 * i + 5) % 49_152 for i in range(40))
-ids = count()
-
-
-class Call:
-    """One request to an engine: the deltas it got."""
-
-    def __init__(self, engine: Engine, prompt: tuple[int, ...], sampling: SamplingParams, salt: str = "") -> None:
-        self.deltas: queue.Queue[Delta] = queue.Queue()
-        self.request = GenerationRequest(RequestId(str(next(ids))), prompt, sampling, salt)
-        self.text = ""
-        self.tokens: list[int] = []
-        engine.submit(self.request, self.deltas.put)
-
-    def next(self) -> Delta:
-        delta = self.deltas.get(timeout=DEADLINE_S)
-        self.text += delta.text
-        self.tokens.extend(delta.token_ids)
-        return delta
-
-    def finish(self) -> Delta:
-        while (delta := self.next()).finish is None:
-            pass
-        return delta
-
-
-def ask(engine: Engine, prompt: tuple[int, ...], sampling: SamplingParams = GREEDY, salt: str = "") -> Call:
-    call = Call(engine, prompt, sampling, salt)
-    call.finish()
-    return call
-
-
-def stats(engine: Engine) -> EngineStats:
-    return engine.stats().result(DEADLINE_S)
-
-
-@contextmanager
-def running(weights: ModelWeights, config: EngineConfig = CONFIG) -> Iterator[Engine]:
-    engine = build_service(config, weights).engine
-    engine.start()
-    try:
-        yield engine
-    finally:
-        engine.stop()
 
 
 @pytest.fixture
 def engine(micro: ModelWeights) -> Iterator[Engine]:
-    with running(micro) as one:
+    with running(micro, CONFIG) as one:
         yield one
 
 
@@ -83,13 +37,13 @@ def expected(micro: ModelWeights) -> list[int]:
 
 
 def test_cold_and_warm_say_the_same(engine: Engine, expected: list[int]) -> None:
-    cold, warm = ask(engine, PROMPT), ask(engine, PROMPT)
+    cold, warm = ask(engine, PROMPT, GREEDY), ask(engine, PROMPT, GREEDY)
     assert cold.tokens == warm.tokens == expected
     assert cold.text == warm.text
 
 
 def test_a_partial_hit_says_the_same(engine: Engine, expected: list[int]) -> None:
-    ask(engine, PROMPT[:20] + OTHER[:20])
+    ask(engine, PROMPT[:20] + OTHER[:20], GREEDY)
     call = Call(engine, PROMPT, GREEDY)
     assert call.finish().receipt.cached_tokens == 16
     assert call.tokens == expected
@@ -98,13 +52,13 @@ def test_a_partial_hit_says_the_same(engine: Engine, expected: list[int]) -> Non
 @pytest.mark.parametrize("tokens_a_step", [1, 3, 7, 16, 39])
 def test_any_prefill_chunk_says_the_same(micro: ModelWeights, expected: list[int], tokens_a_step: int) -> None:
     with running(micro, replace(CONFIG, max_batched_tokens=tokens_a_step, max_num_seqs=1)) as engine:
-        assert ask(engine, PROMPT).tokens == expected
+        assert ask(engine, PROMPT, GREEDY).tokens == expected
 
 
 @pytest.mark.parametrize("block_size", [1, 5, 64])
 def test_any_block_size_says_the_same(micro: ModelWeights, expected: list[int], block_size: int) -> None:
     with running(micro, replace(CONFIG, block_size=block_size)) as engine:
-        assert ask(engine, PROMPT).tokens == ask(engine, PROMPT).tokens == expected
+        assert ask(engine, PROMPT, GREEDY).tokens == ask(engine, PROMPT, GREEDY).tokens == expected
 
 
 def test_a_batch_says_the_same(micro: ModelWeights, expected: list[int]) -> None:
@@ -188,7 +142,7 @@ def test_a_request_aborted_while_it_waits_counts_nothing(micro: ModelWeights) ->
 
 def test_an_unknown_abort_is_ignored(engine: Engine) -> None:
     engine.abort(RequestId("nobody"))
-    assert ask(engine, PROMPT).tokens
+    assert ask(engine, PROMPT, GREEDY).tokens
 
 
 def test_reset_forgets_the_cache_but_not_under_a_running_request(engine: Engine) -> None:
@@ -203,8 +157,8 @@ def test_reset_forgets_the_cache_but_not_under_a_running_request(engine: Engine)
 
 def test_a_small_cache_evicts_what_was_used_longest_ago(micro: ModelWeights) -> None:
     with running(micro, replace(CONFIG, kv_blocks=4)) as engine:
-        ask(engine, PROMPT)
-        ask(engine, OTHER)
+        ask(engine, PROMPT, GREEDY)
+        ask(engine, OTHER, GREEDY)
         # Each leaves two whole blocks; the second needed one block more than were blank and took the first one's tail.
         assert Call(engine, PROMPT, GREEDY).finish().receipt.cached_tokens == 16
         assert stats(engine).evicted_blocks > 0
@@ -221,16 +175,16 @@ def test_seeded_sampling_does_not_depend_on_the_neighbours(engine: Engine) -> No
 
 def test_the_answer_ends_at_the_end_of_sequence_unless_told_to_go_on(micro: ModelWeights, expected: list[int]) -> None:
     ending = replace(micro, shape=replace(micro.shape, eos_token_ids=frozenset({expected[2]})))
-    with running(ending) as engine:
+    with running(ending, CONFIG) as engine:
         call = Call(engine, PROMPT, replace(GREEDY, ignore_eos=False))
         last = call.finish()
         assert (last.finish, last.stop_reason, last.receipt.completion_tokens) == (FinishReason.STOP, None, 3)
         assert call.tokens == expected[:3]
-        assert ask(engine, PROMPT).tokens == expected
+        assert ask(engine, PROMPT, GREEDY).tokens == expected
 
 
 def test_a_stop_token_ends_the_answer_without_its_text(engine: Engine, expected: list[int]) -> None:
-    whole = ask(engine, PROMPT).text
+    whole = ask(engine, PROMPT, GREEDY).text
     call = Call(engine, PROMPT, replace(GREEDY, stop_token_ids=(expected[3],)))
     last = call.finish()
     assert (last.finish, last.stop_reason) == (FinishReason.STOP, expected[3])
@@ -239,7 +193,7 @@ def test_a_stop_token_ends_the_answer_without_its_text(engine: Engine, expected:
 
 
 def test_a_stop_string_ends_the_answer_before_itself(engine: Engine) -> None:
-    whole = ask(engine, PROMPT).text
+    whole = ask(engine, PROMPT, GREEDY).text
     stop = whole[len(whole) // 2 :][:3]
     call = Call(engine, PROMPT, replace(GREEDY, stop=(stop,)))
     last = call.finish()
@@ -248,20 +202,20 @@ def test_a_stop_string_ends_the_answer_before_itself(engine: Engine) -> None:
 
 
 def test_the_limit_ends_the_answer_with_all_its_text(engine: Engine) -> None:
-    plain = ask(engine, PROMPT)
+    plain = ask(engine, PROMPT, GREEDY)
     guarded = Call(engine, PROMPT, replace(GREEDY, stop=("a stop string that never comes",)))
     assert guarded.finish().finish is FinishReason.LENGTH
     assert guarded.text == plain.text
 
 
 def test_a_stopped_engine_ends_open_requests_and_refuses_new_ones(micro: ModelWeights) -> None:
-    with running(micro) as engine:
+    with running(micro, CONFIG) as engine:
         call = Call(engine, PROMPT, replace(GREEDY, max_tokens=900))
         call.next()
         engine.stop()
         assert call.finish().finish is FinishReason.ABORT
         with pytest.raises(EngineStopped, match="stopped"):
-            ask(engine, PROMPT)
+            ask(engine, PROMPT, GREEDY)
 
 
 def test_what_arrives_right_after_the_stop_is_still_answered(micro: ModelWeights) -> None:
@@ -294,7 +248,7 @@ def test_who_no_longer_waits_for_the_cache_does_not_end_the_engine(engine: Engin
     given_up = engine.between_steps(touched.append)
     assert given_up.cancel()
     gate.set()
-    assert ask(engine, PROMPT).tokens == expected
+    assert ask(engine, PROMPT, GREEDY).tokens == expected
     assert not touched
 
 

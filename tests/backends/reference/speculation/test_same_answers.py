@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,8 @@ from backends.reference.scheduler import Slice
 from backends.reference.speculation import Draft
 from backends.reference.speculation.setup import new_drafter
 from backends.reference.types import DraftMethod, EngineConfig, FinishReason, SamplingParams, SpeculationConfig
+from tests.backends.reference.calls import Call, ask, running, stats
 from tests.backends.reference.micro_model import micro_weights
-from tests.backends.reference.speculation.engines import DEADLINE_S, Call, running
 
 VOCAB = 60
 WEIGHTS = micro_weights(vocab=VOCAB)
@@ -26,12 +27,20 @@ GREEDY = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
 PROMPTS = [tuple((31 * i * i + 17 * i + start) % VOCAB for i in range(9 + start)) for start in (0, 3, 11)]
 
 
-def plain(prompts: Sequence[tuple[int, ...]], sampling: SamplingParams) -> list[list[int]]:
-    with running(CONFIG, WEIGHTS) as engine:
-        return [Call(engine, prompt, sampling).finish().tokens for prompt in prompts]
+def plain(sampling: SamplingParams) -> list[list[int]]:
+    with running(WEIGHTS, CONFIG) as engine:
+        return [ask(engine, prompt, sampling).tokens for prompt in PROMPTS]
 
 
-EXPECTED = plain(PROMPTS, GREEDY)
+@cache
+def expected() -> list[list[int]]:
+    return plain(GREEDY)
+
+
+def finished(calls: Sequence[Call]) -> Sequence[Call]:
+    for call in calls:
+        call.finish()
+    return calls
 
 
 class Told:
@@ -39,7 +48,7 @@ class Told:
 
     def __init__(self, steps: Sequence[Sequence[bool]]) -> None:
         self._steps = list(steps)
-        self._answers = dict(zip(PROMPTS, EXPECTED, strict=True))
+        self._answers = dict(zip(PROMPTS, expected(), strict=True))
 
     def draft(
         self, slices: Sequence[Slice], complete: Sequence[Generation], room_tokens: Sequence[int]
@@ -70,26 +79,26 @@ def test_greedy_tokens_are_the_same_for_any_draft(
         kv_blocks=max(kv_blocks, 44 // block_size + 1),
         speculation=SpeculationConfig(tokens=tokens),
     )
-    with running(config, WEIGHTS, Told(steps)) as engine:
+    with running(WEIGHTS, config, Told(steps)) as engine:
         calls = [Call(engine, prompt, GREEDY) for prompt in PROMPTS]
-        assert [call.finish().tokens for call in calls] == EXPECTED
-        after = engine.stats().result(DEADLINE_S)
+        assert [call.tokens for call in finished(calls)] == expected()
+        after = stats(engine)
         assert (after.held_blocks, after.free_blocks) == (0, config.kv_blocks)
 
 
 @pytest.mark.parametrize("config", [LOOKUP, MODEL, replace(MODEL, kv_blocks=13), replace(LOOKUP, kv_blocks=13)])
 def test_real_drafts_change_no_token_also_among_neighbours_who_preempt_each_other(config: EngineConfig) -> None:
-    with running(config, WEIGHTS) as engine:
+    with running(WEIGHTS, config) as engine:
         for _ in range(2):
             calls = [Call(engine, prompt, GREEDY) for prompt in PROMPTS]
-            assert [call.finish().tokens for call in calls] == EXPECTED
+            assert [call.tokens for call in finished(calls)] == expected()
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0.8}, {"temperature": 1.0, "top_p": 0.8, "top_k": 20}])
 def test_what_is_looked_up_changes_no_token_of_an_answer_with_a_seed(sampling: dict[str, float]) -> None:
     dice = SamplingParams(max_tokens=24, seed=11, ignore_eos=True, **sampling)  # type: ignore[arg-type]
-    with running(LOOKUP, WEIGHTS) as engine:
-        assert [Call(engine, prompt, dice).finish().tokens for prompt in PROMPTS] == plain(PROMPTS, dice)
+    with running(WEIGHTS, LOOKUP) as engine:
+        assert [ask(engine, prompt, dice).tokens for prompt in PROMPTS] == plain(dice)
 
 
 def right(steps: int = 50) -> Told:
@@ -98,10 +107,10 @@ def right(steps: int = 50) -> Told:
 
 def test_right_drafts_take_fewer_steps_and_say_so() -> None:
     config = replace(CONFIG, speculation=SpeculationConfig(tokens=5))
-    with running(config, WEIGHTS, right()) as engine:
-        last = Call(engine, PROMPTS[0], GREEDY).finish().deltas[-1]
+    with running(WEIGHTS, config, right()) as engine:
+        last = Call(engine, PROMPTS[0], GREEDY).finish()
         # 24 tokens, up to 6 a step: the last draft has 5, of which the last is the answer's last.
-        assert engine.stats().result(DEADLINE_S).steps == 4
+        assert stats(engine).steps == 4
         page = engine.metrics.exposition().decode()
     assert (last.receipt.drafted_tokens, last.receipt.accepted_tokens) == (20, 20)
     assert 'vllm:spec_decode_num_drafts_total{engine="0",model_name="tiny"} 4.0' in page
@@ -110,8 +119,8 @@ def test_right_drafts_take_fewer_steps_and_say_so() -> None:
 
 
 def test_a_plain_engine_says_nothing_of_drafts() -> None:
-    with running(CONFIG, WEIGHTS) as engine:
-        receipt = Call(engine, PROMPTS[0], GREEDY).finish().deltas[-1].receipt
+    with running(WEIGHTS, CONFIG) as engine:
+        receipt = Call(engine, PROMPTS[0], GREEDY).finish().receipt
         assert (receipt.drafted_tokens, receipt.accepted_tokens) == (None, None)
         assert b"spec_decode" not in engine.metrics.exposition()
 
@@ -119,20 +128,20 @@ def test_a_plain_engine_says_nothing_of_drafts() -> None:
 def deltas(engine: Engine, sampling: SamplingParams) -> list[object]:
     return [
         (one.text, one.token_ids, one.finish, one.stop_reason, one.receipt.completion_tokens)
-        for one in Call(engine, PROMPTS[0], sampling).finish().deltas
+        for one in ask(engine, PROMPTS[0], sampling).deltas
     ]
 
 
 @pytest.mark.parametrize("end", range(6))
 def test_an_answer_ends_within_a_draft_as_it_ends_without(end: int) -> None:
-    answer = EXPECTED[0]
+    answer = expected()[0]
     stop = replace(GREEDY, stop_token_ids=(answer[end],))
-    with running(CONFIG, WEIGHTS) as engine:
-        whole = "".join(one.text for one in Call(engine, PROMPTS[0], GREEDY).finish().deltas)
+    with running(WEIGHTS, CONFIG) as engine:
+        whole = ask(engine, PROMPTS[0], GREEDY).text
         endings = [stop, replace(GREEDY, stop=(whole[2 * end : 2 * end + 3],)), replace(GREEDY, max_tokens=end + 1)]
-        expected = [deltas(engine, one) for one in endings]
-    with running(replace(CONFIG, speculation=SpeculationConfig(tokens=5)), WEIGHTS, right()) as engine:
-        assert [deltas(engine, one) for one in endings] == expected
+        wanted = [deltas(engine, one) for one in endings]
+    with running(WEIGHTS, replace(CONFIG, speculation=SpeculationConfig(tokens=5)), right()) as engine:
+        assert [deltas(engine, one) for one in endings] == wanted
 
 
 @pytest.mark.parametrize("output", [1, 2, 3, 4, 7, 12])
@@ -140,21 +149,20 @@ def test_the_next_turn_finds_as_much_cached_as_without_drafts(output: int) -> No
     params = replace(GREEDY, max_tokens=output)
     found = []
     for config, drafter in ((CONFIG, None), (replace(CONFIG, speculation=SpeculationConfig(tokens=5)), right())):
-        with running(config, WEIGHTS, drafter) as engine:
-            answer = Call(engine, PROMPTS[0], params).finish().tokens
+        with running(WEIGHTS, config, drafter) as engine:
+            answer = ask(engine, PROMPTS[0], params).tokens
             turn = (*PROMPTS[0], *answer, 5, 6, 7)
-            found.append(Call(engine, turn, params).finish().deltas[-1].receipt.cached_tokens)
+            found.append(Call(engine, turn, params).finish().receipt.cached_tokens)
     assert found[0] == found[1]
 
 
 def test_an_answer_is_aborted_between_drafts() -> None:
-    with running(MODEL, WEIGHTS) as engine:
+    with running(WEIGHTS, MODEL) as engine:
         call = Call(engine, PROMPTS[0], replace(GREEDY, max_tokens=200))
-        call.deltas.append(call._deltas.get(timeout=DEADLINE_S))
-        [request_id] = engine._generations
-        engine.abort(request_id)
-        assert call.finish().deltas[-1].finish is FinishReason.ABORT
-        assert engine.stats().result(DEADLINE_S).held_blocks == 0
+        call.next()
+        engine.abort(call.request.request_id)
+        assert call.finish().finish is FinishReason.ABORT
+        assert stats(engine).held_blocks == 0
 
 
 def test_what_cannot_draft_is_refused() -> None:
