@@ -135,7 +135,7 @@ def test_the_more_bits_the_nearer_to_the_plain_model() -> None:
 
 def test_perplexity_is_that_of_a_plain_forward_pass() -> None:
     surprise = [
-        -naive_logits(WEIGHTS, window)[:-1].log_softmax(-1)[range(len(window) - 1), window[1:]] for window in WINDOWS
+        -naive_logits(WEIGHTS, window).log_softmax(-1)[range(len(window) - 1), window[1:]] for window in WINDOWS
     ]
     found = compared(WEIGHTS)
     assert found.perplexity == pytest.approx(float(torch.cat(surprise).mean().exp()), rel=1e-4)
@@ -174,16 +174,17 @@ def test_what_is_observed_is_what_each_matrix_is_multiplied_with() -> None:
     torch.testing.assert_close(book[0, "qkv"].peaks, x.abs().amax(0))
 
 
-def test_an_engine_runs_with_rounded_weights_as_with_its_own() -> None:
-    made: list[Matrix] = []
+def test_a_model_of_matrices_is_a_model_of_tensors() -> None:
+    made: list[tuple[int, str]] = []
 
-    def eight_bits(_layer: int, _part: str, weight: Tensor) -> Matrix:
-        made.append(int8_weight_only(quantise(weight, 8, symmetric=True)))
-        return made[-1]
+    def same(layer: int, part: str, weight: Tensor) -> Matrix:
+        made.append((layer, part))
+        return Matrix(lambda x: F.linear(x, weight), weight.nbytes)
 
-    model = with_matrices(WEIGHTS, eight_bits)
-    assert len(made) == len(WEIGHTS.layers) * len(PARTS)
-    assert len(greedy(model, WINDOWS[0], 8)) == 8
+    model = with_matrices(WEIGHTS, same)
+    assert made == [(layer, part) for layer in range(len(WEIGHTS.layers)) for part in PARTS]
+    assert greedy(model, WINDOWS[0], 8) == naive_greedy(WEIGHTS, WINDOWS[0], 8)
+    assert layer_bytes(model) == layer_bytes(WEIGHTS)
 
 
 @pytest.mark.parametrize("form", list(WeightForm))
@@ -201,7 +202,18 @@ def test_groups_fill_rows_of_any_length() -> None:
 
 
 def test_an_engine_serves_weights_of_the_form_that_is_asked_for(micro: ModelWeights) -> None:
-    body = {"model": "tiny", "prompt": "one two three", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
-    with run_engine(EngineConfig(model="tiny", kv_blocks=8, weights=WeightForm.INT8), micro) as running:
-        answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=30)
-    assert answer.json()["usage"]["completion_tokens"] == 4
+    prompt = [(7 * i * i + 100) % 49_152 for i in range(24)]
+    body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+    with run_engine(EngineConfig(model="tiny", kv_blocks=8, weights=WeightForm.INT4), micro) as running:
+        answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=30).json()
+    told = answer["choices"][0]["prompt_logprobs"][1:]
+    served = torch.tensor([one[str(token)]["logprob"] for one, token in zip(told, prompt[1:], strict=True)])
+    plain, rounded_to_four = (logprobs(model, prompt) for model in (micro, recast(micro, WeightForm.INT4)))
+    torch.testing.assert_close(served, rounded_to_four, rtol=0.02, atol=0.02)
+    assert (served - plain).abs().max() > 0.2
+
+
+def logprobs(model: ModelWeights, tokens: list[int]) -> Tensor:
+    """ln p of each token but the first."""
+    [logits] = all_logits(model, [tokens])
+    return logits.log_softmax(-1)[range(len(tokens) - 1), tokens[1:]]
