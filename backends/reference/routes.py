@@ -98,7 +98,7 @@ async def _apart(
     params: KvTransferParams,
     wanted: GenerationRequest,
     answer: answers.Answer,
-) -> tuple[answers.Answer, "Keep | None"]:
+) -> tuple[answers.Answer, Keep | None]:
     """A request whose prompt another engine has computed, or whose answer another will write: the answer as it is told
     then, and what keeps the prompt."""
     if await transfers.fetch(wanted, params):

@@ -1,7 +1,8 @@
 """Both sides of a transfer, on the event loop of an engine's server.
 
 P keeps a copy in the host's memory, not blocks in its cache: so what nobody fetches holds up no request, and the cache
-evicts as always. A copy is given once, under a name that cannot be guessed, for `LEASE_S`.
+evicts as always. A copy is given once, under a name that cannot be guessed, for `LEASE_S`. How many wait has no bound
+but that: as many as there are prompts in that time.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from backends.reference.wire import KvTransferParams
 LEASE_S: Final = 30.0
 """How long a copy waits for who fetches it; vLLM's."""
 FETCH_PATIENCE_S: Final = 30.0
+"""How long the other engine may say nothing, when it is connected to and between any two parts of its answer."""
 PATH: Final = "/kv_transfer/"
 
 

@@ -2,6 +2,7 @@
 
     weights     grids, gptq, scaling --> products --> matrices    numbers of fewer bits, and products with them
                 calibration                                       what the inputs of each matrix look like
+                recipes                                           the forms that need no calibration, by name
     KV cache    contiguous                                        a stretch a request, where the engine has blocks
     batching    static_batches                                    all begin together, and end together
     judging     loop, reservation, quality                        runs any of them; waste; perplexity, agreement

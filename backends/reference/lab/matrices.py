@@ -2,8 +2,8 @@
 
     F.linear(x, weight)      torch asks a `weight` that is no tensor, by `__torch_function__`   -->   weight.times(x)
 
-So a model whose matrices are quantised, observed or split is a `ModelWeights` like any other, and the engine, its
-scheduler and its server run it as it is. Only products with `F.linear` exist; all else raises TypeError.
+So a model whose matrices are quantised or observed is a `ModelWeights` like any other, and the engine, its scheduler
+and its server run it as it is. Only products with `F.linear` exist; all else raises TypeError.
 """
 
 from collections.abc import Callable, Mapping, Sequence

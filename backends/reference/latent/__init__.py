@@ -8,7 +8,7 @@
 attention.py  latent attention (MLA), plain and absorbed, and grouped attention (MHA, GQA) to hold it against
 experts.py    a router, experts, and one that all tokens pass
 model.py      layers of both, over rows in blocks
-training.py   a few minutes on bytes of a text
+training.py   a few steps on bytes of a text
 
 Shape and weights are our own, in float32, for reading and measuring: models of others are not loaded, and the engine
 does not serve this one.

@@ -20,7 +20,7 @@ from backends.reference.speculation.drafts import Draft
 
 LONGEST: Final = 4
 SHORTEST: Final = 2
-"""Runs of tokens that are looked up. One token alone is followed by too much."""
+"""Tokens of the runs that are looked up. One token alone is followed by too much."""
 
 
 class Seen:
