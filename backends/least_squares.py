@@ -34,6 +34,12 @@ def plus(some: Sums, more: Sums, by: float) -> Sums:
     )
 
 
+def of_sample(features: Triple, value: float = 1.0) -> Sums:
+    """The square of how far Σ p · feature is from `value`, of one sample."""
+    x, y, z = features
+    return (x * x, x * y, x * z, y * y, y * z, z * z, x * value, y * value, z * value)
+
+
 def scaled(sums: Sums, by: Triple) -> Sums:
     """The same square where each feature is `by` times as large, and its coefficient as much smaller."""
     x, y, z = by
@@ -97,8 +103,8 @@ def logarithmic_step(phi: Triple, features: Sequence[Triple], by: float, *, base
         for (x, y, z), goal in zip(features, goals, strict=True):
             now = p0 * x + p1 * y + p2 * z
             left = goal - math.log(now)
-            s, t, u = (p0 * x / now, 0.0, 0.0) if base else (0.0, p1 * y / now, p2 * z / now)
-            sums = plus(sums, (s * s, s * t, s * u, t * t, t * u, u * u, s * left, t * left, u * left), 1.0)
+            parts = (p0 * x / now, 0.0, 0.0) if base else (0.0, p1 * y / now, p2 * z / now)
+            sums = plus(sums, of_sample(parts, left), 1.0)
         d0, d1, d2 = minimum(sums, (-_MOST_STEP, -_MOST_STEP, -_MOST_STEP))
         p0 *= math.exp(min(d0, _MOST_STEP))
         p1 *= math.exp(min(d1, _MOST_STEP))

@@ -24,7 +24,7 @@ from typing import Any, Final
 from backends.reference.model_files import ensure_model
 from bench.result import Goal, write_result
 from gateway.measuring.shapes import Shape, shaped
-from gateway.measuring.wording import Rate, Wording
+from gateway.measuring.wording import Wording, WordTokens
 from gateway.sim.loads.arrivals import take
 
 APART: Final = 0.05
@@ -100,7 +100,7 @@ SITUATIONS: Final = (
 
 def write_corpus(path: Path) -> None:
     """Prompts that share nothing, with the fields that either generator reads."""
-    wording = Wording("any", Rate(_TOKENS_A_WORD))
+    wording = Wording("any", WordTokens(_TOKENS_A_WORD))
     with path.open("w") as out:
         for request in take(shaped(_SHAPE, seed=1), _LINES).requests:
             tokens = request.output_tokens

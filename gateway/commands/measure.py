@@ -29,7 +29,7 @@ from billing.reports.reading import place_of
 from billing.reports.timings import TimingsOf, timings_of
 from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
-from gateway.admin_client import Asked, Gateway, TokenFile, asked, look
+from gateway.admin_client import Asked, Gateway, TokenFile, as_gateways_say, asked, look
 from gateway.command_line.answers import print_json
 from gateway.command_line.progress import Said, progress
 from gateway.command_line.refusals import NOT_DONE
@@ -124,7 +124,9 @@ def measure(
         elif url is None:
             study = _past(_Period(from_, to, month, time_zone, model), ledger, frame, config)
         else:
-            from gateway.measuring.offering import Offered, loaded  # noqa: PLC0415 - only a load needs the loads
+            from gateway.measuring.driving import Phase  # noqa: PLC0415 - only a load needs what makes one
+            from gateway.measuring.offering import Offered, loaded  # noqa: PLC0415 - likewise
+            from gateway.measuring.shapes import Shape  # noqa: PLC0415 - likewise
 
             offered = Offered(
                 url=url,
@@ -133,16 +135,15 @@ def measure(
                 clients=_numbers(clients, int, "--clients"),
                 rates=_numbers(rate, float, "--rate"),
                 cv=None if recorded else cv,
-                lengths=(prompt, output, length_cv, shared, groups),
+                shape=Shape(prompt, output, length_cv, shared, groups),
                 load=load,
                 trace=trace,
                 corpus=corpus,
-                times=(warm, seconds, drain),
-                most_requests=requests,
+                phase=Phase(warm, seconds, drain, requests),
                 seed=secrets.randbelow(1 << 32) if seed is None else seed,
             )
             with progress("levels", quiet=quiet or as_json) as told:
-                study = asyncio.run(loaded(offered, frame, lambda what, done, of: told(done, of)))
+                study = asyncio.run(loaded(offered, frame, told))
     except BillingError as error:
         raise refused(error) from None
     except MeasuringError as error:
@@ -172,7 +173,9 @@ def _watched(whom: Asked, lasts_s: float, ledger: str | None, frame: Frame, conf
         told(round(gone_s), round(lasts_s))
         pages.append(look("/admin/endpoints", whom, list))
         time.sleep(max(min(_LOOKS_EVERY_S, lasts_s - (time.monotonic() - began_s)), 0.0))
-    return with_use(_of_ledger((start, datetime.now(UTC)), None, ledger, frame, config), use_of(pages))
+    with as_gateways_say(whom):
+        uses = use_of(pages)
+    return with_use(_of_ledger((start, datetime.now(UTC)), None, ledger, frame, config), uses)
 
 
 def _past(of: "_Period", ledger: str | None, frame: Frame, config: Path | None) -> Study:

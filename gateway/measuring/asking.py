@@ -19,20 +19,23 @@ from gateway.measuring.types import Seen
 
 ROUTE: Final = "/v1/chat/completions"
 _PATIENCE: Final = Deadlines(connect_s=10.0, first_byte_s=600.0, idle_s=120.0)
-_SAID_BYTES: Final = 1 << 16
+_OK: Final = 200
+_SAID_BYTES: Final = 64 * 1024
+"""Read of a refusal; so many characters of it are told."""
 _SAID_CHARS: Final = 300
 _ENDPOINT: Final = b"x-prefixgate-endpoint"
 _HEADERS: Final = ((b"content-type", b"application/json"), (b"accept", b"text/event-stream"))
 
 PrefillSeconds = Callable[[int, int], float]
-"""Of an uncached part and the whole of a prompt, in tokens."""
+"""Seconds of computing a prompt of which so many tokens are uncached, and so many are all."""
 
 
 @dataclass(slots=True)
 class Asker:
     """Sends bodies to one address, and keeps what it saw in `seen`, `gaps_s` and `late_s`, times from `began_s` on.
 
-    `counts_pieces`: where usage is not told, a piece of text is taken for a token. `why` is what the last refusal said.
+    Where usage is not told, a piece of text is taken for a token. `why` is what the last failure said, `status` that of
+    the last answer.
     """
 
     client: UpstreamClient
@@ -40,11 +43,11 @@ class Asker:
     began_s: float
     prefill_s: PrefillSeconds | None = None
     clock: Callable[[], float] = time.monotonic
-    counts_pieces: bool = True
     seen: list[Seen] = field(default_factory=list)
     gaps_s: "array[float]" = field(default_factory=lambda: array("d"))
     late_s: "array[float]" = field(default_factory=lambda: array("d"))
     why: str | None = None
+    status: int | None = None
 
     async def ask(self, body: bytes, at_s: float) -> Seen:
         """Send `body`, which was meant to leave at `at_s` by the clock. Cancelling it is seen as cut off."""
@@ -56,7 +59,8 @@ class Asker:
             async with await self.client.send(self.address, request, _PATIENCE) as answer:
                 named = (value for name, value in answer.headers if name.lower() == _ENDPOINT)
                 endpoint = next(named, b"").decode("latin-1")
-                is_served = answer.status == 200
+                self.status = answer.status
+                is_served = answer.status == _OK
                 await self._read(answer, stream, is_served=is_served)
             ended_s = self.clock()
         except UpstreamError as error:
@@ -85,30 +89,29 @@ class Asker:
 
     def _seen(self, stream: Stream, at_s: float, ended_s: float | None, endpoint: str, *, is_served: bool) -> Seen:
         first_s, last_s = stream.first_s, stream.last_s
-        prompt, cached, output = stream.prompt_tokens, stream.cached_tokens, stream.output_tokens
-        if output is None and self.counts_pieces and stream.is_whole:
-            output = stream.pieces
+        output_tokens = stream.output_tokens
+        if output_tokens is None and stream.is_whole:
+            output_tokens = stream.pieces
         return Seen(
             asked_s=at_s - self.began_s,
             first_s=None if first_s is None else first_s - at_s,
             decode_s=None if first_s is None or last_s is None else last_s - first_s,
             ended_s=None if ended_s is None else ended_s - self.began_s,
-            whole=is_served and stream.is_whole and ended_s is not None,
-            prompt_tokens=prompt,
-            cached_tokens=cached,
-            output_tokens=output,
-            prefill_s=self._prefill_s(prompt, cached),
+            is_whole=is_served and stream.is_whole and ended_s is not None,
+            prompt_tokens=stream.prompt_tokens,
+            cached_tokens=stream.cached_tokens,
+            output_tokens=output_tokens,
+            prefill_s=self._prefill_s(stream.prompt_tokens, stream.cached_tokens),
             endpoint=endpoint,
         )
 
-    def _prefill_s(self, prompt: int | None, cached: int | None) -> float | None:
-        if self.prefill_s is None or prompt is None:
+    def _prefill_s(self, prompt_tokens: int | None, cached_tokens: int | None) -> float | None:
+        """Of an address that says nothing of a cache all of the prompt."""
+        if self.prefill_s is None or prompt_tokens is None:
             return None
-        return self.prefill_s(prompt - (cached or 0), prompt)
+        return self.prefill_s(prompt_tokens - (cached_tokens or 0), prompt_tokens)
 
 
 async def until(at_s: float, clock: Callable[[], float]) -> None:
-    """Return at that time, at once where it has passed."""
-    wait_s = at_s - clock()
-    if wait_s > 0:
-        await asyncio.sleep(wait_s)
+    """Return at that time; where it has passed, as soon as whoever else is due has had a turn."""
+    await asyncio.sleep(max(at_s - clock(), 0.0))

@@ -13,19 +13,20 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.measuring.asking import Asker, until
 
-Bodies = Iterator[bytes]
 Timed = Iterable[tuple[float, bytes]]
 """Seconds after the beginning, in order, and a body."""
-_AHEAD_S = 0.05
-"""The event loop has its turn at least so often while many requests are due at once."""
+_AFTER_FAILURE_S: Final = 0.05
+"""So long a client waits then: an address that refuses everything is not flooded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """How long a level lasts: `warm_s` before what is told of, `seconds` of it, and `drain_s` for the last answers."""
+    """How long a level lasts: `warm_s` before what is told of, `seconds` of it, and `drain_s` for the last answers. It
+    ends early with its `most_requests`th."""
 
     warm_s: float = 2.0
     seconds: float = 10.0
@@ -39,7 +40,7 @@ class Phase:
 
 
 async def drive_open(asker: Asker, requests: Timed, phase: Phase) -> tuple[float, float]:
-    """Send each at its time. Returns from when to when, by `asker.began_s`, it is to be told of."""
+    """Send each at its time. Returns from when to when, in seconds after `asker.began_s`, it is to be told of."""
     begun_s = asker.clock()
     async with _drained(asker, begun_s, phase) as start:
         for count, (after_s, body) in enumerate(requests):
@@ -54,7 +55,7 @@ async def drive_open(asker: Asker, requests: Timed, phase: Phase) -> tuple[float
     return _window(asker, begun_s, phase, asker.clock())
 
 
-async def drive_closed(asker: Asker, bodies: Bodies, clients: int, phase: Phase) -> tuple[float, float]:
+async def drive_closed(asker: Asker, bodies: Iterator[bytes], clients: int, phase: Phase) -> tuple[float, float]:
     """So many clients, each asking as soon as it was answered. Returns as `drive_open`."""
     begun_s = asker.clock()
     ends_s = begun_s + phase.lasts_s
@@ -67,8 +68,8 @@ async def drive_closed(asker: Asker, bodies: Bodies, clients: int, phase: Phase)
             if body is None or (left is not None and next(left, None) is None):
                 return
             found = await asker.ask(body, asker.clock())
-            if not found.whole:
-                await asyncio.sleep(_AHEAD_S)  # an address that refuses everything is not flooded
+            if not found.is_whole:
+                await asyncio.sleep(_AFTER_FAILURE_S)
 
     async with _drained(asker, begun_s, phase) as start:
         workers = [start(asks_again(number)) for number in range(clients)]

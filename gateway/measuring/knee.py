@@ -14,13 +14,16 @@ The knee is that of the asymptotic bounds of operational analysis (Denning and B
 
 from collections.abc import Sequence
 from math import sqrt
+from typing import Final
 
-from backends.least_squares import Sums, minimum, plus
+from backends.least_squares import NO_SUMS, Triple, minimum, of_sample, plus
 from gateway.measuring.types import Knee, Level
 
-LEAST_LEVELS = 3
-_LEAST = 1e-12
-_FLOORS = (_LEAST, 0.0, 0.0)
+LEAST_LEVELS: Final = 3
+"""As many as the law has coefficients."""
+_LEAST: Final = 1e-12
+"""Seconds; a coefficient that is not more is none."""
+_FLOORS: Final = (_LEAST, 0.0, 0.0)
 
 
 def knee_of(levels: Sequence[Level]) -> Knee | None:
@@ -29,38 +32,49 @@ def knee_of(levels: Sequence[Level]) -> Knee | None:
     points = [(one.in_flight, one.requests_per_s) for one in levels if one.in_flight > 0 and one.requests_per_s > 0]
     if len({round(n, 2) for n, _ in points}) < LEAST_LEVELS:
         return None
-    alone_s, linear_s, square_s = _fit(points)
+    fit = alone_s, linear_s, square_s = _fit(points)
     if linear_s <= _LEAST and square_s <= _LEAST:
         return None
-    if square_s > _LEAST:
-        # d/dN of N / (a + b (N − 1) + c N (N − 1)) is 0 at c N² = a − b.
-        most_in_flight: float | None = max(sqrt(max(alone_s - linear_s, 0.0) / square_s), 1.0)
-        most = _per_s(most_in_flight or 1.0, alone_s, linear_s, square_s)
-    else:
-        most_in_flight, most = None, 1 / linear_s
-    knee = max(most * alone_s, 1.0)
+    most_in_flight, most_per_s = _most(fit)
+    knee = max(most_per_s * alone_s, 1.0)
     return Knee(
         in_flight=knee,
-        requests_per_s=_per_s(knee, alone_s, linear_s, square_s),
-        most_per_s=most,
+        requests_per_s=_per_s(knee, fit),
+        most_per_s=most_per_s,
         most_in_flight=most_in_flight,
         alone_per_s=1 / alone_s,
         contention=linear_s / alone_s,
         coherency=square_s / alone_s,
-        error=max(abs(_per_s(n, alone_s, linear_s, square_s) / x - 1) for n, x in points),
+        error=max(abs(_per_s(n, fit) / x - 1) for n, x in points),
         is_reached=max(n for n, _ in points) >= knee,
     )
 
 
-def _per_s(in_flight: float, alone_s: float, linear_s: float, square_s: float) -> float:
+def served_per_s(knee: Knee, in_flight: float) -> float:
+    """By the law that was fitted: requests a second of so many in flight."""
+    alone_s = 1 / knee.alone_per_s
+    return _per_s(in_flight, (alone_s, knee.contention * alone_s, knee.coherency * alone_s))
+
+
+def _most(fit: Triple) -> tuple[float | None, float]:
+    """How many in flight are served fastest (None: ever more are), and how fast."""
+    alone_s, linear_s, square_s = fit
+    if square_s <= _LEAST:
+        return None, 1 / linear_s
+    # d/dN of N / (a + b (N − 1) + c N (N − 1)) is 0 at c N² = a − b.
+    in_flight = max(sqrt(max(alone_s - linear_s, 0.0) / square_s), 1.0)
+    return in_flight, _per_s(in_flight, fit)
+
+
+def _per_s(in_flight: float, fit: Triple) -> float:
+    alone_s, linear_s, square_s = fit
     return in_flight / (alone_s + linear_s * (in_flight - 1) + square_s * in_flight * (in_flight - 1))
 
 
-def _fit(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+def _fit(points: Sequence[tuple[float, float]]) -> Triple:
     """(a, b, c), none negative, of N / X = a + b (N − 1) + c N (N − 1): each level counts by its relative distance."""
-    sums: Sums = (0.0,) * 9
+    sums = NO_SUMS
     for n, x in points:
-        weight = x / n
-        f, g, h = weight, (n - 1) * weight, n * (n - 1) * weight
-        sums = plus(sums, (f * f, f * g, f * h, g * g, g * h, h * h, f, g, h), 1.0)
+        relative = x / n
+        sums = plus(sums, of_sample((relative, (n - 1) * relative, n * (n - 1) * relative)), 1.0)
     return minimum(sums, _FLOORS)

@@ -7,6 +7,7 @@ clients | rates          how it comes
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,19 +25,20 @@ from gateway.measuring.sweep import Clients, Plan, Rates, Sweep, Told, sweep
 from gateway.measuring.types import Study
 from gateway.measuring.wording import Wording
 from gateway.sim.loads import WorkloadError, by_name, open_trace
-from gateway.sim.types import SimRequest, Workload
+from gateway.sim.types import Workload
 
 _PATIENCE: Final = Deadlines(connect_s=10.0, first_byte_s=60.0, idle_s=60.0)
-_PAGE_BYTES: Final = 1 << 22
+_OK: Final = 200
+_PAGE_BYTES: Final = 4 * 1024 * 1024
 _VERSION: Final = "/v1"
 _SAMPLE: Final = 256
-"""Requests of a load whose median says what the usual prompt is."""
+"""Requests of a load whose median says how long the usual prompt is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """As it was typed. `lengths` are those of a `Shape`, `times` those of a `Phase`. Of `load`, `trace` and `corpus`
-    one at most; `cv` None: as recorded."""
+    """As it was typed. Of `load`, `trace` and `corpus` one at most, else lengths are those of `shape`. `rates` are
+    requests a second; `cv` None: as recorded, and a rate is how many times as fast."""
 
     url: str
     model: str | None
@@ -44,29 +46,28 @@ class Offered:
     clients: Sequence[int] | None
     rates: Sequence[float] | None
     cv: float | None
-    lengths: tuple[int, int, float, float, int]
+    shape: Shape
     load: str | None
     trace: Path | None
     corpus: Path | None
-    times: tuple[float, float, float]
-    most_requests: int | None
+    phase: Phase
     seed: int
 
 
 async def loaded(offered: Offered, frame: Frame, told: Told) -> Study:
-    """Put the load on the address. Raises `MeasuringError`s, `LoadUnusable` before anything is sent."""
+    """Put the load on the address. Raises `MeasuringError`s; `LoadUnusable` before anything is sent."""
     address = _address(offered)
     load = _load(offered)
-    bodies = None if offered.corpus is None else _corpus(offered.corpus)
+    chats = None if offered.corpus is None else _corpus(offered.corpus)
     how = _how(offered)
     wording = Wording(offered.model or await _first_model(address))
     plan = Plan(
         load=load,
         offered=how,
-        phase=Phase(*offered.times, offered.most_requests),
+        phase=offered.phase,
         limits=frame.limits,
-        prompt_tokens=_usual(load),
-        bodies=None if bodies is None else [_body(wording, one, offered.lengths[1]) for one in bodies],
+        prompt_tokens=_usual_tokens(load),
+        bodies=None if chats is None else [_body(wording, one, offered.shape.output_tokens) for one in chats],
         seed=offered.seed,
     )
     swept = await sweep(address, wording, plan, told)
@@ -89,13 +90,16 @@ def _address(offered: Offered) -> EndpointConfig:
 
 
 def _how(offered: Offered) -> Rates | Clients:
-    if offered.clients and offered.rates:
+    is_recorded = offered.cv is None
+    if offered.clients and (offered.rates or is_recorded):
         raise LoadUnusable("either clients or rates: a loop is closed or open")
+    if is_recorded and offered.trace is None and offered.load is None:
+        raise LoadUnusable("only a trace or a built-in load has arrivals that were recorded")
     if offered.rates is not None:
         if min(offered.rates) <= 0:
             raise LoadUnusable("rates are more than 0")
         return Rates(offered.rates, offered.cv)
-    if offered.cv is None:
+    if is_recorded:
         return Rates([1.0], None)
     if offered.clients is not None and min(offered.clients) < 1:
         raise LoadUnusable("there is 1 client or more")
@@ -115,22 +119,18 @@ def _load(offered: Offered) -> Workload:
                 raise LoadUnusable(f"{offered.load}: built-in loads are {', '.join(by_name)}")
             load = by_name[offered.load](offered.seed)
         else:
-            return shaped(Shape(*offered.lengths), offered.seed)
-        _first(load)
+            return shaped(offered.shape, offered.seed)
+        is_empty = next(iter(load.requests), None) is None
     except WorkloadError as error:
         raise LoadUnusable(str(error)) from None
+    if is_empty:
+        raise LoadUnusable("the load has no request")
     return load
 
 
-def _first(load: Workload) -> SimRequest:
-    first = next(iter(load.requests), None)
-    if first is None:
-        raise LoadUnusable("the load has no request")
-    return first
-
-
-def _usual(load: Workload) -> int:
-    lengths = sorted(request.prompt_tokens for request, _ in zip(load.requests, range(_SAMPLE), strict=False))
+def _usual_tokens(load: Workload) -> int:
+    """Of a prompt, the median of the first ones."""
+    lengths = sorted(request.prompt_tokens for request in islice(load.requests, _SAMPLE))
     return max(lengths[len(lengths) // 2], 1)
 
 
@@ -151,7 +151,7 @@ def _corpus(path: Path) -> list[_Chat]:
         raise LoadUnusable(f"{path}: {error.strerror}") from None
     except msgspec.DecodeError as error:
         raise LoadUnusable(f"{path}: {error}") from None
-    if not chats or any(one.messages is None and one.prompt is None for one in chats):
+    if not chats or not all(one.messages or one.prompt for one in chats):
         raise LoadUnusable(f"{path}: each line has `messages` or a `prompt`, and there is one at least")
     return chats
 
@@ -174,7 +174,7 @@ async def _first_model(address: EndpointConfig) -> str:
         try:
             async with await client.send(address, UpstreamRequest("GET", "/v1/models"), _PATIENCE) as answer:
                 page = await answer.read(_PAGE_BYTES)
-                if answer.status != 200:
+                if answer.status != _OK:
                     raise AddressRefuses(address.url, f"status {answer.status} for /v1/models: name the model")
             models = msgspec.json.decode(page, type=_Models).data
         except UpstreamError as error:

@@ -9,7 +9,7 @@ arrival there, decode from the first byte to the last.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import floor, log2
 from typing import Final
@@ -25,11 +25,15 @@ from gateway.measuring.types import Level, Seen, Study, Window
 MOST_REQUESTS: Final = 1_000_000
 """Read of one period: about 200 bytes each are kept."""
 _SPANS: Final = 200
+"""Of a period, as far as the shortest and the longest one allow."""
 _LEAST_SPAN_S: Final = 10.0
 _MOST_SPAN_S: Final = 600.0
 _LEAST_REQUESTS: Final = 20
-"""Fewer are put to the next level."""
+"""Fewer are put to the next level, those of the most load to the one before."""
 _US: Final = 1_000_000
+
+_Part = tuple[Level, Sequence[Seen]]
+"""A span as a level, and the requests that came in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ def record_of(timings: Iterable[Timing], start_us: int, end_us: int) -> Record:
     """Reads at most `MOST_REQUESTS`. The ceiling counts what had been computed before and was not found again, as the
     dashboard does: at most too low, where nobody knows the tokens of a miss."""
     seen: list[Seen] = []
-    prompt = cached = lost = 0
+    prompt_tokens = cached_tokens = lost_tokens = 0
     is_cut = False
     for one in timings:
         if len(seen) == MOST_REQUESTS:
@@ -54,24 +58,25 @@ def record_of(timings: Iterable[Timing], start_us: int, end_us: int) -> Record:
             break
         seen.append(_seen(one, start_us))
         if one.cached_tokens is not None and one.prompt_tokens:
-            prompt, cached = prompt + one.prompt_tokens, cached + one.cached_tokens
-            lost += (one.lost_tokens or 0) if one.miss_reason in AVOIDABLE else 0
-    ceiling = min((cached + lost) / prompt, 1.0) if prompt else None
-    return Record(seen, (end_us - start_us) / _US, ceiling, is_cut)
+            prompt_tokens += one.prompt_tokens
+            cached_tokens += one.cached_tokens
+            lost_tokens += (one.lost_tokens or 0) if one.miss_reason in AVOIDABLE else 0
+    ceiling_share = min((cached_tokens + lost_tokens) / prompt_tokens, 1.0) if prompt_tokens else None
+    return Record(seen, (end_us - start_us) / _US, ceiling_share, is_cut)
 
 
 def study_past(source: str, record: Record, frame: Frame) -> Study:
     """The study of a period. Raises `NothingMeasured` where nothing was answered in it."""
-    if not any(one.whole for one in record.seen):
+    if not any(one.is_whole for one in record.seen):
         raise NothingMeasured("no request of that period was answered whole")
-    span_s = min(max(record.lasts_s / _SPANS, _LEAST_SPAN_S), _MOST_SPAN_S, record.lasts_s)
-    notes = [f"levels are spans of {span_s:g} s, put together by what was in flight"]
+    spans = max(floor(record.lasts_s / min(max(record.lasts_s / _SPANS, _LEAST_SPAN_S), _MOST_SPAN_S)), 1)
+    notes = [f"levels are spans of {record.lasts_s / spans:g} s, put together by what was in flight"]
     if record.is_cut:
         notes.append(f"only the first {MOST_REQUESTS:,} requests are read: choose a shorter period for the rest")
-    untimed = sum(one.whole and one.first_s is None for one in record.seen)
+    untimed = sum(one.is_whole and one.first_s is None for one in record.seen)
     if untimed:
         notes.append(f"{untimed} answers came in one piece: of them no first token is known")
-    levels = _levels(record, span_s, frame)
+    levels = _levels(record, spans, frame)
     study = study_from(source, levels, record.seen, frame, ceiling_share=record.ceiling_share, notes=notes)
     return replace(study, arrivals=burstiness_of(one.asked_s for one in record.seen))
 
@@ -83,7 +88,7 @@ def _seen(one: Timing, start_us: int) -> Seen:
         first_s=one.ttft_s,
         decode_s=one.decode_s,
         ended_s=None if one.duration_s is None or not one.is_over else asked_s + one.duration_s,
-        whole=one.is_whole and one.duration_s is not None,
+        is_whole=one.is_whole and one.duration_s is not None,
         prompt_tokens=one.prompt_tokens,
         cached_tokens=one.cached_tokens,
         output_tokens=one.output_tokens,
@@ -92,37 +97,35 @@ def _seen(one: Timing, start_us: int) -> Seen:
     )
 
 
-def _levels(record: Record, span_s: float, frame: Frame) -> list[Level]:
-    by_load: dict[int, list[tuple[Level, Sequence[Seen]]]] = defaultdict(list)
-    for window in _windows(record, span_s):
+def _levels(record: Record, spans: int, frame: Frame) -> list[Level]:
+    by_load: dict[int, list[_Part]] = defaultdict(list)
+    for window in _windows(record, spans):
         level = level_of(window, frame.limits, engines=frame.engines, gpus=frame.gpus)
         if level.in_flight > 0:
-            asked = [one for one in window.seen if window.from_s <= one.asked_s < window.to_s]
-            by_load[max(floor(log2(level.in_flight)), -1)].append((level, asked))
-    levels: list[Level] = []
-    waiting: list[tuple[Level, Sequence[Seen]]] = []
+            by_load[max(floor(log2(level.in_flight)), -1)].append((level, window.asked))
+    groups: list[list[_Part]] = [[]]
     for load in sorted(by_load):
-        waiting += by_load[load]
-        if sum(level.requests for level, _ in waiting) >= _LEAST_REQUESTS:
-            levels.append(_together(waiting, frame))
-            waiting = []
-    if waiting and not levels:
-        levels.append(_together(waiting, frame))
-    return levels
+        if sum(level.requests for level, _ in groups[-1]) >= _LEAST_REQUESTS:
+            groups.append([])
+        groups[-1] += by_load[load]
+    if len(groups) > 1 and sum(level.requests for level, _ in groups[-1]) < _LEAST_REQUESTS:
+        few = groups.pop()
+        groups[-1] += few
+    return [_together(parts, frame) for parts in groups if parts]
 
 
-def _together(parts: Sequence[tuple[Level, Sequence[Seen]]], frame: Frame) -> Level:
+def _together(parts: Sequence[_Part], frame: Frame) -> Level:
     return merged([level for level, _ in parts], [one for _, asked in parts for one in asked], frame.limits)
 
 
-def _windows(record: Record, span_s: float) -> Iterable[Window]:
+def _windows(record: Record, spans: int) -> Iterator[Window]:
     """Each with the requests that were under way in it. O(requests × spans that they last)."""
     under_way: dict[int, list[Seen]] = defaultdict(list)
-    last = max(floor(record.lasts_s / span_s + 1e-9), 1)
+    span_s = record.lasts_s / spans
     for one in record.seen:
         first = floor(one.asked_s / span_s)
-        until = first if one.ended_s is None else floor(one.ended_s / span_s)
-        for place in range(first, min(until, last - 1) + 1):
+        last = first if one.ended_s is None else floor(one.ended_s / span_s)
+        for place in range(first, min(last, spans - 1) + 1):
             under_way[place].append(one if one.ended_s is not None else _over(one))
     for place in sorted(under_way):
         yield Window(place * span_s, (place + 1) * span_s, under_way[place])
@@ -130,4 +133,4 @@ def _windows(record: Record, span_s: float) -> Iterable[Window]:
 
 def _over(one: Seen) -> Seen:
     """Nobody knows how long it was under way: not at all, as far as load goes."""
-    return Seen(one.asked_s, one.first_s, one.decode_s, one.asked_s, whole=False, endpoint=one.endpoint)
+    return Seen(one.asked_s, one.first_s, one.decode_s, one.asked_s, is_whole=False, endpoint=one.endpoint)

@@ -1,7 +1,7 @@
-"""Loads for an address: of lengths that are given, of a trace or a generator, or bodies of the user's own. Pure.
+"""A load of lengths that are given: it never ends, and repeats only what is shared. Pure.
 
-Shape       own and shared lengths, with as much variation as wanted; never ends, and repeats only what is shared
-Workload    of `gateway.sim.loads`: recorded or generated, with its chains, lengths and times
+prompt  │ shared: one of so many texts │ own, new each time │     answer │ as long as asked │
+         <────── `shared` of it ───────>                     <─ lengths vary by `cv` ─>
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from gateway.sim.types import SimRequest, Workload
 from prefix_index import Chain
 
 BLOCK_TOKENS: Final = 16
+"""As most engines have; whatever is shared is shared in whole blocks."""
 _OWN_FROM: Final = 1 << 40
 """Names of what is not shared; of what is, they are smaller."""
 _OWN_BLOCKS: Final = 1 << 24
@@ -26,7 +27,7 @@ _OWN_BLOCKS: Final = 1 << 24
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Requests in tokens. `shared` of a prompt, from 0 to 1, is one of `groups` texts; `cv` is the standard deviation
-    of lengths over their mean (0: all alike)."""
+    of lengths over their mean (0: all alike). Raises `LoadUnusable` for what no load can have."""
 
     prompt_tokens: int = 512
     output_tokens: int = 128

@@ -1,4 +1,4 @@
-"""Levels become a study. Pure."""
+"""Levels become a study: in order of load, with their knee, the verdict on them and what is of all requests. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,8 +25,8 @@ def study_of(source: str, windows: Sequence[Window], frame: Frame, notes: Sequen
 
     The ceiling of all is the mean of the windows', by their prompt tokens.
     """
-    seen = [one for window in windows for one in window.seen if window.from_s <= one.asked_s < window.to_s]
-    if not any(one.whole for one in seen):
+    seen = [one for window in windows for one in window.asked]
+    if not any(one.is_whole for one in seen):
         raise NothingMeasured("no request was answered whole")
     levels = [level_of(window, frame.limits, engines=frame.engines, gpus=frame.gpus) for window in windows]
     return study_from(source, levels, seen, frame, ceiling_share=_ceiling(windows), notes=notes)
@@ -41,9 +41,10 @@ def study_from(
     ceiling_share: float | None,
     notes: Sequence[str] = (),
 ) -> Study:
-    """Of levels, and of the requests that came in them, of which at least one was answered."""
+    """Of levels, and of the requests that came in them, of which at least one was answered. A level to which none came
+    is left out. O(n log n) in the requests."""
     levels = sorted((one for one in levels if one.requests), key=lambda one: one.in_flight)
-    whole = [one for one in seen if one.whole]
+    whole = [one for one in seen if one.is_whole]
     knee = knee_of(levels)
     hit = hit_share(whole)
     if ceiling_share is not None and hit is not None:
@@ -75,5 +76,5 @@ def _ceiling(windows: Sequence[Window]) -> float | None:
         for window in windows
         if window.ceiling_share is not None
     ]
-    tokens = sum(weight for _, weight in known)
-    return sum(share * weight for share, weight in known) / tokens if tokens else None
+    all_tokens = sum(tokens for _, tokens in known)
+    return sum(share * tokens for share, tokens in known) / all_tokens if all_tokens else None

@@ -9,8 +9,7 @@ if that is more than was asked for. Where levels are given and answers take long
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
@@ -20,7 +19,7 @@ from backends.types import EndpointConfig
 from gateway.measuring.asking import Asker
 from gateway.measuring.driving import Phase, drive_closed, drive_open
 from gateway.measuring.levels import level_of
-from gateway.measuring.probing import Address, probe
+from gateway.measuring.probing import probe
 from gateway.measuring.types import Level, Limits, Window
 from gateway.measuring.wording import Wording
 from gateway.sim.ceiling import ceiling_of
@@ -29,14 +28,18 @@ from gateway.sim.types import SimRequest, Workload
 
 MOST_CLIENTS: Final = 256
 _GREW: Final = 1.05
+"""Output over that of half as many clients, below which more of them gain nothing."""
 _STILL_WITHIN: Final = 0.5
+"""Of the requests: where fewer keep the limits, more clients tell nothing."""
 _ANSWERS_LONG: Final = 3.0
+"""Answers one after the other: what a level lasts at least."""
 _LATE_S: Final = 0.01
 """From here on the generator is part of what it measures."""
 _CONNECTIONS: Final = 65_536
+"""No bound of ours: as many as the load has requests in flight."""
 
-Told = Callable[[str, int, int | None], None]
-"""Told what level is under way, how many are done, and of how many (None: nobody knows)."""
+Told = Callable[[int, int | None], None]
+"""Told how many levels are done, and of how many (None: nobody knows)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,50 +75,58 @@ class Plan:
 class Sweep:
     """Levels that were driven, and what to know of them."""
 
-    address: Address
+    notes: list[str]
     windows: list[Window] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What one level offers: requests a second, or clients."""
+
+    number: int
+    rate_per_s: float | None = None
+    clients: int | None = None
+
+    def __str__(self) -> str:
+        if self.rate_per_s is not None:
+            return f"{self.rate_per_s:g} requests/s"
+        return f"{self.clients} client{'s' * (self.clients != 1)}"
 
 
 async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -> Sweep:
     """Probe an address and drive every level. Raises `AddressRefuses`."""
-    async with _client() as client:
+    async with UpstreamClient(_CONNECTIONS) as client:
         found = await probe(Asker(client, url, time.monotonic()), wording, plan.prompt_tokens, plan.seed)
-        swept = Sweep(found, notes=list(found.notes))
+        swept = Sweep(list(found.notes))
         if found.speed is None:
             swept.notes.append("shares of time are not known: the address does not tell how long prompts are")
         levels: list[Level] = []
-        for number, (rate, clients) in enumerate(_offers(plan, levels)):
-            told(f"{clients} clients" if rate is None else f"{rate:g} requests/s", number, _known(plan))
-            phase = _phase(plan, levels)
-            window, why = await _level(client, url, found, replace(plan, phase=phase), (number, rate, clients))
+        for offer in _offers(plan, levels):
+            told(offer.number, _known(plan))
+            prefill_s = None if found.speed is None else found.speed.prefill_s
+            asker = Asker(client, url, time.monotonic(), prefill_s)
+            window = await _level(asker, found.wording, replace(plan, phase=_phase(plan, levels)), offer)
             if not window.seen:
-                swept.notes.append(f"no request was sent at level {number + 1}: the load has none for it")
+                swept.notes.append(f"no request was sent at level {offer.number + 1}: the load has none for it")
                 break
             swept.windows.append(window)
             levels.append(level_of(window, plan.limits))
-            _remark(swept.notes, levels[-1], why)
+            swept.notes.extend(_remarks(offer, levels[-1], asker.why))
         return swept
 
 
-@asynccontextmanager
-async def _client() -> AsyncIterator[UpstreamClient]:
-    async with UpstreamClient(_CONNECTIONS) as client:
-        yield client
-
-
-def _offers(plan: Plan, levels: Sequence[Level]) -> Iterator[tuple[float | None, int | None]]:
-    """Rate or clients of each level; `levels` grows meanwhile."""
+def _offers(plan: Plan, levels: Sequence[Level]) -> Iterator[_Offer]:
+    """Of each level; `levels` grows meanwhile."""
     offered = plan.offered
     if isinstance(offered, Rates):
-        yield from ((rate, None) for rate in offered.rates)
+        yield from (_Offer(number, rate_per_s=rate) for number, rate in enumerate(offered.rates))
     elif offered.clients is not None:
-        yield from ((None, clients) for clients in offered.clients)
+        yield from (_Offer(number, clients=clients) for number, clients in enumerate(offered.clients))
     else:
         for power in count():
             if 2**power > MOST_CLIENTS or not _gains(levels, plan.limits):
                 return
-            yield None, 2**power
+            yield _Offer(power, clients=2**power)
 
 
 def _gains(levels: Sequence[Level], limits: Limits) -> bool:
@@ -146,18 +157,11 @@ def _known(plan: Plan) -> int | None:
     return None if levels is None else len(levels)
 
 
-async def _level(
-    client: UpstreamClient,
-    url: EndpointConfig,
-    found: Address,
-    plan: Plan,
-    offer: tuple[int, float | None, int | None],
-) -> tuple[Window, str | None]:
-    """One level, and what its last refusal said."""
-    number, rate, clients = offer
-    asker = Asker(client, url, time.monotonic(), None if found.speed is None else found.speed.prefill_s)
+async def _level(asker: Asker, wording: Wording, plan: Plan, offer: _Offer) -> Window:
+    """Drive one level."""
+    rate_per_s, clients = offer.rate_per_s, offer.clients
     sent: list[SimRequest] = []
-    salt = f"{plan.seed} {number}"
+    salt = f"{plan.seed} {offer.number}"
 
     def bodies(load: Workload) -> Iterator[tuple[float, bytes]]:
         """Each is written when the one before has left, and before its own time."""
@@ -165,32 +169,34 @@ async def _level(
             own = None if plan.bodies is None else plan.bodies[request.number % len(plan.bodies)]
             at_s = request.at_s if clients is None else asker.clock() - asker.began_s
             sent.append(replace(request, at_s=at_s))
-            yield request.at_s, found.wording.body(request, salt) if own is None else own
+            yield request.at_s, wording.body(request, salt) if own is None else own
 
-    if rate is not None and isinstance(plan.offered, Rates):
-        from_s, to_s = await drive_open(asker, bodies(_timed(plan.load, rate, plan.offered.cv, plan.seed)), plan.phase)
+    if rate_per_s is not None and isinstance(plan.offered, Rates):
+        load = _timed(plan.load, rate_per_s, plan.offered.cv, plan.seed)
+        from_s, to_s = await drive_open(asker, bodies(load), plan.phase)
     else:
         from_s, to_s = await drive_closed(asker, (body for _, body in bodies(plan.load)), clients or 1, plan.phase)
-    asked = replace(plan.load, requests=sent[: len(asker.seen)])
-    window = Window(
+    return Window(
         from_s=from_s,
         to_s=to_s,
         seen=asker.seen,
-        rate_per_s=rate,
+        rate_per_s=rate_per_s,
         clients=clients,
         gaps_s=asker.gaps_s,
         late_s=asker.late_s,
-        ceiling_share=None if plan.bodies is not None or not sent else _ceiling(asked, from_s - sent[0].at_s),
+        ceiling_share=None if plan.bodies is not None else _ceiling(plan.load, sent[: len(asker.seen)], from_s),
     )
-    return window, asker.why
 
 
-def _ceiling(asked: Workload, skip_s: float) -> float | None:
-    """Of what was sent after the warm-up, at most."""
-    return ceiling_of(asked, skip_s=max(skip_s, 0.0)).hit_share
+def _ceiling(load: Workload, sent: Sequence[SimRequest], from_s: float) -> float | None:
+    """Of what was sent after the warm-up, at most; None where nothing was."""
+    if not sent:
+        return None
+    return ceiling_of(replace(load, requests=sent), skip_s=max(from_s - sent[0].at_s, 0.0)).hit_share
 
 
 def _timed(load: Workload, rate: float, cv: float | None, seed: int) -> Workload:
+    """At so many requests a second, or, where `cv` is None, at its own times, so many times as fast."""
     if cv is None:
         return arrivals.at_speed(load, rate)
     if cv == 0:
@@ -198,16 +204,16 @@ def _timed(load: Workload, rate: float, cv: float | None, seed: int) -> Workload
     return arrivals.poisson(load, rate, seed) if cv == 1 else arrivals.bursty(load, rate, cv, seed)
 
 
-def _remark(notes: list[str], level: Level, why: str | None) -> None:
-    offered = f"{level.clients} clients" if level.rate_per_s is None else f"{level.rate_per_s:g} requests/s"
+def _remarks(offer: _Offer, level: Level, why: str | None) -> Iterator[str]:
+    """What to know of a level; `why` is what its last failure said."""
     if level.failed:
-        notes.append(f"at {offered} {level.failed} of {level.requests} requests failed: {why}")
+        yield f"at {offer} {level.failed} of {level.requests} requests failed: {why}"
     if level.cut:
-        notes.append(f"at {offered} {level.cut} of {level.requests} answers were not waited for to their end")
+        yield f"at {offer} {level.cut} of {level.requests} answers were not waited for to their end"
     if level.total is not None and level.total.p90 > level.seconds:
-        notes.append(f"at {offered} answers take longer than the level lasts: measure longer with --seconds")
+        yield f"at {offer} answers take longer than the level lasts: measure longer with --seconds"
     if level.late is not None and level.late.p99 > _LATE_S:
-        notes.append(
-            f"at {offered} this machine sent late, by {level.late.p99 * 1e3:.0f} ms for one in a hundred: "
+        yield (
+            f"at {offer} this machine sent late, by {level.late.p99 * 1e3:.0f} ms for one in a hundred: "
             "times count from when a request was due"
         )

@@ -14,7 +14,7 @@ _RATES: Final = (
     *("load", "in flight", "requests", "failed", "requests/s", "goodput/s", "within", "input/s", "output/s"),
     *("per GPU", "hits", "busy", "prefill", "decode"),
 )
-_TIMES: Final = (*("load", "TTFT p50", "TTFT p90", "TTFT p99", "ITL p50", "ITL p90", "ITL p99", "gap p99", "late p99"),)
+_TIMES: Final = ("load", "TTFT p50", "TTFT p90", "TTFT p99", "ITL p50", "ITL p90", "ITL p99", "gap p99", "late p99")
 _BOTTLENECKS: Final = {
     Bottleneck.PREFILL: "prefill is the bottleneck",
     Bottleneck.DECODE: "decode is the bottleneck",
@@ -49,7 +49,7 @@ def headline(study: Study) -> Iterator[str]:
     yield study.source
     arrivals = study.arrivals
     if arrivals is not None:
-        cv = "" if arrivals.cv is None else f", gaps vary by {arrivals.cv:.2f} of their mean (Poisson: 1)"
+        cv = f", gaps vary by {arrivals.cv:.2f} of their mean (Poisson: 1)"
         spans = ", ".join(f"{value:.2f} over {span:g} s" for span, value in arrivals.dispersion.items())
         yield f"arrivals: {arrivals.requests_per_s:.3g} a second{cv}" + (f"; variance/mean {spans}" if spans else "")
     if study.hit_share is not None:

@@ -18,15 +18,15 @@ class Seen(Struct, frozen=True, gc=False):
     """One request. `asked_s` is when it was meant to be sent, so that a generator that comes late hides no waiting.
 
     `first_s` after that the first token came, in `decode_s` more the last, and `ended_s` is when it was over, well
-    (`whole`) or not; None: it was cut off, or nobody saw it. `prefill_s` is what computing its prompt takes the engine
-    alone, by a fitted speed. `endpoint`: who answered, "" where it was not told.
+    (`is_whole`) or not; None: it was cut off, or nobody saw it. `prefill_s` is what computing its prompt takes the
+    engine alone, by a fitted speed. `endpoint`: who answered, "" where it was not told.
     """
 
     asked_s: float
     first_s: float | None
     decode_s: float | None
     ended_s: float | None
-    whole: bool
+    is_whole: bool
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
@@ -72,7 +72,8 @@ class Window:
     """One load for a while: those asked in [from_s, to_s) are told of, those before warmed up, after it nobody came.
 
     `rate_per_s` or `clients` is what was offered, both None where it was what came. `gaps_s` are the pauses between two
-    pieces of an answer, all answers together; `late_s` how late each request left.
+    pieces of an answer, all answers together; `late_s` how late each request left. `ceiling_share` of prompt tokens
+    could have been cached by what was asked before; None: nobody knows.
     """
 
     from_s: float
@@ -84,12 +85,23 @@ class Window:
     late_s: Sequence[float] = ()
     ceiling_share: float | None = None
 
+    @property
+    def asked(self) -> list[Seen]:
+        """Those that are told of. O(n)."""
+        return [one for one in self.seen if self.from_s <= one.asked_s < self.to_s]
+
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A load in figures. `in_flight` is the mean number of requests under way. Rates are of what was
-    answered in the window, a part of an answer by its part. `busy_share` is of all engines' time, `prefill_share` of
-    the busy time; `prefill` what computing a prompt takes an engine alone, `total` the time to the end of an answer."""
+    """A load in figures: what was offered (`rate_per_s`, `clients`) for so many seconds, and what became of it.
+
+    Of `requests` that came some `failed`, and some were `cut` off at the end. `in_flight` is the mean number under way.
+    Rates are of what was answered in the window, a part of an answer by its part. `hit_share` of prompt tokens were
+    cached, of `ceiling_share` at most. Spreads are seconds: `gap` between two pieces of text of all answers, `total` to
+    the end of an answer, `prefill` what computing a prompt takes an engine alone, `late` how late requests left.
+    `within_limits` is the share that kept both, `goodput_per_s` that share of the rate. `busy_share` is of all engines'
+    time, `prefill_share` of the busy time.
+    """
 
     rate_per_s: float | None
     clients: int | None
@@ -124,10 +136,11 @@ class Level:
 @dataclass(frozen=True, slots=True)
 class Burstiness:
     """How requests came. `cv` is the coefficient of variation of the gaps between them (1: Poisson, 0: even);
-    `dispersion` the variance over the mean of their number in spans of so many seconds (1: Poisson)."""
+    `dispersion` the variance over the mean of their number in spans of so many seconds (1: Poisson);
+    `peak_over_mean` the fullest second over the mean one, None of less than five seconds."""
 
     requests_per_s: float
-    cv: float | None
+    cv: float
     dispersion: Mapping[float, float]
     peak_over_mean: float | None
 

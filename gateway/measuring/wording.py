@@ -3,8 +3,8 @@
     chain of a request   [ 17 ][ 18 ][ 902 ] rest          a block of one name at one place is always the same words
     text                 "lo ma ..." "..." "..." "..."     the rest is of this request alone
 
-How many words make a token is the model's affair; `probing` finds it out from the usage of two answers. The words are
-syllables that mean nothing. Every pass has a salt, so that no pass finds the caches of one before.
+How many tokens a word makes is the model's affair; `probing` finds it out from the usage of two answers. The words are
+syllables that mean nothing. Every level has a salt, so that none finds the caches of one before.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,11 @@ from prefix_index import HASH_BYTES
 _SYLLABLES: Final = tuple(a + b for a, b in product("bdfghklmnprstvz", "aeiou"))
 _WORDS: Final = tuple(a + b for a, b in product(_SYLLABLES, _SYLLABLES[::4]))
 _KEPT_BLOCKS: Final = 1 << 14
+"""Shared blocks whose words are kept: a few hundred bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class WordTokens:
     """Tokens of a prompt = `fixed` (the template around it) + `per_word` × its words."""
 
     per_word: float = 1.0
@@ -41,7 +42,7 @@ class Wording:
     """Writes bodies for one model. `ignore_eos`: answers have the length that is asked for, where the engine can."""
 
     model: str
-    rate: Rate = Rate()
+    word_tokens: WordTokens = WordTokens()
     ignore_eos: bool = True
 
     def body(self, request: SimRequest, salt: str) -> bytes:
@@ -50,16 +51,16 @@ class Wording:
 
     def text(self, request: SimRequest, salt: str) -> str:
         """The prompt: as long as the load has it, less the template, which is the model's."""
-        chain, rate = request.chain, self.rate
+        chain, words_of = request.chain, self.word_tokens.words
         names = memoryview(chain.hashes).cast("Q") if len(chain.hashes) >= HASH_BYTES else ()
-        whole = rate.words(max(chain.prompt_tokens - rate.fixed, 1))
+        count = words_of(max(chain.prompt_tokens - self.word_tokens.fixed, 1))
         words: list[str] = []
         for place, name in enumerate(names):
             # Where a block begins and ends is a matter of its place, so that two prompts agree in all before.
-            size = rate.words((place + 1) * chain.block_size) - rate.words(place * chain.block_size)
+            size = words_of((place + 1) * chain.block_size) - words_of(place * chain.block_size)
             words.extend(_block(f"{salt} {name}", size))
-        words.extend(_drawn(f"{salt} rest {request.number}", max(whole - len(words), 0)))
-        return " ".join(words[: max(whole, 1)])
+        words.extend(_drawn(f"{salt} rest {request.number}", max(count - len(words), 0)))
+        return " ".join(words[: max(count, 1)])
 
     def body_of(self, text: str, output_tokens: int) -> bytes:
         """A chat of one message, whose answer has so many tokens, or at most."""

@@ -1,7 +1,10 @@
 """The load of a sweep, put on one address as `prefixgate measure` does; and the figures of a setting out of it."""
 
+from gateway.command_line.progress import nobody
+from gateway.measuring.driving import Phase
 from gateway.measuring.errors import MeasuringError, NothingMeasured
 from gateway.measuring.offering import Offered, loaded
+from gateway.measuring.shapes import Shape
 from gateway.measuring.study import Frame
 from gateway.measuring.types import Spread as Measured
 from gateway.tuning.asking import Asked
@@ -19,16 +22,15 @@ async def speed_of(asked: Asked, load: Load) -> tuple[Speed, list[str]]:
         clients=[load.clients or 1] if load.rate is None else None,
         rates=None if load.rate is None else [load.rate],
         cv=load.cv,
-        lengths=(load.prompt, load.output, load.length_cv, load.shared, load.groups),
+        shape=Shape(load.prompt, load.output, load.length_cv, load.shared, load.groups),
         load=load.load,
         trace=load.trace,
         corpus=load.corpus,
-        times=(load.warm, load.seconds, load.drain),
-        most_requests=load.requests,
+        phase=Phase(load.warm, load.seconds, load.drain, load.requests),
         seed=load.seed,
     )
     try:
-        study = await loaded(offered, Frame(), lambda _what, _done, _of: None)
+        study = await loaded(offered, Frame(), nobody)
     except NothingMeasured as error:
         lasts = f"of those asked in {load.seconds:g} s after {load.warm:g} s, waited for {load.drain:g} s"
         raise SettingFailed(f"{error}, {lasts}: a slow engine needs longer ones, or fewer clients") from None

@@ -49,8 +49,8 @@ def test_in_flight_and_busy_are_sums_over_small_steps(seen: list[Seen], engines:
 def test_tokens_of_all_windows_are_all_tokens(seen: list[Seen]) -> None:
     parts = [level_of(Window(at, at + 1.0, seen), Limits()) for at in range(12)]
     told = sum(part.output_tokens_per_s or 0.0 for part in parts)
-    assert told == pytest.approx(sum(one.output_tokens or 0 for one in seen if one.whole))
-    assert sum(part.requests_per_s for part in parts) == pytest.approx(sum(one.whole for one in seen))
+    assert told == pytest.approx(sum(one.output_tokens or 0 for one in seen if one.is_whole))
+    assert sum(part.requests_per_s for part in parts) == pytest.approx(sum(one.is_whole for one in seen))
 
 
 @given(st.lists(seen_in(), min_size=1, max_size=12))
@@ -66,7 +66,7 @@ def test_windows_put_together_are_one_long_window(seen: list[Seen]) -> None:
 
 
 def test_what_nobody_told_is_none() -> None:
-    level = level_of(Window(0.0, 1.0, [Seen(0.0, 0.1, 0.0, 0.2, whole=True)]), Limits())
+    level = level_of(Window(0.0, 1.0, [Seen(0.0, 0.1, 0.0, 0.2, is_whole=True)]), Limits())
     assert level.output_tokens_per_s is None
     assert level.prefill_share is None
     assert level.decode_share is None
@@ -77,10 +77,10 @@ def test_what_nobody_told_is_none() -> None:
 
 def test_goodput_counts_what_keeps_both_limits_and_a_failure_keeps_none() -> None:
     limits = Limits(ttft_s=1.0, itl_s=0.1)
-    good = Seen(0.0, 0.5, 0.9, 1.4, whole=True, output_tokens=10)
-    late = Seen(0.0, 1.5, 0.9, 2.4, whole=True, output_tokens=10)
-    slow = Seen(0.0, 0.5, 1.8, 2.3, whole=True, output_tokens=10)
-    failed = Seen(0.0, None, None, 0.1, whole=False)
+    good = Seen(0.0, 0.5, 0.9, 1.4, is_whole=True, output_tokens=10)
+    late = Seen(0.0, 1.5, 0.9, 2.4, is_whole=True, output_tokens=10)
+    slow = Seen(0.0, 0.5, 1.8, 2.3, is_whole=True, output_tokens=10)
+    failed = Seen(0.0, None, None, 0.1, is_whole=False)
     assert [keeps(one, limits) for one in (good, late, slow, failed)] == [True, False, False, False]
     level = level_of(Window(0.0, 4.0, [good, late, slow, failed]), limits, gpus=2)
     assert level.within_limits == 0.25
@@ -90,22 +90,35 @@ def test_goodput_counts_what_keeps_both_limits_and_a_failure_keeps_none() -> Non
 
 
 def test_engines_that_have_names_are_busy_each_by_itself() -> None:
-    a = Seen(0.0, 0.1, 0.9, 1.0, whole=True, endpoint="a")
-    again = Seen(0.0, 0.1, 0.9, 1.0, whole=True, endpoint="a")
-    b = Seen(1.0, 0.1, 0.4, 1.5, whole=True, endpoint="b")
+    a = Seen(0.0, 0.1, 0.9, 1.0, is_whole=True, endpoint="a")
+    again = Seen(0.0, 0.1, 0.9, 1.0, is_whole=True, endpoint="a")
+    b = Seen(1.0, 0.1, 0.4, 1.5, is_whole=True, endpoint="b")
     assert level_of(Window(0.0, 2.0, [a, again, b]), Limits()).busy_share == pytest.approx((1.0 + 0.5) / 4)
 
 
 def test_prefills_of_which_the_length_is_not_known_take_as_long_as_the_others() -> None:
-    known = Seen(0.0, 0.5, 0.5, 1.0, whole=True, prompt_tokens=10, prefill_s=0.2)
-    unknown = Seen(1.0, 0.5, 0.5, 2.0, whole=True)
+    known = Seen(0.0, 0.5, 0.5, 1.0, is_whole=True, prompt_tokens=10, prefill_s=0.2)
+    unknown = Seen(1.0, 0.5, 0.5, 2.0, is_whole=True)
     level = level_of(Window(0.0, 2.0, [known, unknown]), Limits())
     assert level.prefill_share == pytest.approx(0.4 / 2)
     assert level.decode_share == pytest.approx(0.8)
 
 
+def test_of_an_answer_in_one_piece_nobody_knows_whether_it_kept_its_limits() -> None:
+    limits = Limits(ttft_s=1.0, itl_s=0.1)
+    good = Seen(0.0, 0.5, 0.9, 1.4, is_whole=True, output_tokens=10)
+    late = Seen(0.0, 1.5, 0.9, 2.4, is_whole=True, output_tokens=10)
+    in_one_piece = Seen(0.0, None, None, 0.4, is_whole=True, output_tokens=10)
+    assert keeps(in_one_piece, limits) is None
+    level = level_of(Window(0.0, 4.0, [good, late, in_one_piece]), limits)
+    assert level.within_limits == 0.5
+    assert level.goodput_per_s == pytest.approx(0.5 * 3 / 4)
+    assert level_of(Window(0.0, 4.0, [in_one_piece]), limits).within_limits is None
+
+
 def test_the_hit_share_is_of_requests_that_say_what_was_cached() -> None:
-    told = Seen(0.0, 0.1, 0.1, 0.2, whole=True, prompt_tokens=100, cached_tokens=25)
-    untold = Seen(0.0, 0.1, 0.1, 0.2, whole=True, prompt_tokens=900)
-    assert hit_share([told, untold]) == 0.25
+    told = Seen(0.0, 0.1, 0.1, 0.2, is_whole=True, prompt_tokens=100, cached_tokens=25)
+    untold = Seen(0.0, 0.1, 0.1, 0.2, is_whole=True, prompt_tokens=900)
+    without_length = Seen(0.0, 0.1, 0.1, 0.2, is_whole=True, cached_tokens=50)
+    assert hit_share([told, untold, without_length]) == 0.25
     assert hit_share([untold]) is None

@@ -67,7 +67,7 @@ def test_times_rise_with_load_and_the_limit_that_they_break_binds() -> None:
 
 
 def test_the_ceiling_counts_what_had_been_computed_before() -> None:
-    one = Seen(0.0, 0.1, 0.1, 0.2, whole=True, prompt_tokens=1000, cached_tokens=100, output_tokens=2)
+    one = Seen(0.0, 0.1, 0.1, 0.2, is_whole=True, prompt_tokens=1000, cached_tokens=100, output_tokens=2)
     rows = [
         timing(one, lost_tokens=300, miss_reason="evicted"),
         timing(one, 1.0, lost_tokens=500, miss_reason="prompt_changed"),
@@ -79,7 +79,7 @@ def test_the_ceiling_counts_what_had_been_computed_before() -> None:
 
 
 def test_a_request_whose_end_nobody_saw_is_no_load_and_no_answer() -> None:
-    one = Seen(0.0, 0.1, 0.1, 0.2, whole=True, prompt_tokens=10, cached_tokens=0, output_tokens=2)
+    one = Seen(0.0, 0.1, 0.1, 0.2, is_whole=True, prompt_tokens=10, cached_tokens=0, output_tokens=2)
     lost = timing(one, 0.5, is_whole=False, is_over=False, duration_s=None, ttft_s=None)
     record = record_of([timing(one), lost], 0, 10 * US)
     study = study_past("ledger", record, Frame())
@@ -89,18 +89,34 @@ def test_a_request_whose_end_nobody_saw_is_no_load_and_no_answer() -> None:
 
 def test_a_long_period_is_read_as_far_as_memory_goes_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "MOST_REQUESTS", 2)
-    one = Seen(0.0, 0.1, 0.1, 0.2, whole=True, output_tokens=2)
+    one = Seen(0.0, 0.1, 0.1, 0.2, is_whole=True, output_tokens=2)
     record = record_of((timing(one, at_s) for at_s in (0.0, 1.0, 2.0, 3.0)), 0, 100 * US)
     assert (len(record.seen), record.lasts_s, record.is_cut) == (2, 2.0, True)
     assert any("only the first 2" in note for note in study_past("ledger", record, Frame()).notes)
 
 
 def test_answers_in_one_piece_are_counted_as_such() -> None:
-    one = Seen(0.0, None, None, 0.2, whole=True, prompt_tokens=10, output_tokens=5)
+    one = Seen(0.0, None, None, 0.2, is_whole=True, prompt_tokens=10, output_tokens=5)
     study = study_past("ledger", record_of([timing(one, at_s) for at_s in range(3)], 0, 20 * US), Frame())
     assert any("3 answers came in one piece" in note for note in study.notes)
     assert study.levels[0].ttft is None
     assert study.verdict.bottleneck is Bottleneck.UNKNOWN
+
+
+def test_few_requests_under_much_load_are_of_the_level_before() -> None:
+    alone = [timing(Seen(0.0, 0.1, 0.1, 0.2, is_whole=True, output_tokens=2), at_s) for at_s in range(25)]
+    together = [timing(Seen(0.0, 5.0, 3.0, 8.0, is_whole=True, output_tokens=2), 31 + 0.01 * n) for n in range(9)]
+    study = study_past("ledger", record_of([*alone, *together], 0, 40 * US), Frame())
+    assert [level.requests for level in study.levels] == [34]
+
+
+@pytest.mark.parametrize("lasts_s", [7, 15, 25, 47])
+def test_every_request_of_a_period_is_of_a_level_whatever_its_length(lasts_s: int) -> None:
+    one = Seen(0.0, 0.1, 0.1, 0.2, is_whole=True, output_tokens=2)
+    rows = [timing(one, at_s) for at_s in range(lasts_s)]
+    study = study_past("ledger", record_of(rows, 0, lasts_s * US), Frame())
+    assert sum(level.requests for level in study.levels) == lasts_s
+    assert sum(level.seconds for level in study.levels) == pytest.approx(lasts_s)
 
 
 def test_an_empty_period_is_refused() -> None:

@@ -53,7 +53,7 @@ async def swept(answers: Answers, plan: Plan) -> Sweep:
         return await sweep(EndpointConfig(EndpointId("a"), f"http://127.0.0.1:{port}"), Wording("m"), plan, told)
 
 
-def told(what: str, done: int, of: int | None) -> None:
+def told(done: int, of: int | None) -> None:
     """Nobody watches."""
 
 

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from gateway.measuring.errors import LoadUnusable
 from gateway.measuring.shapes import BLOCK_TOKENS, Shape, shaped
-from gateway.measuring.wording import Rate, Wording
+from gateway.measuring.wording import Wording, WordTokens
 from gateway.sim.ceiling import ceiling_of
 from gateway.sim.loads import arrivals
 from gateway.sim.loads.names import pack
 from gateway.sim.types import SimRequest
 from prefix_index import Chain
 
-rates = st.builds(Rate, st.floats(0.5, 4.0), st.floats(0, 40))
+word_tokens = st.builds(WordTokens, st.floats(0.5, 4.0), st.floats(0, 40))
 chains = st.lists(st.integers(0, 2), max_size=6)
 
 
@@ -25,24 +25,24 @@ def request(number: int, names: list[int], more: int = 5) -> SimRequest:
     return SimRequest(number, 0.0, Chain(pack(whole), BLOCK_TOKENS, len(names) * BLOCK_TOKENS + more), 10)
 
 
-@given(rates, chains, chains)
-def test_two_prompts_agree_where_their_chains_do_and_part_after(rate: Rate, one: list[int], two: list[int]) -> None:
-    wording = Wording("m", rate)
+@given(word_tokens, chains, chains)
+def test_two_prompts_agree_where_their_chains_do_and_part_after(of: WordTokens, one: list[int], two: list[int]) -> None:
+    wording = Wording("m", of)
     texts = [wording.text(request(number, names), "salt").split() for number, names in enumerate((one, two))]
     common = 0
     while common < min(len(one), len(two)) and one[common] == two[common]:
         common += 1
-    shared = min(rate.words(common * BLOCK_TOKENS), *map(len, texts))
+    shared = min(of.words(common * BLOCK_TOKENS), *map(len, texts))
     assert texts[0][:shared] == texts[1][:shared]
     assert texts[0] != texts[1] or len(texts[0]) <= shared + 1
 
 
-@given(rates, chains, st.integers(0, 15))
-def test_a_prompt_has_about_the_tokens_that_it_is_to_have(rate: Rate, names: list[int], more: int) -> None:
+@given(word_tokens, chains, st.integers(0, 15))
+def test_a_prompt_has_about_the_tokens_that_it_is_to_have(of: WordTokens, names: list[int], more: int) -> None:
     asked = request(0, names, more)
-    words = len(Wording("m", rate).text(asked, "salt").split())
-    told = words * rate.per_word + rate.fixed
-    assert abs(told - max(asked.prompt_tokens, rate.fixed)) <= rate.per_word + 1
+    words = len(Wording("m", of).text(asked, "salt").split())
+    told = words * of.per_word + of.fixed
+    assert abs(told - max(asked.prompt_tokens, of.fixed)) <= of.per_word + 1
 
 
 def test_another_salt_is_another_text() -> None:

@@ -1,0 +1,49 @@
+"""What was asked for, as a load: what cannot be one is refused before anything is sent."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.command_line.progress import nobody
+from gateway.measuring.driving import Phase
+from gateway.measuring.errors import LoadUnusable
+from gateway.measuring.offering import Offered, loaded
+from gateway.measuring.shapes import Shape
+from gateway.measuring.study import Frame
+
+USUAL = Offered(
+    url="http://127.0.0.1:1",
+    model="m",
+    api_key=None,
+    clients=None,
+    rates=None,
+    cv=1.0,
+    shape=Shape(),
+    load=None,
+    trace=None,
+    corpus=None,
+    phase=Phase(),
+    seed=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"cv": None}, "only a trace or a built-in load"),
+        ({"cv": None, "load": "no-sharing", "clients": [4]}, "closed or open"),
+        ({"rates": [1.0], "clients": [4]}, "closed or open"),
+    ],
+)
+async def test_arrivals_that_cannot_be_are_refused(changed: dict[str, object], why: str) -> None:
+    with pytest.raises(LoadUnusable, match=why):
+        await loaded(replace(USUAL, **changed), Frame(), nobody)  # type: ignore[arg-type]  # a value of each kind
+
+
+@pytest.mark.parametrize("line", ["{}", '{"messages": []}', '{"prompt": ""}', '{"messages": null, "max_tokens": 3}'])
+async def test_a_chat_without_a_message_is_none(tmp_path: Path, line: str) -> None:
+    corpus = tmp_path / "chats.jsonl"
+    corpus.write_text(f'{{"prompt": "a"}}\n{line}\n')
+    with pytest.raises(LoadUnusable, match="each line has"):
+        await loaded(replace(USUAL, corpus=corpus), Frame(), nobody)
