@@ -30,7 +30,8 @@ from backends.reference.metrics import EngineGauges, EngineMetrics
 from backends.reference.scheduler import Scheduler
 from backends.reference.scoring import scored
 from backends.reference.sequence import Sequence
-from backends.reference.speculation.setup import new_drafter, speculative_steps
+from backends.reference.speculation import SpeculativeSteps
+from backends.reference.speculation.setup import new_drafter
 from backends.reference.stepping import PlainSteps, Stepping
 from backends.reference.tokenizer import ModelTokenizer
 from backends.reference.types import EngineConfig, FinishReason, GenerationRequest, Listener, RequestId
@@ -291,11 +292,17 @@ class Engine:
         )
 
     def _build_stepping(self, weights: ModelWeights) -> Stepping:
-        config = self.config
-        if config.speculation is None:
+        wanted = self.config.speculation
+        if wanted is None:
             return PlainSteps(self._decoder, self._scheduler)
-        drafter = new_drafter(config, config.speculation, weights, self.max_model_len)
-        return speculative_steps(self._decoder, self._scheduler, drafter, config, self.metrics)
+        return SpeculativeSteps(
+            self._decoder,
+            self._scheduler,
+            new_drafter(self.config, wanted, weights, self.max_model_len),
+            self.metrics.speculation(),
+            longest_tokens=wanted.tokens,
+            budget_tokens=self.config.max_batched_tokens,
+        )
 
     def _build_metrics(self, capacity_tokens: int) -> EngineMetrics:
         gauges = EngineGauges(

@@ -59,7 +59,7 @@ class _Contender:
         output = sum(one.receipt.completion_tokens for one in self.answers)
         return output / (output - sum(one.receipt.accepted_tokens or 0 for one in self.answers))
 
-    def accepted(self) -> float | None:
+    def accepted_share(self) -> float | None:
         """The share of drafted tokens that were kept; None where nothing was drafted."""
         drafted = sum(one.receipt.drafted_tokens or 0 for one in self.answers)
         return sum(one.receipt.accepted_tokens or 0 for one in self.answers) / drafted if drafted else None
@@ -84,7 +84,7 @@ def measure(lab: Lab) -> Iterable[Row]:
             speeds = median_of_turns(min(lab.rounds, ROUNDS), *turns)
         plain = contenders[PLAIN]
         for (name, one), speed in zip(contenders.items(), speeds, strict=True):
-            accepted = one.accepted()
+            accepted = one.accepted_share()
             same = [mine.tokens for mine in one.answers] == [other.tokens for other in plain.answers]
             yield Row(
                 name,

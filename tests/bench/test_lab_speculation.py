@@ -11,7 +11,7 @@ from backends.reference.model_files import ensure_model
 from backends.reference.tokenizer import ModelTokenizer
 from bench.engine_lab import THEMES, measured
 from bench.lab import latent, speculation
-from bench.lab.types import Figure, Lab
+from bench.lab.types import Figure, Lab, number
 from tests.backends.reference.micro_model import micro_weights
 
 TEXT = " ".join(f"Shelf {n} holds books about the number {n * n}." for n in range(60))
@@ -59,8 +59,8 @@ def test_caches_are_measured_by_attention() -> None:
 def test_experts_are_measured_beside_a_model_of_as_much_computation() -> None:
     dense, mixed = rows_of("experts")
     routers = 4 * 16
-    assert mixed["of a token"] == dense["of a token"] + routers  # type: ignore[operator]
-    assert mixed["weights"] > dense["weights"]  # type: ignore[operator]
+    assert mixed["of a token"] == number(dense["of a token"]) + routers
+    assert number(mixed["weights"]) > number(dense["weights"])
 
 
 def test_prompts_that_are_carried_give_the_same_tokens() -> None:

@@ -43,7 +43,7 @@ class Carried:
         try:
             found = safetensors.torch.load(data)
             names, values = found[_NAMES].numpy().tobytes(), found[_VALUES]
-        except (safetensors.SafetensorError, KeyError) as error:
+        except (safetensors.SafetensorError, KeyError, TypeError) as error:
             raise TransferFailed(f"what came is no file of blocks: {error}") from None
         cut = tuple(BlockHash(names[at : at + name_bytes]) for at in range(0, len(names), name_bytes))
         return cls(cut, values)

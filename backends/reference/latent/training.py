@@ -51,6 +51,6 @@ def bits_per_byte(model: LatentModel, data: Tensor, *, length: int = 128) -> flo
     windows = data[: (len(data) - 1) // length * length + 1]
     inputs, wanted = windows[:-1].view(-1, length), windows[1:].view(-1, length)
     nats = 0.0
-    for some, then in zip(inputs.split(_JUDGED_WINDOWS), wanted.split(_JUDGED_WINDOWS), strict=True):
+    for some, then in zip(torch.split(inputs, _JUDGED_WINDOWS), torch.split(wanted, _JUDGED_WINDOWS), strict=True):
         nats += float(F.cross_entropy(scores(model, some).flatten(0, 1), then.flatten(), reduction="sum"))
     return nats / wanted.numel() / math.log(2)

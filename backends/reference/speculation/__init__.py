@@ -5,6 +5,7 @@ lookup.py      ... from what followed the same tokens before
 draft_model.py ... with a smaller model over the same blocks
 verifying.py   which tokens of a draft are kept: pure
 steps.py       the step of an engine that speculates
+setup.py       who drafts, as it is configured
 """
 
 from backends.reference.speculation.draft_model import ModelDrafter, first_layers

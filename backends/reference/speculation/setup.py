@@ -1,14 +1,10 @@
-"""A speculation as it is configured: who drafts, and the steps with it."""
+"""Who drafts, as it is configured."""
 
-from backends.reference.decoder import PagedDecoder
 from backends.reference.errors import ModelUnsupported
-from backends.reference.metrics import EngineMetrics
 from backends.reference.model_files import ensure_model
-from backends.reference.scheduler import Scheduler
 from backends.reference.speculation.draft_model import ModelDrafter, first_layers
 from backends.reference.speculation.drafts import Drafter
 from backends.reference.speculation.lookup import LookupDrafter
-from backends.reference.speculation.steps import SpeculativeSteps
 from backends.reference.types import DraftMethod, EngineConfig, SpeculationConfig
 from backends.reference.weights import ModelWeights, load_weights, moved
 
@@ -26,18 +22,3 @@ def new_drafter(config: EngineConfig, wanted: SpeculationConfig, weights: ModelW
     if wanted.layers is not None:
         drafting = first_layers(drafting, wanted.layers)
     return ModelDrafter(drafting, kv_blocks=config.kv_blocks, block_size=config.block_size, max_positions=max_positions)
-
-
-def speculative_steps(
-    decoder: PagedDecoder, scheduler: Scheduler, drafter: Drafter, config: EngineConfig, metrics: EngineMetrics
-) -> SpeculativeSteps:
-    """The steps of an engine that drafts; `config` has a speculation."""
-    assert config.speculation is not None, "asked for one"
-    return SpeculativeSteps(
-        decoder,
-        scheduler,
-        drafter,
-        metrics.speculation(),
-        longest_tokens=config.speculation.tokens,
-        budget_tokens=config.max_batched_tokens,
-    )

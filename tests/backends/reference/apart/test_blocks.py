@@ -1,6 +1,7 @@
 """What is copied out of one cache and adopted by another is the same, and nothing of another prompt gets in."""
 
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,5 +81,8 @@ def test_blocks_of_another_model_and_what_are_none_are_refused() -> None:
     other = KvCache(BlockPool(9), torch.randn(3, 2, 9, BLOCK, 2, 4))
     with pytest.raises(TransferFailed, match="another model"):
         adopted(other, prompt, copied(source, prompt))
-    with pytest.raises(TransferFailed, match="no file of blocks"):
-        Carried.from_bytes(b"<html>", HASH_BYTES)
+    names, values = torch.ones(2, 4, dtype=torch.bfloat16)
+    nameless, of_halves = ({"values": values.clone()}, {"names": names.clone(), "values": values.clone()})
+    for none in (b"<html>", *map(safetensors.torch.save, (nameless, of_halves))):
+        with pytest.raises(TransferFailed, match="no file of blocks"):
+            Carried.from_bytes(none, HASH_BYTES)

@@ -106,7 +106,7 @@ def test_eight_bits_need_one_symmetric_scale_a_row() -> None:
 def test_a_matrix_refuses_whatever_is_no_product() -> None:
     matrix = bfloat16(normal(8, 8))
     with pytest.raises(TypeError):
-        torch.add(matrix, 1)  # type: ignore[call-overload]
+        torch.add(matrix, 1)  # type: ignore[call-overload]  # a Matrix is no tensor, which is what this is about
 
 
 def test_memory_is_what_the_codes_take() -> None:

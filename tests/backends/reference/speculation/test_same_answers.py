@@ -94,9 +94,11 @@ def test_real_drafts_change_no_token_also_among_neighbours_who_preempt_each_othe
             assert [call.tokens for call in finished(calls)] == expected()
 
 
-@pytest.mark.parametrize("sampling", [{"temperature": 0.8}, {"temperature": 1.0, "top_p": 0.8, "top_k": 20}])
-def test_what_is_looked_up_changes_no_token_of_an_answer_with_a_seed(sampling: dict[str, float]) -> None:
-    dice = SamplingParams(max_tokens=24, seed=11, ignore_eos=True, **sampling)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "sampling", [replace(GREEDY, temperature=0.8), replace(GREEDY, temperature=1, top_p=0.8, top_k=9)]
+)
+def test_what_is_looked_up_changes_no_token_of_an_answer_with_a_seed(sampling: SamplingParams) -> None:
+    dice = replace(sampling, seed=11)
     with running(WEIGHTS, LOOKUP) as engine:
         assert [ask(engine, prompt, dice).tokens for prompt in PROMPTS] == plain(dice)
 
