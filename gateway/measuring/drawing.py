@@ -2,30 +2,35 @@
 
     Panel ──placed in a grid──> Shape, Shape, ...  ──> svg_of, png_of
 
-Scales are logarithmic where values span more than an order of magnitude, since load and time do.
+Scales are logarithmic where values span more than an order of magnitude, since load and time do. Lengths are pixels.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
-from typing import Final
+from typing import Final, Literal
 
 WIDTH: Final = 460
 HEIGHT: Final = 300
+"""Of one panel."""
 COLUMNS: Final = 2
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 34, 42
-_LOG_FROM: Final = 12.0
+LOG_FROM: Final = 12.0
 """Largest over smallest value, from which on a scale is logarithmic."""
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 34, 42
+"""Margins of a panel, where its title, its names and its values stand."""
 _TICKS: Final = 5
 _LETTER: Final = 6.2
+"""Width of one, about."""
 _RADIUS: Final = 2.6
 
 Points = Sequence[tuple[float, float]]
+Kind = Literal["grid", "mark", "series", "dashed"]
+Anchor = Literal["start", "middle", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points in order of x, joined; `colour` is a place in the palette. `is_fit`: a thin line without dots."""
+    """Points in order of x, joined; `colour` is a place in the palette. `is_fit`: a dashed line without dots."""
 
     name: str
     points: Points
@@ -35,7 +40,8 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart. `bounds` are values of y that are limits, `at` values of x that mean something, each with its name."""
+    """One chart. `bounds` are values of y that are limits, `at` values of x that mean something, each with its name;
+    y ends at `top`, or a little above the largest value."""
 
     title: str
     x_name: str
@@ -47,10 +53,10 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Through these places. `kind`: grid, mark, or series."""
+    """Through these places. A series, and a dashed line, have a colour."""
 
     places: Points
-    kind: str
+    kind: Kind
     colour: int = 0
 
 
@@ -62,16 +68,17 @@ class Dot:
     y: float
     colour: int
     radius: float = _RADIUS
+    is_hollow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Its baseline begins, is centred or ends at the place, as `anchor` says: start, middle, end."""
+    """Its baseline begins, is centred or ends at the place, as `anchor` says."""
 
     x: float
     y: float
     said: str
-    anchor: str = "start"
+    anchor: Anchor = "start"
     colour: int | None = None
     is_title: bool = False
 
@@ -90,6 +97,8 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
+    """Values from `low` to `high` are at places from `first` to `last`."""
+
     low: float
     high: float
     is_log: bool
@@ -134,6 +143,16 @@ def _panel(panel: Panel, left: float, top: float) -> Iterator[Shape]:
     yield Text(left + _LEFT, top + 16, panel.title, is_title=True)
     yield from _axes(x_of, y_of)
     yield Text((x_of.first + x_of.last) / 2, y_of.first + 32, panel.x_name, "middle")
+    yield from _marks(panel, x_of, y_of)
+    yield from _legend(panel.series, x_of.last, top + 28)
+    for one in panel.series:
+        places = [(x_of(x), y_of(y)) for x, y in one.points]
+        yield Line(places, "dashed" if one.is_fit else "series", one.colour)
+        if not one.is_fit:
+            yield from (Dot(x, y, one.colour) for x, y in places)
+
+
+def _marks(panel: Panel, x_of: _Scale, y_of: _Scale) -> Iterator[Shape]:
     for value, name in panel.bounds:
         yield Line([(x_of.first, y_of(value)), (x_of.last, y_of(value))], "mark")
         yield Text(x_of.last, y_of(value) - 4, name, "end")
@@ -141,15 +160,12 @@ def _panel(panel: Panel, left: float, top: float) -> Iterator[Shape]:
         if x_of.low <= value <= x_of.high:
             yield Line([(x_of(value), y_of.first), (x_of(value), y_of.last)], "mark")
             yield Text(x_of(value) + 3, y_of.last + 10, name)
-    along = left + WIDTH - _RIGHT
-    for one in reversed(panel.series):
-        yield Text(along, top + 28, one.name, "end", one.colour)
-        along -= _LETTER * len(one.name) + 12
-    for one in panel.series:
-        places = [(x_of(x), y_of(y)) for x, y in one.points]
-        yield Line(places, "fit" if one.is_fit else "series", one.colour)
-        if not one.is_fit:
-            yield from (Dot(x, y, one.colour) for x, y in places)
+
+
+def _legend(series: Sequence[Series], right: float, y: float) -> Iterator[Text]:
+    for one in reversed(series):
+        yield Text(right, y, one.name, "end", one.colour)
+        right -= _LETTER * len(one.name) + 12
 
 
 def _axes(x_of: _Scale, y_of: _Scale) -> Iterator[Shape]:
@@ -165,7 +181,7 @@ def _scale(values: Sequence[float], top: float | None, first: float, last: float
     low, high = min(values), max(values)
     if top is not None:
         return _Scale(0.0, top, False, first, last)
-    if low > 0 and high / low >= _LOG_FROM:
+    if low > 0 and high / low >= LOG_FROM:
         return _Scale(low / 1.1, high * 1.1, True, first, last)
     return _Scale(0.0, high * 1.08 or 1.0, False, first, last)
 

@@ -11,8 +11,12 @@ from typing import Any, Final
 
 from gateway.measuring.types import EngineUse, Study
 
+_KEYS: Final = ("running_requests", "waiting_requests", "kv_use")
+"""Of a row of the admin API, in the order of `EngineUse`."""
 _WAITS_FROM: Final = 1.0
+"""Requests that wait, on average: fewer are chance."""
 _FULL_FROM: Final = 0.9
+"""Use of a KV cache from which on an engine starts nothing more: what runs needs the rest to grow."""
 _FULL: Final = (
     "a larger KV cache (gpu_memory_utilization, 8 bits, more replicas): it is full, and requests wait before the batch"
 )
@@ -20,7 +24,10 @@ _HAS_ROOM: Final = "more answers at once (max_num_seqs): requests wait though th
 
 
 def use_of(pages: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[EngineUse, ...]:
-    """Of the pages of `/admin/endpoints`, in their order, by endpoint. What none of them told is None."""
+    """Of the pages of `/admin/endpoints`, in their order, by endpoint. What none of them told is None.
+
+    Raises `KeyError` and `TypeError` for pages of something else.
+    """
     by_endpoint: dict[str, list[Mapping[str, Any]]] = {}
     for page in pages:
         for row in page:
@@ -28,9 +35,6 @@ def use_of(pages: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[EngineUse, ...
     return tuple(
         EngineUse(name, *(_mean(row.get(key) for row in rows) for key in _KEYS)) for name, rows in by_endpoint.items()
     )
-
-
-_KEYS: Final = ("running_requests", "waiting_requests", "kv_use")
 
 
 def with_use(study: Study, uses: Sequence[EngineUse]) -> Study:

@@ -2,9 +2,14 @@
 
 MeasuringError
 |- LoadUnusable        what was asked for is no load: levels, lengths or a corpus that cannot be
+|- PictureUnknown      a picture of a kind that nobody draws
 |- AddressRefuses      the address answers, but not a request like ours
 `- NothingMeasured     no request was answered, or none was recorded in the period
+
+The first two are also `ValueError`s: whoever asked can mend it.
 """
+
+from pathlib import Path
 
 
 class MeasuringError(Exception):
@@ -13,6 +18,14 @@ class MeasuringError(Exception):
 
 class LoadUnusable(MeasuringError, ValueError):
     """The load that was asked for is none; the text says why."""
+
+
+class PictureUnknown(MeasuringError, ValueError):
+    """A file whose suffix names no picture of ours."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path}: a picture is a file that ends in .svg or .png")
+        self.path = path
 
 
 class AddressRefuses(MeasuringError):

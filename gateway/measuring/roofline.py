@@ -5,10 +5,11 @@
     ITL             at the least and at the most load           median                    step / (1 − prefill share)
     output          at the most load                            tokens a second           in flight / ITL
 
-Above 1 the engine is slower than the roofline with its usual shares of the datasheet, or served less.
+Measured over computed: above 1 a prefill or a token takes longer than by the roofline with its usual shares of the
+datasheet; of output it is below 1 that less was served.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backends.planning import Machine, decode_step, prefill
@@ -19,31 +20,36 @@ _LEAST_SHARE_LEFT: Final = 0.05
 
 
 def held_against(study: Study, machine: Machine) -> tuple[Held, ...]:
-    """Each figure that is known on both sides."""
+    """Each figure that is known on both sides; none where no length is."""
     prompt, output = study.lengths.get("prompt"), study.lengths.get("output")
     if prompt is None or output is None or not study.levels:
         return ()
-    cached = min(prompt.mean * (study.levels[0].hit_share or 0.0), prompt.mean - 1)
-    context = prompt.mean + output.mean / 2
-    return tuple(_held(study, machine, (prompt.mean, max(cached, 0.0), context)))
+    # Halfway through its answer a sequence is as long as it is on average.
+    context_tokens = prompt.mean + output.mean / 2
+    return (*_prefill(study.levels[0], machine, prompt.mean), *_decode(study.levels, machine, context_tokens))
 
 
-def _held(study: Study, machine: Machine, tokens: tuple[float, float, float]) -> Iterator[Held]:
-    prompt, cached, context = tokens
-    least, most = study.levels[0], study.levels[-1]
+def _prefill(least: Level, machine: Machine, prompt_tokens: float) -> Iterator[Held]:
+    cached_tokens = min(prompt_tokens * (least.hit_share or 0.0), prompt_tokens - 1)
     if least.prefill is not None:
-        yield Held("prefill, s", least.prefill.mean, prefill(machine, prompt, cached).seconds)
+        computed_s = prefill(machine, prompt_tokens, max(cached_tokens, 0.0)).seconds
+        yield Held("prefill, s", least.prefill.mean, computed_s)
+
+
+def _decode(levels: Sequence[Level], machine: Machine, context_tokens: float) -> Iterator[Held]:
+    least, most = levels[0], levels[-1]
     for name, level in (("ITL at the least load, s", least), ("ITL at the most load, s", most)):
-        expected_s = _itl_s(level, machine, context)
-        if level.itl is not None and expected_s is not None:
-            yield Held(name, level.itl.p50, expected_s)
-    expected_s = _itl_s(most, machine, context)
-    if most.output_tokens_per_s is not None and expected_s is not None:
-        yield Held("output at the most load, tokens/s", most.output_tokens_per_s, most.in_flight / expected_s)
+        computed_s = _itl_s(level, machine, context_tokens)
+        if level.itl is not None and computed_s is not None:
+            yield Held(name, level.itl.p50, computed_s)
+    computed_s = _itl_s(most, machine, context_tokens)
+    if most.output_tokens_per_s is not None and computed_s is not None:
+        yield Held("output at the most load, tokens/s", most.output_tokens_per_s, most.in_flight / computed_s)
 
 
-def _itl_s(level: Level, machine: Machine, context: float) -> float | None:
+def _itl_s(level: Level, machine: Machine, context_tokens: float) -> float | None:
+    """None where prefills leave no time. Where their share is not known, they are taken to be none."""
     left = level.decode_share if level.decode_share is not None else 1.0
     if left < _LEAST_SHARE_LEFT or level.in_flight <= 0:
         return None
-    return decode_step(machine, max(level.in_flight, 1.0), context).seconds / left
+    return decode_step(machine, max(level.in_flight, 1.0), context_tokens).seconds / left

@@ -10,11 +10,12 @@ Text of any kind is a token's: content, reasoning, tool calls, a completion's te
 """
 
 from array import array
+from typing import Final
 
 import msgspec
 
-_DONE = b"[DONE]"
-_FIELD = b"data:"
+_DONE: Final = b"[DONE]"
+_FIELD: Final = b"data:"
 
 
 class _Details(msgspec.Struct, gc=False):

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from math import log10
 from typing import Final
 
-from gateway.measuring.drawing import Panel
+from gateway.measuring.drawing import LOG_FROM, Panel
 
 _ROWS: Final = 8
 _LEFT: Final = 9
+"""Letters of a value of y."""
 _LEAST_COLUMNS: Final = 24
-_LOG_FROM: Final = 12.0
 
 
 def lines_of(panel: Panel, columns: int) -> Iterator[str]:
@@ -48,6 +48,6 @@ def lines_of(panel: Panel, columns: int) -> Iterator[str]:
 def _place(value: float, low: float, high: float, cells: int) -> int:
     if high <= low:
         return 0
-    if low > 0 and high / low >= _LOG_FROM:
+    if low > 0 and high / low >= LOG_FROM:
         value, low, high = log10(value), log10(low), log10(high)
     return min(round((value - low) / (high - low) * (cells - 1)), cells - 1)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from gateway.measuring.charts import panels_of
 from gateway.measuring.drawing import HEIGHT, WIDTH, Dot, Line, Panel, Series, Text, drawn
-from gateway.measuring.errors import LoadUnusable
+from gateway.measuring.errors import PictureUnknown
 from gateway.measuring.pictures import picture_of, png_of, svg_of, write_picture
 from gateway.measuring.study import Frame, study_of
 from gateway.measuring.terminal_plot import lines_of
@@ -61,8 +61,8 @@ def test_a_study_has_four_charts_with_its_limits_and_its_knee(study: Study) -> N
 
 def test_of_what_nobody_knows_there_is_no_chart(study: Study) -> None:
     levels = [replace(level, prefill_share=None, itl=None) for level in study.levels]
-    titles = [shape.said for shape in drawn(panels_of(replace(study, levels=levels, knee=None))).shapes
-              if isinstance(shape, Text) and shape.is_title]  # fmt: skip
+    drawing = drawn(panels_of(replace(study, levels=levels, knee=None)))
+    titles = [shape.said for shape in drawing.shapes if isinstance(shape, Text) and shape.is_title]
     assert titles == ["Requests a second", "Time to first token, s"]
 
 
@@ -80,5 +80,5 @@ def test_a_file_is_what_its_suffix_says(study: Study, tmp_path: Path) -> None:
     write_picture(drawing, "t", tmp_path / "a.png")
     assert (tmp_path / "a.SVG").read_text().startswith("<svg")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(LoadUnusable, match="svg or"):
+    with pytest.raises(PictureUnknown, match="svg or"):
         picture_of(tmp_path / "a.gif")

@@ -56,8 +56,7 @@ def test_what_the_plan_computes_stands_beside_what_was_measured(study: Study) ->
 
 
 def test_without_lengths_nothing_is_held_against_anything(study: Study) -> None:
-    empty = Study(**{name: getattr(study, name) for name in Study.__slots__ if name != "lengths"}, lengths={})
-    assert held_against(empty, Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"])) == ()
+    assert held_against(replace(study, lengths={}), Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"])) == ()
 
 
 def test_where_prefills_leave_no_time_nothing_of_decode_is_computed(study: Study) -> None:
