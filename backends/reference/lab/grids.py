@@ -7,8 +7,8 @@ A symmetric grid has offset 0 and codes from -(2^(bits-1) - 1) up; an asymmetric
 greatest weight of the group with codes from 0 up. A group is a stretch of `group` inputs of one output row; by default
 the whole row.
 
-Bound: each weight lies within its group's range, so rounding to the nearest code is off by half a scale at most
-(`half_steps`; the property test holds every input to it). Bytes: bits / 8 a weight, and two numbers a group.
+Bound: each weight lies within its group's range, so rounding to the nearest code is off by half a scale at most, and by
+what float32 itself rounds. Bytes: bits / 8 a weight, and two numbers a group.
 """
 
 from dataclasses import dataclass
@@ -82,13 +82,6 @@ def dequantise(matrix: Quantised) -> Tensor:
 def grouped(matrix: Quantised) -> Tensor:
     """The codes as float, [out, groups, group]."""
     return matrix.codes.float().view(len(matrix.codes), -1, matrix.group)
-
-
-def half_steps(matrix: Quantised) -> Tensor:
-    """By how much rounding may be off, [out, in]: half a scale, and what float32 itself rounds."""
-    reach = matrix.grid.scales.abs() * max(-matrix.grid.lowest, matrix.grid.highest) + matrix.grid.offsets.abs()
-    bound = matrix.grid.scales / 2 + 4 * torch.finfo(torch.float32).eps * reach
-    return bound.repeat_interleave(matrix.group, dim=1)
 
 
 def _not_zero(scales: Tensor) -> Tensor:

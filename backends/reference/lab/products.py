@@ -6,21 +6,20 @@
     W8A8       x in 8 bits,  W in 8 bits            a scale a row of each; the sums are exact integers
 
 Decoding reads every weight for every token, so fewer bytes are more tokens a second, as long as turning codes into
-numbers costs less than reading them did. Each product has its written-out form beside it, which is what it is held to
-by tests: `F.linear(x, dequantise(W))`, and for W8A8 the same with the rounded x.
+numbers costs less than reading them did. Tests hold each product to what it is when it is written out,
+`F.linear(x, dequantise(W))`: for INT4 with scales in 16 bits, for W8A8 with the rounded x.
 
-The INT8 and INT4 kernels are not public in torch: their names begin with an underscore, they take some sizes only, and
-do not refuse the others. Sizes that they do not take are written out here.
+The kernels of whole numbers are not public in torch. They take some sizes only, and that of INT8 does not refuse the
+others; what they do not take is written out here.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backends.reference.lab.grids import Quantised, dequantise, from_codes, grouped
+from backends.reference.lab.grids import Quantised, dequantise
 from backends.reference.lab.matrices import Matrix
 
 _INT8_INPUTS: Final = 16
@@ -28,6 +27,7 @@ _INT8_INPUTS: Final = 16
 _INT4_GROUPS: Final = (32, 64, 128, 256)
 _INT4_OUTPUTS: Final = 64
 """The INT4 kernel takes groups of these sizes, and multiples of so many outputs."""
+_HIGHEST_NIBBLE: Final = 15
 _NIBBLE_MIDDLE: Final = 8
 
 
@@ -56,7 +56,12 @@ def int8_weight_only(matrix: Quantised) -> Matrix:
 
 
 def int4_weight_only(matrix: Quantised) -> Matrix:
-    """Four bits a weight, two a byte, with a scale and an offset a group, in 16 bits each."""
+    """Four bits a weight, two a byte, with a scale and an offset a group, in 16 bits each.
+
+    ValueError for a symmetric grid, or one of more bits.
+    """
+    if matrix.grid.lowest != 0 or matrix.grid.highest > _HIGHEST_NIBBLE:
+        raise ValueError("products in four bits need codes from 0 to 15")
     outputs = matrix.codes.shape[0]
     fits = matrix.group in _INT4_GROUPS and outputs % _INT4_OUTPUTS == 0
     if matrix.codes.device.type != "cpu" or not fits:
@@ -96,14 +101,6 @@ def int_product(rows: Tensor, columns: Tensor) -> Tensor:
     if rows.device.type == "cpu":
         return torch._int_mm(rows, columns)
     return rows.double() @ columns.double()
-
-
-def in_sixteen_bits(matrix: Quantised) -> Tensor:
-    """What the INT4 kernel makes of the codes: its scales and offsets are kept in 16 bits."""
-    grid = matrix.grid
-    middles = (grid.offsets + _NIBBLE_MIDDLE * grid.scales).bfloat16().float()
-    short = replace(grid, scales=grid.scales.bfloat16().float(), offsets=middles)
-    return from_codes(grouped(matrix) - _NIBBLE_MIDDLE, short).flatten(1)
 
 
 def _check_rows(matrix: Quantised) -> None:

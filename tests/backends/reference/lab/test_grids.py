@@ -8,7 +8,7 @@ from torch import Tensor
 
 from backends.reference.lab.calibration import Observed
 from backends.reference.lab.gptq import gptq
-from backends.reference.lab.grids import dequantise, half_steps, quantise
+from backends.reference.lab.grids import Quantised, dequantise, quantise
 from backends.reference.lab.scaling import awq
 
 BITS = st.sampled_from([2, 3, 4, 8])
@@ -30,6 +30,13 @@ def matrices(draw: st.DrawFn) -> Tensor:
     if kind == "shifted":
         weight = weight + 100
     return weight * 10.0 ** draw(st.integers(-6, 6))
+
+
+def half_steps(matrix: Quantised) -> Tensor:
+    """By how much rounding may be off, [out, in]: half a scale, and what float32 itself rounds."""
+    reach = matrix.grid.scales.abs() * max(-matrix.grid.lowest, matrix.grid.highest) + matrix.grid.offsets.abs()
+    bound = matrix.grid.scales / 2 + 4 * torch.finfo(torch.float32).eps * reach
+    return bound.repeat_interleave(matrix.group, dim=1)
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,5 +1,6 @@
 """Products with fewer bits are the products written out; a model of them is a model like any other."""
 
+from dataclasses import replace
 from functools import partial
 
 import httpx
@@ -12,11 +13,10 @@ from torch import Tensor
 
 from backends.reference.embedded import run_engine
 from backends.reference.lab.calibration import observe
-from backends.reference.lab.grids import dequantise, quantise
+from backends.reference.lab.grids import Quantised, dequantise, from_codes, grouped, quantise
 from backends.reference.lab.matrices import PARTS, Matrix, layer_bytes, with_matrices
 from backends.reference.lab.products import (
     bfloat16,
-    in_sixteen_bits,
     int4_weight_only,
     int8_weight_only,
     rounded_rows,
@@ -50,6 +50,14 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 def assert_near(found: Tensor, expected: Tensor, relative: float) -> None:
     assert found.dtype == expected.dtype == torch.float32
     assert (found - expected).abs().max() <= relative * expected.abs().max()
+
+
+def in_sixteen_bits(matrix: Quantised) -> Tensor:
+    """What the INT4 kernel makes of the codes: scales, and what stands for code 8, are kept in 16 bits."""
+    grid, middle = matrix.grid, 8
+    middles = (grid.offsets + middle * grid.scales).bfloat16().float()
+    short = replace(grid, scales=grid.scales.bfloat16().float(), offsets=middles)
+    return from_codes(grouped(matrix) - middle, short).flatten(1)
 
 
 rows = st.sampled_from([1, 2, 7, 33])
@@ -101,6 +109,12 @@ def test_eight_bits_need_one_symmetric_scale_a_row() -> None:
         for matrix in (quantise(normal(8, 16), 8), quantise(normal(8, 16), 8, group=4, symmetric=True)):
             with pytest.raises(ValueError, match="one symmetric scale a row"):
                 make(matrix)
+
+
+def test_four_bits_need_codes_that_four_bits_have() -> None:
+    for matrix in (quantise(normal(64, 32), 8), quantise(normal(64, 32), 4, group=32, symmetric=True)):
+        with pytest.raises(ValueError, match="codes from 0 to 15"):
+            int4_weight_only(matrix)
 
 
 def test_a_matrix_refuses_whatever_is_no_product() -> None:
