@@ -1,22 +1,19 @@
 """The tables of the lab are those of its results; every theme measures and holds its figures against its goals."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from backends.reference.model_files import ensure_model
-from backends.reference.tokenizer import ModelTokenizer
 from bench import engine_lab
 from bench.engine_lab import PAGE, RESULT, THEMES, beside, cell, measured, setting, table, written_into
 from bench.lab import batching, first_token, paging, weights
 from bench.lab.lengths import sharegpt_like
 from bench.lab.turns import median_figures, median_of_turns
-from bench.lab.types import Figure, Lab, Row, Theme
+from bench.lab.types import Figure, Row, Theme
 from bench.result import Goal
-from tests.backends.reference.micro_model import micro_weights
+from tests.bench.micro_lab import micro_lab
 
 
 def test_the_page_has_the_tables_of_the_results() -> None:
@@ -62,13 +59,6 @@ def test_how_a_table_was_measured_stands_below_it_or_in_its_columns() -> None:
     assert list(table(both)) == ["| device | technique |", "|---|---|", "| cpu | a |", "| cuda | a |"]
 
 
-TEXT = " ".join(f"Shelf {n} holds books about the number {n * n}." for n in range(9))
-
-
-def lab() -> Lab:
-    return Lab(micro_weights(), ModelTokenizer(ensure_model("tiny")), TEXT, TEXT, "cpu", 1, time.process_time)
-
-
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paging, "REQUESTS", 20)
@@ -84,7 +74,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["weights", "paging", "batching", "chunked prefill", "first token"])
 def test_a_theme_measures_its_rows(name: str) -> None:
     [theme] = [one for one in THEMES if one.name == name]
-    rows, goals = measured(lab(), [theme])
+    rows, goals = measured(micro_lab(), [theme])
     assert len(rows) >= 3
     assert {row["seconds of"] for row in rows} == {"the processor"}
     assert len({tuple(row) for row in rows}) == 1
@@ -108,7 +98,7 @@ def test_one_theme_measured_anew_leaves_the_others_as_they_are(tmp_path: Path, m
 
 def test_goals_are_those_of_the_cpu() -> None:
     theme = Theme("none", lambda _lab: [Row("plain", {"s": 1.0})], lambda rows: [Goal("s", 1.0, 2.0, "<=")])
-    rows, goals = measured(lab(), [theme])
+    rows, goals = measured(micro_lab(), [theme])
     assert [(row["theme"], row["device"], row["technique"], row["s"]) for row in rows] == [
         ("none", "cpu", "plain", 1.0)
     ]

@@ -1,20 +1,15 @@
 """Speculation, latent caches, experts, and prompts that are carried: each theme measures what it says."""
 
-import time
 from dataclasses import replace
 
 import pytest
 import torch
 
 from backends.reference.latent import LatentShape
-from backends.reference.model_files import ensure_model
-from backends.reference.tokenizer import ModelTokenizer
 from bench.engine_lab import THEMES, measured
 from bench.lab import latent, speculation
-from bench.lab.types import Figure, Lab, number
-from tests.backends.reference.micro_model import micro_weights
-
-TEXT = " ".join(f"Shelf {n} holds books about the number {n * n}." for n in range(60))
+from bench.lab.types import Figure, number
+from tests.bench.micro_lab import TEXT, micro_lab
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +30,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(name: str) -> list[dict[str, Figure]]:
-    lab = Lab(micro_weights(), ModelTokenizer(ensure_model("tiny")), TEXT, TEXT, "cpu", 1, time.process_time)
     [theme] = [one for one in THEMES if one.name == name]
-    rows, goals = measured(lab, [theme])
+    rows, goals = measured(micro_lab(), [theme])
     assert goals
     assert len({tuple(row) for row in rows}) == 1
     return [dict(row) for row in rows]
