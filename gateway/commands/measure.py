@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -120,9 +120,10 @@ def measure(
             _must_be_alone(url)
             whom = asked(gateway, token_file, config)
             with progress("seconds", quiet=quiet or as_json) as told:
-                study = _watched(whom, seconds, ledger, frame, config, told)
+                study = _watched(whom, seconds, _Ledger(ledger, model, config, frame), told)
         elif url is None:
-            study = _past(_Period(from_, to, month, time_zone, model), ledger, frame, config)
+            period = _period(from_, to, month, time_zone)
+            study = _of_ledger(_Ledger(ledger, model, config, frame), *period)
         else:
             from gateway.measuring.driving import Phase  # noqa: PLC0415 - only a load needs what makes one
             from gateway.measuring.offering import Offered, loaded  # noqa: PLC0415 - likewise
@@ -165,57 +166,50 @@ def _machine(model: str, gpu: str, gpus: int | None) -> Machine:
     return Machine(CATALOGUE[model], GPUS[gpu], gpus or 1)
 
 
-def _watched(whom: Asked, lasts_s: float, ledger: str | None, frame: Frame, config: Path | None, told: Said) -> Study:
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    """Whose requests, of which model or all, are held against what."""
+
+    place: str | None
+    model: str | None
+    config: Path | None
+    frame: Frame
+
+
+def _watched(whom: Asked, lasts_s: float, ledger: _Ledger, told: Said) -> Study:
     """What a gateway serves for so long, and what its engines say each second."""
     start, began_s = datetime.now(UTC), time.monotonic()
-    pages = []
+    pages: list[list[Any]] = []
     while (gone_s := time.monotonic() - began_s) < lasts_s:
         told(round(gone_s), round(lasts_s))
         pages.append(look("/admin/endpoints", whom, list))
         time.sleep(max(min(_LOOKS_EVERY_S, lasts_s - (time.monotonic() - began_s)), 0.0))
     with as_gateways_say(whom):
         uses = use_of(pages)
-    return with_use(_of_ledger((start, datetime.now(UTC)), None, ledger, frame, config), uses)
+    return with_use(_of_ledger(ledger, start, datetime.now(UTC)), uses)
 
 
-def _past(of: "_Period", ledger: str | None, frame: Frame, config: Path | None) -> Study:
-    return _of_ledger(_period(of), of.model, ledger, frame, config)
-
-
-def _of_ledger(
-    period: tuple[datetime, datetime], model: str | None, ledger: str | None, frame: Frame, config: Path | None
-) -> Study:
+def _of_ledger(ledger: _Ledger, start: datetime, end: datetime) -> Study:
     from gateway.measuring.past import record_of, study_past  # noqa: PLC0415 - not needed to put a load on an address
 
-    settings = read_config(config, {})
-    where = ledger or ledger_place(settings)
-    start, end = period
+    settings = read_config(ledger.config, {})
+    where = ledger.place or ledger_place(settings)
     start_us, end_us = to_us(start), to_us(end)
-    timings = timings_of(where, TimingsOf(start_us, end_us, model))
+    timings = timings_of(where, TimingsOf(start_us, end_us, ledger.model))
     with closing(timings):
         record = record_of(timings, start_us, end_us)
     known_gpus = sum(one.gpus for one in settings.backends if one.gpu is not None) or None
     source = f"{place_of(where)}, {start.isoformat()} to {end.isoformat()}"
-    return study_past(source, record, replace(frame, gpus=frame.gpus or known_gpus))
+    return study_past(source, record, replace(ledger.frame, gpus=ledger.frame.gpus or known_gpus))
 
 
-@dataclass(frozen=True, slots=True)
-class _Period:
-    """As it was typed."""
-
-    from_: str | None
-    to: str | None
-    month: str | None
-    time_zone: str
-    model: str | None
-
-
-def _period(of: _Period) -> tuple[datetime, datetime]:
-    zone = zone_named(of.time_zone)
-    if (of.from_, of.to, of.month) == (None, None, None):
+def _period(from_: str | None, to: str | None, month: str | None, time_zone: str) -> tuple[datetime, datetime]:
+    """As it was typed; without any the last hour. Raises `BillingError`s."""
+    zone = zone_named(time_zone)
+    if (from_, to, month) == (None, None, None):
         now = datetime.now(UTC)
         return now - _USUAL_PERIOD, now
-    return asked_period(of.from_, of.to, of.month, zone)
+    return asked_period(from_, to, month, zone)
 
 
 def _numbers(text: str | None, kind: type[Number], option: str) -> list[Number] | None:

@@ -64,12 +64,14 @@ def test_a_running_gateway_is_watched_with_what_its_engines_say(
     try:
         whom = ("--gateway", gateway.url, "--token-file", str(token_file), "--ledger", str(gateway.ledger_path))
         found = measured("--live", "--seconds", "1.5", *whom)
+        of_another = CliRunner().invoke(cli, ["measure", "--live", "--seconds", "0.3", "--model", "other", *whom])
     finally:
         over.set()
         asking.join()
     assert {one["endpoint"] for one in found["engine_use"]} == {"e0", "e1"}
     assert found["levels"][0]["requests"] >= 3
     assert found["verdict"]["bottleneck"] in {"prefill", "decode", "both"}
+    assert (of_another.exit_code, "no request of that period" in of_another.stderr) == (1, True)
 
 
 def test_a_gateway_that_is_watched_is_not_put_under_load() -> None:
