@@ -4,6 +4,9 @@ python -m bench.engine_lab                    measures all themes, writes bench/
 python -m bench.engine_lab --only weights     measures one, and leaves the results of the others as they are
 python -m bench.engine_lab --page             writes the tables of the results that are there
 
+One thread: with as many as a small machine has processors, all of them wait at every product for the one whose
+processor does something else, and a table is of that.
+
 A theme is a table: add yours to THEMES, and its marks to docs/lab.md.
 """
 
@@ -146,12 +149,12 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2", help="smollm2, tiny or a directory (default: %(default)s)")
     parser.add_argument("--only", metavar="THEME", help=f"one of {', '.join(theme.name for theme in THEMES)}")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions of what takes time (default: %(default)s)")
-    parser.add_argument("--busy", action="store_true", help="the machine has other work: one thread, processor time")
+    parser.add_argument("--threads", type=int, default=1, help="of torch on the CPU (default: %(default)s)")
+    parser.add_argument("--busy", action="store_true", help="the machine has other work: seconds of the processor")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the tables")
     options = parser.parse_args()
     clock = time.process_time if options.busy else time.perf_counter
-    if options.busy:
-        torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     if not options.page:
         themes = [theme for theme in THEMES if options.only in (None, theme.name)]
         rows: list[Mapping[str, Figure]] = []
