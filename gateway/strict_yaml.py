@@ -9,6 +9,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 import yaml
+from pydantic import ValidationError
 
 _BOOL: Final = "tag:yaml.org,2002:bool"
 
@@ -35,6 +36,13 @@ def complaint_of(error: Mapping[str, object]) -> str:
     """What is wrong with one key of such a file, out of one of pydantic's errors: never its value."""
     known = {"extra_forbidden": "unknown key", "model_type": "keys with their values belong here, as in {key: value}"}
     return known.get(str(error["type"])) or str(error["msg"]).removeprefix("Value error, ")
+
+
+def first_complaint(error: ValidationError) -> str:
+    """The first key of such a file that is wrong, and what is wrong with it."""
+    first = error.errors()[0]
+    key = ".".join(map(str, first["loc"]))
+    return f"{key}: {complaint_of(first)}" if key else complaint_of(first)
 
 
 def load_yaml(text: str) -> object:

@@ -15,7 +15,7 @@ from gateway.command_line.progress import progress
 from gateway.config import process_environment
 from gateway.terminal import AsJson, Quiet, refused
 from gateway.terminal_tables import show_tables
-from gateway.tuning.errors import NothingTuned, SweepInvalid, TuningError
+from gateway.tuning.errors import NothingTuned, TuningError
 from gateway.tuning.sweep_file import Sweep, read_sweep
 from gateway.tuning.table import SPARE, Results, as_json, lines_of, results_of, table_of
 from gateway.tuning.trying import Run, known_rows, planned, run
@@ -52,15 +52,11 @@ def tune(
             asked = Run(found, where, process_environment(), os.environ.get(api_key_env), again)
             with progress("settings", quiet=quiet or as_json_) as told:
                 rows = asyncio.run(run(asked, told))
-        if not rows:
-            raise NothingTuned(f"{where} has no result of this sweep yet")
         judged = results_of(rows, found.front)
         if svg is not None:
             from gateway.tuning.plot import picture  # noqa: PLC0415 - only where one is wanted
 
             write_whole(svg, picture(judged))
-    except SweepInvalid as error:
-        raise refused(error) from None
     except TuningError as error:
         raise refused(error, 2 if isinstance(error, ValueError) else 1) from None
     _print(judged, as_json_=as_json_)

@@ -21,7 +21,7 @@ from gateway.measuring.errors import AddressRefuses, LoadUnusable
 from gateway.measuring.shapes import Shape, shaped
 from gateway.measuring.spread import burstiness_of
 from gateway.measuring.study import Frame, study_of
-from gateway.measuring.sweep import Clients, Plan, Rates, Sweep, Told, sweep
+from gateway.measuring.sweep import Clients, Plan, Rates, Swept, Told, sweep
 from gateway.measuring.types import Study
 from gateway.measuring.wording import Wording
 from gateway.sim.loads import WorkloadError, by_name, open_trace
@@ -74,7 +74,7 @@ async def loaded(offered: Offered, frame: Frame, told: Told) -> Study:
     return _study(swept, offered, frame, wording.model)
 
 
-def _study(swept: Sweep, offered: Offered, frame: Frame, model: str) -> Study:
+def _study(swept: Swept, offered: Offered, frame: Frame, model: str) -> Study:
     source = f"{offered.url}, model {model}, {offered.corpus or offered.trace or offered.load or 'lengths as asked'}"
     study = study_of(source, swept.windows, frame, [*swept.notes, f"seed {offered.seed}"])
     return replace(study, arrivals=burstiness_of(one.asked_s for one in swept.windows[-1].seen))

@@ -72,7 +72,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Sweep:
+class Swept:
     """Levels that were driven, and what to know of them."""
 
     notes: list[str]
@@ -93,11 +93,11 @@ class _Offer:
         return f"{self.clients} client{'s' * (self.clients != 1)}"
 
 
-async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -> Sweep:
+async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -> Swept:
     """Probe an address and drive every level. Raises `AddressRefuses`."""
     async with UpstreamClient(_CONNECTIONS) as client:
         found = await probe(Asker(client, url, time.monotonic()), wording, plan.prompt_tokens, plan.seed)
-        swept = Sweep(list(found.notes))
+        swept = Swept(list(found.notes))
         if found.speed is None:
             swept.notes.append("shares of time are not known: the address does not tell how long prompts are")
         levels: list[Level] = []

@@ -21,6 +21,7 @@ from gateway.tuning.questions import Question
 from gateway.tuning.types import Answer, Quality, Reading, Tasks, Token
 
 _PATIENCE: Final = httpx.Timeout(600.0, connect=10.0)
+"""As `prefixgate measure` has with a first token."""
 _FORCED: Final = 1e6
 """More than any logit, and finite: minus it there is still something."""
 _SAID_CHARS: Final = 200

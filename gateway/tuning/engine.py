@@ -26,14 +26,18 @@ from gateway.tuning.errors import SettingFailed
 from gateway.tuning.memory import Memory, memory_of
 
 _STOP_WITHIN_S: Final = 30.0
+"""After that an engine is killed."""
 _LOOK_S: Final = 0.1
 _ENDS_WITHIN_S: Final = 2.0
+"""From an answer that failed to the end of the engine that it failed with."""
 _ASK_S: Final = 5.0
-_LAST_WORDS: Final = 4000
+_TAIL_BYTES: Final = 4000
+"""Of a log, in which its last words are looked for; of those so many characters are told."""
 _SAID_CHARS: Final = 300
 _ERROR: Final = re.compile(r"(\S+: )?error\b", re.IGNORECASE)
 _OK: Final = 200
 _NO_PAGE: Final = 404
+# While somebody holds the other end of its standard input, the engine runs; it has none itself.
 _LEASH: Final = 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
 
 T = TypeVar("T")
@@ -176,7 +180,9 @@ def _ending(process: "subprocess.Popen[bytes]", log: Path) -> str:
 
 def _last_line(log: Path) -> str:
     """The last that begins with an error, since some engines say after it how they are used; else the last of all."""
-    said = log.read_bytes()[-_LAST_WORDS:].decode(errors="replace").strip()
+    with log.open("rb") as file:
+        file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
+        said = file.read().decode(errors="replace").strip()
     if not said:
         return ", and said nothing"
     lines = said.splitlines()

@@ -3,8 +3,10 @@
 TuningError
 |- SweepInvalid       the sweep file, or a file that it names, cannot be used
 |- ResultsUnusable    the file of results cannot be read, or is not one
-|- NothingTuned       no setting could be measured
+|- NothingTuned       no setting could be measured, or none was by now
 `- SettingFailed      a setting could not be measured: it becomes a row that says why
+
+The first two are also `ValueError`s: whoever asked can mend it.
 """
 
 
@@ -21,7 +23,7 @@ class ResultsUnusable(TuningError, ValueError):
 
 
 class NothingTuned(TuningError):
-    """Every setting failed; the text has the reason of the last."""
+    """There is nothing to show; the text says why."""
 
 
 class SettingFailed(TuningError):

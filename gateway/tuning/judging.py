@@ -16,6 +16,7 @@ from gateway.tuning.types import Answer, Reading, Token
 
 _NO_WORD: Final = re.compile(r"[^\w.,%$€'+-]+")
 _ENDS: Final = ".,'+-"
+"""Marks that belong to a number within a word, and to nothing at its ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ def bits_per_byte(reading: Reading) -> float:
 
 
 def change(base: Reading, other: Reading) -> Change | None:
-    """None where they read different tokens."""
+    """None where they read different tokens. The error is that of a mean of pairs, by the delta method; infinite of one
+    token. O(tokens)."""
     if len(base.logprobs) != len(other.logprobs):
         return None
     differences = [a - b for a, b in zip(base.logprobs, other.logprobs, strict=True)]
@@ -60,20 +62,19 @@ def change(base: Reading, other: Reading) -> Change | None:
 
 
 def agreement(base: Sequence[Answer], others: Sequence[Answer]) -> Agreement | None:
-    """Answer by answer; None where they were not asked the same number of questions, or none."""
-    return _agreement([(one.tokens, other.tokens) for one, other in zip(base, others, strict=False)], len(base), others)
+    """Answer by answer; None where they were not asked the same number of questions, or none. O(tokens)."""
+    if len(base) != len(others):
+        return None
+    return _agreement([(one.tokens, other.tokens) for one, other in zip(base, others, strict=True)])
 
 
 def repeated(answers: Sequence[Answer]) -> Agreement | None:
     """Of answers with themselves, asked again: what of any difference is chance. None where nothing was asked twice."""
-    twice = [(one.tokens, one.again) for one in answers if one.again is not None]
-    return _agreement(twice, len(twice), twice)
+    return _agreement([(one.tokens, one.again) for one in answers if one.again is not None])
 
 
-def _agreement(
-    pairs: Sequence[tuple[Sequence[Token], Sequence[Token]]], count: int, others: Sequence[object]
-) -> Agreement | None:
-    if count != len(others) or not pairs:
+def _agreement(pairs: Sequence[tuple[Sequence[Token], Sequence[Token]]]) -> Agreement | None:
+    if not pairs:
         return None
     heads = [common(one, other) for one, other in pairs]
     lengths = [max(len(one), len(other)) for one, other in pairs]

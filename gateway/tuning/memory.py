@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gateway.tuning.types import KiB, MiB
+
 _PROC: Final = Path("/proc")
 _SESSION: Final = 3
-"""In /proc/PID/stat, of the fields after the name in parentheses."""
-KiB: Final = 1024
-MiB: Final = 1024 * KiB
+"""Place of the session in /proc/PID/stat, of the fields after the name in parentheses (man proc_pid_stat)."""
 _GPU_TOOL: Final = "nvidia-smi"
 _GPU_QUERY: Final = ("--query-compute-apps=pid,used_gpu_memory", "--format=csv,noheader,nounits")
 _GPU_S: Final = 20.0
+"""Patience with a driver that has to wake its GPUs first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Memory:
 
 
 def memory_of(session: int) -> Memory:
-    """Of the processes of a session. Runs the driver's tool, where there is one."""
+    """Of the processes of a session. Blocks: O(processes of the machine), and the driver's tool, where there is one."""
     members = _members(session)
     peaks = [peak for process in members if (peak := _peak(process)) is not None]
     shares = list(gpu_shares(_gpu_page(), {int(one.name) for one in members}))

@@ -9,6 +9,7 @@ tokens/s
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +27,19 @@ def front(points: Sequence[Sequence[float | None]], axes: Sequence[Axis]) -> lis
     """
     costs = [_costs(point, axes) for point in points]
     known = {cost for cost in costs if cost is not None}
-    return [None if cost is None else not any(beats(other, cost) for other in known) for cost in costs]
+    return [None if cost is None else not any(_beats(other, cost) for other in known) for cost in costs]
 
 
-def beats(one: Sequence[float], other: Sequence[float]) -> bool:
+def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
     """Whether the first is nowhere worse and somewhere better; smaller is better."""
     return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 
 def _costs(point: Sequence[float | None], axes: Sequence[Axis]) -> tuple[float, ...] | None:
+    """Less of each is better; None where one is not known, or is no number."""
     costs = tuple(
         -value if axis.more_is_better else value
         for value, axis in zip(point, axes, strict=True)
-        if value is not None and value == value  # noqa: PLR0124 - what is not a number is not known
+        if value is not None and not isnan(value)
     )
     return costs if len(costs) == len(axes) else None

@@ -11,10 +11,11 @@ from typing import Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from gateway.strict_yaml import complaint_of, load_yaml
+from gateway.strict_yaml import first_complaint, load_yaml
 from gateway.tuning.errors import SweepInvalid
 
 _TASK_TOKENS: Final = 16
+"""Of answers to tasks, which are a word or two."""
 _DATA: Final = files("gateway.tuning").joinpath("data")
 
 
@@ -50,9 +51,7 @@ def questions(path: Path | None, open_tokens: int) -> list[Question]:
     except yaml.YAMLError as error:
         raise SweepInvalid(f"{where}: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise SweepInvalid(f"{where}: {place}: {complaint_of(first)}") from None
+        raise SweepInvalid(f"{where}: {first_complaint(error)}") from None
     return [Question(one.prompt, one.answers, _TASK_TOKENS if one.answers else open_tokens) for one in asked]
 
 

@@ -9,14 +9,16 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from gateway.tuning.errors import ResultsUnusable
 from gateway.tuning.types import FORMAT, Row, Value
 
-_KEY_CHARS = 16
-_ROWS = msgspec.json.Decoder(Row)
+_KEY_CHARS: Final = 16
+"""64 bits: the rows of a file are thousands at most."""
+_ROWS: Final = msgspec.json.Decoder(Row)
 
 
 def key_of(setting: Mapping[str, Value], depends_on: object) -> str:
@@ -26,7 +28,7 @@ def key_of(setting: Mapping[str, Value], depends_on: object) -> str:
 
 
 def read_rows(path: Path) -> dict[str, Row]:
-    """Rows by key, of several of one key the last. None where there is no file. Raises `ResultsUnusable`."""
+    """Rows by key, of several of one key the last; empty where there is no file. Raises `ResultsUnusable`."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:

@@ -10,6 +10,7 @@ a free one of this machine. Whatever is not written like a placeholder, as JSON 
 """
 
 import hashlib
+import math
 import os
 import re
 import shlex
@@ -22,9 +23,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.sim.loads import by_name
-from gateway.strict_yaml import complaint_of, load_yaml
+from gateway.strict_yaml import first_complaint, load_yaml
 from gateway.tuning.errors import SweepInvalid
-from gateway.tuning.types import QUALITY_AXES, Value, shown
+from gateway.tuning.types import QUALITY_AXES, Value, named, shown
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _PORT: Final = "port"
@@ -95,7 +96,7 @@ class Questions(_Section):
 
 
 class Limits(_Section):
-    """How long to wait for an engine to answer, and for all of one setting."""
+    """Seconds to wait for an engine to answer, and for all of one setting."""
 
     ready: float = Field(default=300.0, gt=0)
     setting: float = Field(default=3600.0, gt=0)
@@ -125,18 +126,25 @@ class Sweep(_Section):
             raise ValueError("front: speed alone says nothing; add perplexity, agreement or tasks")
         if len(set(self.front)) != len(self.front):
             raise ValueError("front: an axis stands twice")
-        if self.command is not None and _PORT not in self.placeholders:
+        places = self.placeholders
+        if self.command is not None and _PORT not in places:
             raise ValueError("command: {port} is where the engine shall listen")
-        for setting in self.all_settings():
-            self._fits(setting)
-        if self.baseline is not None and self.baseline not in self.all_settings():
+        # Before they are written out, of which a grid of a few lines could have thousands of millions.
+        if math.prod(map(len, self.grid.values())) + len(self.settings) > _MOST_SETTINGS:
+            raise ValueError(f"more than {_MOST_SETTINGS:,} settings")
+        settings = self.all_settings()
+        if not settings:
+            raise ValueError("no setting: it has neither a grid nor settings")
+        for setting in settings:
+            self._fits(setting, places - ({_PORT} if self.command is not None else set()))
+        if self.baseline is not None and self.baseline not in settings:
             raise ValueError("baseline: it is none of the settings")
         return self
 
-    def _fits(self, setting: Values) -> None:
-        places = self.placeholders - ({_PORT} if self.command is not None else set())
+    def _fits(self, setting: Values, places: set[str]) -> None:
         if missing := places - set(setting):
-            raise ValueError(f"no value for {', '.join(sorted(missing))} in {_named(setting)}")
+            where = named(setting) or "a setting without values"
+            raise ValueError(f"no value for {', '.join(sorted(missing))} in {where}")
         if unused := set(setting) - places:
             raise ValueError(
                 f"no place for {', '.join(sorted(unused))}: write {{{min(unused)}}} into command, url, "
@@ -190,13 +198,7 @@ def read_sweep(path: Path) -> Sweep:
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise SweepInvalid(f"{path}: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise SweepInvalid(f"{path}: {place}{': ' if place else ''}{complaint_of(first)}") from None
-    if not sweep.all_settings():
-        raise SweepInvalid(f"{path}: no setting: it has neither a grid nor settings")
-    if len(sweep.all_settings()) > _MOST_SETTINGS:
-        raise SweepInvalid(f"{path}: more than {_MOST_SETTINGS:,} settings")
+        raise SweepInvalid(f"{path}: {first_complaint(error)}") from None
     return _placed(sweep, path.parent)
 
 
@@ -232,7 +234,3 @@ def _filled_words(words: Sequence[str], values: Mapping[str, Value]) -> Iterator
 
 def _filled(text: str, values: Mapping[str, Value]) -> str:
     return _PLACE.sub(lambda found: shown(values[found[1]]), text)
-
-
-def _named(setting: Mapping[str, Value]) -> str:
-    return " ".join(f"{key}={shown(value)}" for key, value in setting.items()) or "a setting without values"

@@ -10,11 +10,11 @@ from typing import Any, Final
 from msgspec import to_builtins
 from rich.table import Table
 
+from gateway.measuring.text import seconds
 from gateway.tuning.judging import Agreement, Change, agreement, bits_per_byte, change, perplexity, repeated
 from gateway.tuning.pareto import Axis, front
-from gateway.tuning.types import QUALITY_AXES, Row, Speed, shown
+from gateway.tuning.types import QUALITY_AXES, MiB, Row, Speed, shown
 
-MiB: Final = 1 << 20
 SPARE: Final = ("start", "KV tokens", "requests/s", "again", "said", "same", "ITL p90")
 """Columns that a narrow terminal does without."""
 _HEADINGS: Final = (
@@ -40,7 +40,8 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All rows, the baseline first, and the axes of the front of which at least one row knows a figure."""
+    """All rows, the baseline first, and the axes of the front of which at least one row knows a figure; the names of
+    the others are `unknown`."""
 
     rows: Sequence[Judged]
     axes: Sequence[Axis]
@@ -86,7 +87,7 @@ def figure(one: Judged, name: str) -> float | None:
     speed, quality = one.row.speed, one.row.quality
     if speed is None or quality is None:
         return None
-    of_speed: Mapping[str, float | None] = {
+    by_name: Mapping[str, float | None] = {
         "output_tokens_per_s": speed.output_tokens_per_s,
         "requests_per_s": speed.requests_per_s,
         "ttft_s": None if speed.ttft_s is None else speed.ttft_s.p90,
@@ -98,7 +99,7 @@ def figure(one: Judged, name: str) -> float | None:
         "agreement": None if one.agreement is None else one.agreement.equal,
         "tasks": None if quality.tasks is None else quality.tasks.exact / quality.tasks.of,
     }
-    return of_speed[name]
+    return by_name[name]
 
 
 def table_of(found: Results) -> Table:
@@ -155,8 +156,8 @@ def _speed_cells(speed: Speed) -> Iterator[str]:
     yield f"{speed.requests_per_s:.3g}"
     yield f"{speed.failed}" if speed.failed else ""
     ttft, itl = speed.ttft_s, speed.itl_s
-    yield "" if ttft is None else _seconds(ttft.p90)
-    yield "" if itl is None else _seconds(itl.p90)
+    yield "" if ttft is None else seconds(ttft.p90)
+    yield "" if itl is None else seconds(itl.p90)
 
 
 def lines_of(found: Results) -> Iterator[str]:
@@ -218,10 +219,6 @@ def _plain(one: Judged) -> dict[str, Any]:
         },
         "notes": list(row.notes),
     }
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:

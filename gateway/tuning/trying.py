@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gateway.tuning.asking import Asked, Examination, examine
 from gateway.tuning.engine import Command, free_port, running
-from gateway.tuning.errors import SettingFailed
+from gateway.tuning.errors import NothingTuned, SettingFailed
 from gateway.tuning.identity import who
 from gateway.tuning.loading import speed_of
 from gateway.tuning.questions import Question, held_text, questions
@@ -87,9 +87,16 @@ async def run(what: Run, told: Told) -> list[Row]:
 
 
 def known_rows(sweep: Sweep, results: Path) -> list[Row]:
-    """Those of the sweep that are in the results by now. Raises `TuningError`s of the files."""
+    """Those of the sweep that are in the results by now, the baseline first. Raises `TuningError`s of the files, and
+    `NothingTuned` without the baseline: others would be held against one that is none."""
     rows = read_rows(results)
-    return [rows[one.key] for one in planned(sweep) if one.key in rows]
+    plan = planned(sweep)
+    found = [rows[one.key] for one in plan if one.key in rows]
+    if not found:
+        raise NothingTuned(f"{results} has no result of this sweep yet")
+    if plan[0].key not in rows:
+        raise NothingTuned(f"{results} has no result of the baseline yet")
+    return found
 
 
 def _examination(sweep: Sweep) -> Examination:

@@ -6,6 +6,7 @@ A row has speed only where it has quality: there is no way to write down the one
 None, never 0.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct, field
@@ -21,6 +22,9 @@ QUALITY_AXES: Final = frozenset({"perplexity", "agreement", "tasks"})
 
 FORMAT: Final = 1
 """Of rows. Raised where figures of an older one cannot be held against those of a newer one."""
+
+KiB: Final = 1024
+MiB: Final = 1024 * KiB
 
 
 class Spread(Struct, frozen=True):
@@ -83,9 +87,13 @@ class Quality(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """A setting, and what became of it. `key` names all that its figures depend on; `ready_s` is how long the engine
-    took to start, `memory_bytes` the most that its processes held, `gpu_bytes` what they held on GPUs at the end, all
-    None of an address. `engine`, `version` and `kv_tokens`, the room of its KV cache, are as it says."""
+    """A setting, and what became of it: speed and quality, or why it `failed`.
+
+    `key` names all that its figures depend on; `at` is when it was begun, in UTC, `seconds` how long all of it took.
+    `ready_s` is how long the engine took to start, `memory_bytes` the most that its processes held, `gpu_bytes` what
+    they held on GPUs at the end, all None of an address. `engine`, `version` and `kv_tokens`, the room of its KV cache,
+    are as it says.
+    """
 
     key: str
     setting: dict[str, Value]
@@ -112,7 +120,12 @@ class Row(Struct, frozen=True):
     @property
     def name(self) -> str:
         """The setting in one line."""
-        return " ".join(f"{key}={shown(value)}" for key, value in self.setting.items())
+        return named(self.setting)
+
+
+def named(setting: Mapping[str, Value]) -> str:
+    """A setting in one line."""
+    return " ".join(f"{key}={shown(value)}" for key, value in setting.items())
 
 
 def shown(value: Value) -> str:

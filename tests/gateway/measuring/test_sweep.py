@@ -11,7 +11,7 @@ from gateway.measuring.driving import Phase
 from gateway.measuring.errors import AddressRefuses
 from gateway.measuring.levels import level_of
 from gateway.measuring.shapes import Shape, shaped
-from gateway.measuring.sweep import Clients, Plan, Rates, Sweep, sweep
+from gateway.measuring.sweep import Clients, Plan, Rates, Swept, sweep
 from gateway.measuring.types import Limits
 from gateway.measuring.wording import Wording
 
@@ -33,7 +33,7 @@ def whole(body: dict[str, object], number: int) -> bytes:
     return OK + PIECE * 2 + usage(body) + DONE
 
 
-async def swept(answers: Answers, plan: Plan) -> Sweep:
+async def swept(answers: Answers, plan: Plan) -> Swept:
     """A sweep against a server of these answers."""
     numbers = iter(range(1 << 30))
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.tuning.memory import MiB, _peak, _session_of, gpu_shares, memory_of
+from gateway.tuning.memory import _peak, _session_of, gpu_shares, memory_of
+from gateway.tuning.types import MiB
 
 HOLDS = """
 import subprocess, sys

@@ -152,3 +152,11 @@ def test_what_a_load_reads_is_part_of_what_is_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["llamacpp.yaml", "reference.yaml"])
 def test_the_sweeps_of_the_repository_can_be_run(name: str) -> None:
     assert len(planned(read_sweep(Path(__file__).parents[3] / "bench" / "sweeps" / name))) > 1
+
+
+def test_a_grid_of_more_settings_than_anybody_waits_for_is_refused_at_once(tmp_path: Path) -> None:
+    names = "abcdefgh"
+    places = " ".join(f"{{{name}}}" for name in names)
+    grid = ", ".join(f"{name}: {list(range(100))}" for name in names)
+    with pytest.raises(SweepInvalid, match="more than 10,000 settings"):
+        sweep_of(tmp_path, f"command: run {{port}} {places}\ngrid: {{{grid}}}")

@@ -142,6 +142,13 @@ def test_another_load_is_another_measurement(folder: Path) -> None:
     assert len(rows(folder)) == 2
 
 
+def test_without_a_result_of_the_baseline_nothing_is_held_against_another_setting(folder: Path) -> None:
+    text = of_small("'{kind}'") + "settings: [{kind: echo}]"
+    tune(write(folder, text))
+    path = write(folder, text.replace("settings: [", "settings: [{kind: none}, "))
+    assert "no result of the baseline yet" in tune(path, "--show", code=1).output
+
+
 def test_nothing_is_started_to_say_what_would_run(folder: Path) -> None:
     path = write(folder, "command: engine --port {port} -t {t}\ngrid: {t: [1, 2]}")
     [one, two] = found(path, "--dry-run")
