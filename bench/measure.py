@@ -6,7 +6,8 @@ of its own that has just been started, simulated and slow enough that a client's
     evenly, 0.8 a second  an open loop
 
 Held against each other: mean TTFT, mean ITL, requests and output tokens a second. Then three situations whose
-bottleneck is known, since they were made so, and what the verdict calls them.
+bottleneck is known, since they were made so, and what the verdict calls them: on one simulated engine, and on the
+fleet of `make demo`, two real engines behind the gateway.
 """
 
 import argparse
@@ -22,16 +23,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.reference.model_files import ensure_model
+from bench.measure_situations import measured, named
 from bench.result import Goal, write_result
 from gateway.measuring.shapes import Shape, shaped
 from gateway.measuring.wording import Wording, WordTokens
 from gateway.sim.loads.arrivals import take
 
 APART: Final = 0.05
+"""Of a figure: two generators that send the same are not further from each other."""
 _ENGINE: Final = (sys.executable, "-m", "backends.simulated.serving", "--preset", "llama_8b_h100")
-_FIGURES: Final = ("ttft_s", "itl_s", "requests_per_s", "output_tokens_per_s")
 _OVERHEAD_S: Final = 120.0
+"""GuideLLM reads its tokenizer first, and writes its results."""
 _ENDS_S: Final = 60.0
+_SITUATION_PART: Final = 1 / 9
+"""Of the seconds of a load, for each of the three levels of a situation: a third of it all together."""
 _SPEED: Final = 0.25
 """Seconds of the engine in one of ours."""
 
@@ -57,16 +62,6 @@ class Figures:
     output_tokens_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """A load whose bottleneck is known, and the limit that it must break first."""
-
-    name: str
-    arguments: tuple[str, ...]
-    bottleneck: str
-    binds: str
-
-
 LOADS: Final = (
     Load("one client", clients=1),
     Load("four clients", clients=4, times=2.5),
@@ -76,26 +71,6 @@ _SHAPE: Final = Shape(prompt_tokens=2000, output_tokens=48, cv=0.3)
 _LINES: Final = 400
 _TOKENS_A_WORD: Final = 1.9
 """Of the model whose tokenizer is used; lengths need only be about right, since they are the same for both."""
-SITUATIONS: Final = (
-    Situation(
-        "long prompts, short answers",
-        ("--prompt", "8000", "--output", "8", "--clients", "1,2,4", "--ttft", "0.6"),
-        "prefill",
-        "ttft",
-    ),
-    Situation(
-        "short prompts, long answers",
-        ("--prompt", "64", "--output", "400", "--clients", "1,4,16"),
-        "decode",
-        "none_given",
-    ),
-    Situation(
-        "a tight limit of ITL",
-        ("--prompt", "2000", "--output", "100", "--clients", "1,4,16", "--ttft", "10", "--itl", "0.012"),
-        "prefill",
-        "itl",
-    ),
-)
 
 
 def write_corpus(path: Path) -> None:
@@ -109,21 +84,11 @@ def write_corpus(path: Path) -> None:
 
 
 def ours(url: str, corpus: Path, load: Load, seconds: float) -> Figures:
-    """By the command, as a user would."""
+    """By the command, as a user would; its first tenth is a warm-up."""
     how = ("--clients", str(load.clients)) if load.rate_per_s is None else ("--rate", str(load.rate_per_s), "--cv", "0")
     warm = ("--warm", str(seconds / 10), "--seconds", str(seconds * 0.9))
     (level,) = measured(url, "--corpus", str(corpus), *how, *warm)["levels"]
     return Figures(level["ttft"]["mean"], level["itl"]["mean"], level["requests_per_s"], level["output_tokens_per_s"])
-
-
-def measured(url: str, *arguments: str) -> dict[str, Any]:
-    """A study as JSON."""
-    command = (sys.executable, "-m", "gateway", "measure", url, *arguments, "--json")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"prefixgate measure: {done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def guidellm(program: Path, url: str, corpus: Path, load: Load, seconds: float) -> Figures:
@@ -165,16 +130,8 @@ def figures_of(metrics: Mapping[str, Any]) -> Figures:
 @contextmanager
 def engine(speed: float = 1.0) -> Iterator[str]:
     """A simulated engine in a process of its own, with the tokens of a real model; its URL."""
-    command = (
-        *_ENGINE,
-        "--speed",
-        str(speed),
-        "--max-model-len",
-        "100000",
-        "--tokenizer",
-        str(ensure_model("smollm2")),
-    )
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    told = ("--speed", str(speed), "--max-model-len", "100000", "--tokenizer", str(ensure_model("smollm2")))
+    with subprocess.Popen((*_ENGINE, *told), stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None, "it was asked for"
             yield json.loads(process.stdout.readline())["url"]
@@ -189,26 +146,16 @@ def compared(program: Path, corpus: Path, seconds: float) -> tuple[list[dict[str
     goals: list[Goal] = []
     for load in LOADS:
         with engine(_SPEED) as url:
-            a = asdict(ours(url, corpus, load, seconds * load.times))
+            by_us = asdict(ours(url, corpus, load, seconds * load.times))
         with engine(_SPEED) as url:
-            b = asdict(guidellm(program, url, corpus, load, seconds * load.times))
-        for by, figures in (("prefixgate measure", a), ("guidellm", b)):
+            by_guidellm = asdict(guidellm(program, url, corpus, load, seconds * load.times))
+        for by, figures in (("prefixgate measure", by_us), ("guidellm", by_guidellm)):
             rows.append({"load": load.name, "by": by, **figures})
             print(rows[-1], flush=True)
-        for name in _FIGURES:
-            goals.append(Goal(f"{load.name}: {name}, apart", round(abs(a[name] / b[name] - 1), 4), APART, "<="))
+        for name in by_us:
+            apart = round(abs(by_us[name] / by_guidellm[name] - 1), 4)
+            goals.append(Goal(f"{load.name}: {name}, apart", apart, APART, "<="))
     return rows, goals
-
-
-def named(url: str, seconds: float) -> tuple[list[dict[str, object]], list[Goal]]:
-    """A row for each situation: what it is, and what it is called."""
-    rows: list[dict[str, object]] = []
-    for one in SITUATIONS:
-        verdict = measured(url, *one.arguments, "--seconds", str(seconds))["verdict"]
-        rows.append({**asdict(one), "named": verdict["bottleneck"], "named_limit": verdict["binds"]})
-        print(rows[-1], flush=True)
-    right = sum(row["named"] == row["bottleneck"] and row["named_limit"] == row["binds"] for row in rows)
-    return rows, [Goal("situations named as they are", right, len(SITUATIONS), ">=")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -222,10 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_corpus(corpus)
         rows, goals = compared(options.guidellm, corpus, options.seconds)
     with engine() as url:
-        more_rows, more_goals = named(url, options.seconds / 9)
+        more_rows, more_goals = named(url, options.seconds * _SITUATION_PART)
     goals += more_goals
     told = subprocess.run((options.guidellm, "--version"), capture_output=True, text=True, check=False).stdout
-    write_result("measure", [*rows, *more_rows, {"guidellm": told.split()[-1]}], goals, ("uvloop",))
+    write_result("measure", [*rows, {"guidellm": told.split()[-1]}], goals, ("uvloop", "torch"))
     for goal in goals:
         print(goal.text())
     return 0 if all(goal.met for goal in goals) else 1
