@@ -11,6 +11,7 @@ fleet of `make demo`, two real engines behind the gateway.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.reference.model_files import ensure_model
-from bench.measure_situations import measured, named
+from bench.measure_situations import SIMULATED, measured, named, named_on_the_demo_fleet, right
 from bench.result import Goal, write_result
 from gateway.measuring.shapes import Shape, shaped
 from gateway.measuring.wording import Wording, WordTokens
@@ -37,6 +38,8 @@ _OVERHEAD_S: Final = 120.0
 _ENDS_S: Final = 60.0
 _SITUATION_PART: Final = 1 / 9
 """Of the seconds of a load, for each of the three levels of a situation: a third of it all together."""
+_REAL_PART: Final = 1 / 2
+"""Likewise where an answer takes seconds."""
 _SPEED: Final = 0.25
 """Seconds of the engine in one of ours."""
 
@@ -169,8 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_corpus(corpus)
         rows, goals = compared(options.guidellm, corpus, options.seconds)
     with engine() as url:
-        more_rows, more_goals = named(url, options.seconds * _SITUATION_PART)
-    goals += more_goals
+        rows += (simulated := named("one simulated engine", url, SIMULATED, options.seconds * _SITUATION_PART))
+    rows += (real := asyncio.run(named_on_the_demo_fleet(options.seconds * _REAL_PART)))
+    goals += [right(simulated), right(real)]
     told = subprocess.run((options.guidellm, "--version"), capture_output=True, text=True, check=False).stdout
     write_result("measure", [*rows, {"guidellm": told.split()[-1]}], goals, ("uvloop", "torch"))
     for goal in goals:
