@@ -39,8 +39,10 @@ def test_attention_over_any_block_table_is_attention_over_one_stretch(
     whole = ContiguousDecoder(WEIGHTS, slots=3, max_positions=LONGEST)
     for start, end in itertools.pairwise([0, *cuts, LONGEST]):
         tokens = TOKENS[start:end]
-        found = paged.forward([Chunk(tokens, start, table[: -(-end // block)], wants_logits=True)])
-        expected = whole.forward([Chunk(tokens, start, (slot,), wants_logits=True)])
+        count = len(tokens)
+        found = paged.forward([Chunk(tokens, start, table[: -(-end // block)], wants_logits=True, tail=count)])
+        expected = whole.forward([Chunk(tokens, start, (slot,), wants_logits=True, tail=count)])
+        assert len(found) == count
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 

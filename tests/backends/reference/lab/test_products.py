@@ -99,6 +99,14 @@ def test_w8a8_sums_whole_numbers_exactly(rows: int, seed: int) -> None:
     assert ((codes.float() * scales - x).abs() <= scales / 2 + 1e-6).all()
 
 
+@given(rows=st.integers(1, 12), before=st.integers(0, 12), seed=seeds)
+def test_a_row_comes_out_the_same_to_the_bit_whatever_rows_are_beside_it(rows: int, before: int, seed: int) -> None:
+    matrix, x = quantise(normal(40, 96, seed=seed), 8, symmetric=True), normal(24, 96, seed=seed + 1)
+    mine = slice(before, before + rows)
+    for product in (int8_weight_only(matrix), w8a8(matrix)):
+        assert torch.equal(times(x[mine], product), times(x, product)[mine])
+
+
 def test_a_row_of_zeros_stays_one() -> None:
     matrix = quantise(normal(8, 16), 8, symmetric=True)
     assert not times(torch.zeros(2, 16), w8a8(matrix)).any()
