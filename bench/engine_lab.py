@@ -143,16 +143,21 @@ def beside(
     )
 
 
-def main() -> None:
-    """Measure, print, write."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2", help="smollm2, tiny or a directory (default: %(default)s)")
-    parser.add_argument("--only", metavar="THEME", help=f"one of {', '.join(theme.name for theme in THEMES)}")
+    names = [theme.name for theme in THEMES]
+    parser.add_argument("--only", metavar="THEME", choices=names, help=f"one of {', '.join(names)}")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions of what takes time (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of torch on the CPU (default: %(default)s)")
     parser.add_argument("--busy", action="store_true", help="the machine has other work: seconds of the processor")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the tables")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print, write."""
+    options = _options()
     clock = time.process_time if options.busy else time.perf_counter
     torch.set_num_threads(options.threads)
     if not options.page:

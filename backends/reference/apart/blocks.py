@@ -61,13 +61,10 @@ def adopted(cache: KvCache, prompt: Sequence, carried: Carried) -> int:
     of the prompt are cached then. On the engine's thread. Raises `TransferFailed` where it is not this prompt's, or not
     of this cache's form."""
     names = prompt.reusable_chain()[: len(carried.names)]
-    form = (*cache.values.shape[:2], len(carried.names), *cache.values.shape[3:])
-    if tuple(names) != carried.names:
-        raise TransferFailed("the blocks are another prompt's, or of another salt or block size")
-    if carried.values.shape != form or carried.values.dtype != cache.values.dtype:
-        raise TransferFailed(f"the blocks are of another model: {tuple(carried.values.shape)}, not {form}")
+    _refuse_others(cache, names, carried)
     pool = cache.pool
     held = pool.match(names)
+    # Held for the while, so that making room for the others does not evict them.
     pool.hold(held)
     known = len(held)
     fresh: list[BlockId] = []
@@ -84,3 +81,11 @@ def adopted(cache: KvCache, prompt: Sequence, carried: Carried) -> int:
         pool.listener.stored(names[known:end], parent, tokens, prompt.request.cache_salt)
     pool.release([*held, *fresh])
     return end
+
+
+def _refuse_others(cache: KvCache, names: list[BlockHash], carried: Carried) -> None:
+    form = (*cache.values.shape[:2], len(carried.names), *cache.values.shape[3:])
+    if tuple(names) != carried.names:
+        raise TransferFailed("the blocks are another prompt's, or of another salt or block size")
+    if carried.values.shape != form or carried.values.dtype != cache.values.dtype:
+        raise TransferFailed(f"the blocks are of another model: {tuple(carried.values.shape)}, not {form}")
