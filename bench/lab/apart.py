@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
@@ -29,22 +29,31 @@ def measure(lab: Lab) -> Iterable[Row]:
         for length in PROMPTS:
             request = GenerationRequest(RequestId("carried"), tuple(tokens[:length]), replace(GREEDY, max_tokens=1))
             taken = [_carried(first, second, request, lab.clock) for _ in range(max(lab.rounds // 2, 1))]
-            whole_s, carry_s, rest_s, sizes, same = (list(column) for column in zip(*taken, strict=True))
             yield Row(
                 f"{length} tokens",
                 {
-                    "carried, MB": median(sizes) / 1e6,
-                    "first token, computed here, ms": median(whole_s) * 1000,
-                    "carried, ms": median(carry_s) * 1000,
-                    "first token behind it, ms": median(rest_s) * 1000,
-                    "same tokens": "yes" if all(same) else "no",
+                    "carried, MB": median(one.carried_bytes for one in taken) / 1e6,
+                    "first token, computed here, ms": median(one.computed_s for one in taken) * 1000,
+                    "carried, ms": median(one.carried_s for one in taken) * 1000,
+                    "first token behind it, ms": median(one.behind_s for one in taken) * 1000,
+                    "same tokens": "yes" if all(one.is_same for one in taken) else "no",
                 },
             )
 
 
-def _carried(
-    first: Engine, second: Engine, request: GenerationRequest, clock: Callable[[], float]
-) -> tuple[float, float, float, int, bool]:
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """To the first token at one engine, and to carry its prompt to another and to the first token there; whether both
+    answers are the same."""
+
+    computed_s: float
+    carried_s: float
+    behind_s: float
+    carried_bytes: int
+    is_same: bool
+
+
+def _carried(first: Engine, second: Engine, request: GenerationRequest, clock: Callable[[], float]) -> _Taken:
     for engine in (first, second):
         assert engine.reset_prefix_cache().result(PATIENCE_S)
     alone = answered(first, request.prompt_tokens, GREEDY, clock)
@@ -53,9 +62,9 @@ def _carried(
     data = first.between_steps(lambda cache: copied(cache, prompt)).result(PATIENCE_S).to_bytes()
     carried = Carried.from_bytes(data, HASH_BYTES)
     second.between_steps(lambda cache: adopted(cache, prompt, carried)).result(PATIENCE_S)
-    carry_s = clock() - began_s
+    carried_s = clock() - began_s
     apart = answered(second, request.prompt_tokens, GREEDY, clock)
-    return alone.ttft_s, carry_s, apart.ttft_s, len(data), alone.tokens == apart.tokens
+    return _Taken(alone.ttft_s, carried_s, apart.ttft_s, len(data), alone.tokens == apart.tokens)
 
 
 def goals(rows: list[Row]) -> Iterable[Goal]:
