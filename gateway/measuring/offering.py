@@ -55,7 +55,8 @@ class Offered:
 
 
 async def loaded(offered: Offered, frame: Frame, told: Told) -> Study:
-    """Put the load on the address. Raises `MeasuringError`s; `LoadUnusable` before anything is sent."""
+    """Put the load on the address. Raises `MeasuringError`s; `LoadUnusable` before anything is sent, but for a trace
+    that is wrong further on than its first requests."""
     address = _address(offered)
     load = _load(offered)
     chats = None if offered.corpus is None else _corpus(offered.corpus)
@@ -70,7 +71,10 @@ async def loaded(offered: Offered, frame: Frame, told: Told) -> Study:
         bodies=None if chats is None else [_body(wording, one, offered.shape.output_tokens) for one in chats],
         seed=offered.seed,
     )
-    swept = await sweep(address, wording, plan, told)
+    try:
+        swept = await sweep(address, wording, plan, told)
+    except* WorkloadError as errors:
+        raise LoadUnusable(str(errors.exceptions[0])) from None
     return _study(swept, offered, frame, wording.model)
 
 

@@ -1,10 +1,12 @@
 """What was asked for, as a load: what cannot be one is refused before anything is sent."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from backends.simulated.serving import ServerSpec, SimulatedServer
 from gateway.command_line.progress import nobody
 from gateway.measuring.driving import Phase
 from gateway.measuring.errors import LoadUnusable
@@ -14,7 +16,7 @@ from gateway.measuring.study import Frame
 
 USUAL = Offered(
     url="http://127.0.0.1:1",
-    model="m",
+    model="simulated",
     api_key=None,
     clients=None,
     rates=None,
@@ -47,3 +49,14 @@ async def test_a_chat_without_a_message_is_none(tmp_path: Path, line: str) -> No
     corpus.write_text(f'{{"prompt": "a"}}\n{line}\n')
     with pytest.raises(LoadUnusable, match="each line has"):
         await loaded(replace(USUAL, corpus=corpus), Frame(), nobody)
+
+
+@pytest.mark.parametrize("how", [{"cv": None}, {"clients": [2]}])
+async def test_a_trace_that_is_wrong_further_on_is_named_with_its_line(tmp_path: Path, how: dict[str, object]) -> None:
+    trace = tmp_path / "trace.jsonl"
+    row = json.dumps({"timestamp": 0, "input_length": 40, "output_length": 1, "hash_ids": [0]})
+    trace.write_text(f"{row}\n" * 300 + '{"timestamp": "noon"}\n')
+    with SimulatedServer(ServerSpec(speed=20.0)) as server:
+        offered = replace(USUAL, url=server.url, trace=trace, **how)  # type: ignore[arg-type]  # a value of each kind
+        with pytest.raises(LoadUnusable, match=r"trace\.jsonl, line 301"):
+            await loaded(offered, Frame(), nobody)
