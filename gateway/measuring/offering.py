@@ -8,6 +8,7 @@ clients | rates          how it comes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,8 +101,8 @@ def _how(offered: Offered) -> Rates | Clients:
     if is_recorded and offered.trace is None and offered.load is None:
         raise LoadUnusable("only a trace or a built-in load has arrivals that were recorded")
     if offered.rates is not None:
-        if min(offered.rates) <= 0:
-            raise LoadUnusable("rates are more than 0")
+        if not all(0 < rate < inf for rate in offered.rates):
+            raise LoadUnusable("a rate is a number of requests a second, more than 0")
         return Rates(offered.rates, offered.cv)
     if is_recorded:
         return Rates([1.0], None)

@@ -20,7 +20,7 @@ from gateway.measuring.asking import Asker
 from gateway.measuring.driving import Phase, drive_closed, drive_open
 from gateway.measuring.levels import level_of
 from gateway.measuring.probing import probe
-from gateway.measuring.types import Level, Limits, Window
+from gateway.measuring.types import Level, Limits, Seen, Window
 from gateway.measuring.wording import Wording
 from gateway.sim.ceiling import ceiling_of
 from gateway.sim.loads import arrivals
@@ -81,16 +81,17 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What one level offers: requests a second, or clients."""
+    """What one level offers: clients, or an open loop of a rate and a variation as `Rates` has them."""
 
     number: int
-    rate_per_s: float | None = None
     clients: int | None = None
+    rate: float = 1.0
+    cv: float | None = None
 
     def __str__(self) -> str:
-        if self.rate_per_s is not None:
-            return f"{self.rate_per_s:g} requests/s"
-        return f"{self.clients} client{'s' * (self.clients != 1)}"
+        if self.clients is not None:
+            return f"{self.clients} client{'s' * (self.clients != 1)}"
+        return f"{self.rate:g} times as fast" if self.cv is None else f"{self.rate:g} requests/s"
 
 
 async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -> Swept:
@@ -119,7 +120,7 @@ def _offers(plan: Plan, levels: Sequence[Level]) -> Iterator[_Offer]:
     """Of each level; `levels` grows meanwhile."""
     offered = plan.offered
     if isinstance(offered, Rates):
-        yield from (_Offer(number, rate_per_s=rate) for number, rate in enumerate(offered.rates))
+        yield from (_Offer(number, rate=rate, cv=offered.cv) for number, rate in enumerate(offered.rates))
     elif offered.clients is not None:
         yield from (_Offer(number, clients=clients) for number, clients in enumerate(offered.clients))
     else:
@@ -159,7 +160,6 @@ def _known(plan: Plan) -> int | None:
 
 async def _level(asker: Asker, wording: Wording, plan: Plan, offer: _Offer) -> Window:
     """Drive one level."""
-    rate_per_s, clients = offer.rate_per_s, offer.clients
     sent: list[SimRequest] = []
     salt = f"{plan.seed} {offer.number}"
 
@@ -167,21 +167,21 @@ async def _level(asker: Asker, wording: Wording, plan: Plan, offer: _Offer) -> W
         """Each is written when the one before has left, and before its own time."""
         for request in load.requests:
             own = None if plan.bodies is None else plan.bodies[request.number % len(plan.bodies)]
-            at_s = request.at_s if clients is None else asker.clock() - asker.began_s
+            at_s = request.at_s if offer.clients is None else asker.clock() - asker.began_s
             sent.append(replace(request, at_s=at_s))
             yield request.at_s, wording.body(request, salt) if own is None else own
 
-    if rate_per_s is not None and isinstance(plan.offered, Rates):
-        load = _timed(plan.load, rate_per_s, plan.offered.cv, plan.seed)
-        from_s, to_s = await drive_open(asker, bodies(load), plan.phase)
+    if offer.clients is None:
+        from_s, to_s = await drive_open(asker, bodies(_timed(plan.load, offer, plan.seed)), plan.phase)
     else:
-        from_s, to_s = await drive_closed(asker, (body for _, body in bodies(plan.load)), clients or 1, plan.phase)
+        texts = (body for _, body in bodies(plan.load))
+        from_s, to_s = await drive_closed(asker, texts, offer.clients, plan.phase)
     return Window(
         from_s=from_s,
         to_s=to_s,
         seen=asker.seen,
-        rate_per_s=rate_per_s,
-        clients=clients,
+        rate_per_s=None if offer.clients is not None else _rate_per_s(offer, asker.seen, from_s, to_s),
+        clients=offer.clients,
         gaps_s=asker.gaps_s,
         late_s=asker.late_s,
         ceiling_share=None if plan.bodies is not None else _ceiling(plan.load, sent[: len(asker.seen)], from_s),
@@ -195,8 +195,16 @@ def _ceiling(load: Workload, sent: Sequence[SimRequest], from_s: float) -> float
     return ceiling_of(replace(load, requests=sent), skip_s=max(from_s - sent[0].at_s, 0.0)).hit_share
 
 
-def _timed(load: Workload, rate: float, cv: float | None, seed: int) -> Workload:
-    """At so many requests a second, or, where `cv` is None, at its own times, so many times as fast."""
+def _rate_per_s(offer: _Offer, seen: Sequence[Seen], from_s: float, to_s: float) -> float:
+    """Requests a second: those that were asked for, or, of recorded times, those that were due."""
+    if offer.cv is not None:
+        return offer.rate
+    return sum(from_s <= one.asked_s < to_s for one in seen) / (to_s - from_s)
+
+
+def _timed(load: Workload, offer: _Offer, seed: int) -> Workload:
+    """The load at the times of an open loop."""
+    rate, cv = offer.rate, offer.cv
     if cv is None:
         return arrivals.at_speed(load, rate)
     if cv == 0:

@@ -216,7 +216,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """All that was measured. `lengths` are by kind: prompt, output, cached; `notes` what to know of the figures."""
+    """All that was measured. `lengths` are by kind: prompt, output, cached, in tokens; `arrivals` those of the last
+    load, or of the whole period of a ledger; `notes` what to know of the figures."""
 
     source: str
     limits: Limits

@@ -36,6 +36,8 @@ USUAL = Offered(
         ({"cv": None}, "only a trace or a built-in load"),
         ({"cv": None, "load": "no-sharing", "clients": [4]}, "closed or open"),
         ({"rates": [1.0], "clients": [4]}, "closed or open"),
+        ({"rates": [float("inf")]}, "a number of requests a second, more than 0"),
+        ({"rates": [1.0, float("nan")]}, "a number of requests a second, more than 0"),
     ],
 )
 async def test_arrivals_that_cannot_be_are_refused(changed: dict[str, object], why: str) -> None:

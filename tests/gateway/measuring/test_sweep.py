@@ -14,6 +14,7 @@ from gateway.measuring.shapes import Shape, shaped
 from gateway.measuring.sweep import Clients, Plan, Rates, Swept, sweep
 from gateway.measuring.types import Limits
 from gateway.measuring.wording import Wording
+from gateway.sim.loads import arrivals
 
 PHASE = Phase(warm_s=0.0, seconds=0.4, drain_s=0.2)
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
@@ -99,6 +100,13 @@ async def test_without_usage_pieces_are_tokens_and_shares_of_time_are_not_known(
     assert {one.output_tokens for one in found.windows[0].seen} == {3}
     assert level.prefill_share is None
     assert any("usage is not told" in note for note in found.notes)
+
+
+async def test_the_rate_of_recorded_times_is_that_of_requests_and_not_how_many_times_as_fast() -> None:
+    load = arrivals.constant(shaped(Shape(64, 2)), 2.0)
+    found = await swept(whole, Plan(load, Rates([50.0], None), PHASE, prompt_tokens=64))
+    assert found.windows[0].rate_per_s == pytest.approx(100.0)
+    assert len(found.windows[0].asked) == 40
 
 
 async def test_a_level_ends_with_the_requests_that_it_may_send() -> None:
