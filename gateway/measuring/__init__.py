@@ -1,9 +1,10 @@
 """What a fleet or an address does under load, and why: measured from a ledger, from a running gateway, or by a load.
 
     ledger   billing.reports.timings ──> past ─────────┐
-    address  shapes, wording ─> sweep ─> windows ──────┴─> levels ─> knee, verdict ─> Study ─> text, plots
+    address  offering ─> probing, sweep ─> windows ────┴─> levels ─> knee, verdict ─> Study ─> text, charts
+               └ shapes, wording     └ driving ─> asking ─> streams
 
-`levels`, `knee`, `spread`, `verdict`, `study` and `past` are pure; `asking`, `driving`, `probing` and `sweep` ask.
+`asking`, `driving`, `probing`, `sweep` and `offering` ask, `pictures` writes files; the others are pure.
 """
 
 __all__: list[str] = []

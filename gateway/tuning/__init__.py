@@ -4,7 +4,8 @@
                                                                        └─> questions ─> quality ┴─> a line of results
     results ─> judging (against the baseline) ─> pareto ─> table, JSON, SVG
 
-`types`, `judging`, `pareto`, `table` and `plot` are pure; `engine`, `memory`, `asking` and `trying` ask.
+`types`, `judging`, `pareto`, `table` and `plot` are pure; `trying` has the order of things, and the others ask engines,
+the system or files.
 """
 
 __all__: list[str] = []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.measuring.knee import knee_of
+from gateway.measuring.knee import knee_of, served_per_s
 from gateway.measuring.levels import level_of
 from gateway.measuring.types import Level, Limits, Window
 
@@ -35,7 +35,10 @@ def test_a_law_is_found_again_from_its_curve(alone_per_s: float, contention: flo
     assert knee.error < 1e-3
     assert knee.most_in_flight == pytest.approx(((1 - contention) / coherency) ** 0.5, rel=1e-2)
     assert knee.in_flight == pytest.approx(max(knee.most_per_s / alone_per_s, 1.0), rel=1e-3)
-    assert knee.most_per_s >= max(level.requests_per_s for level in curve(alone_per_s, contention, coherency)) * 0.999
+    levels = curve(alone_per_s, contention, coherency)
+    assert knee.most_per_s >= max(level.requests_per_s for level in levels) * 0.999
+    for level in levels:
+        assert served_per_s(knee, level.in_flight) == pytest.approx(level.requests_per_s, rel=1e-3)
 
 
 def test_without_coherency_the_most_is_a_bound_that_is_never_reached() -> None:

@@ -1,7 +1,9 @@
-"""An engine of a few lines that starts in a tenth of a second: python small_engine.py PORT KIND [--dies-at ROUTE].
+"""An engine of a few lines that starts in a tenth of a second: python small_engine.py PORT KIND [how it fails].
 
 KIND says how it tells probabilities: `echo`, `prompt_logprobs`, `forced` (as llama.cpp does), or `none`. Its answers
-are the letters of the question, turned by `--shift`, so that two of them can be told apart.
+are the letters of the question, turned by `--shift`, so that two of them can be told apart. It dies when a route is
+asked (`--dies-at`), is never ready, lists no model or none at all, refuses streams or all questions, is slow, or hangs
+up: the options below.
 """
 
 import argparse
