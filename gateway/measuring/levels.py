@@ -23,9 +23,9 @@ def level_of(window: Window, limits: Limits, *, engines: int = 1, gpus: int | No
     width_s = window.to_s - window.from_s
     asked = window.asked
     whole = [one for one in asked if one.is_whole]
+    kept = _kept_share(asked, limits)
     parts = [(one, _part_within(one, window)) for one in window.seen if one.is_whole]
     output_per_s = _rate(parts, width_s, lambda one: one.output_tokens)
-    kept = _within(asked, limits)
     requests_per_s = sum(part for _, part in parts) / width_s
     busy_s = _busy_s(window, engines)
     return Level(
@@ -46,7 +46,7 @@ def level_of(window: Window, limits: Limits, *, engines: int = 1, gpus: int | No
         itl=spread_of(one.itl_s for one in whole),
         gap=spread_of(window.gaps_s),
         total=spread_of(one.ended_s - one.asked_s for one in whole if one.ended_s is not None),
-        within_limits=kept,
+        within_limits=None if kept is None else kept * len(whole) / len(asked),
         goodput_per_s=None if kept is None else kept * requests_per_s,
         busy_share=busy_s / (width_s * max(len(_names(window)), engines)),
         prefill_share=_prefill_share(window, busy_s),
@@ -59,7 +59,7 @@ def merged(levels: Sequence[Level], asked: Sequence[Seen], limits: Limits) -> Le
     """Levels of separate times, at least one, as one; `asked` are the requests of all. Rates are means by time, shares
     of busy time by that. Of pauses, and of what left late, nothing is known. O(n log n)."""
     whole = [one for one in asked if one.is_whole]
-    kept = _within(asked, limits)
+    kept = _kept_share(asked, limits)
     requests_per_s = _mean(levels, lambda one: one.requests_per_s) or 0.0
     return Level(
         rate_per_s=None,
@@ -79,7 +79,7 @@ def merged(levels: Sequence[Level], asked: Sequence[Seen], limits: Limits) -> Le
         itl=spread_of(one.itl_s for one in whole),
         gap=None,
         total=spread_of(one.ended_s - one.asked_s for one in whole if one.ended_s is not None),
-        within_limits=kept,
+        within_limits=None if kept is None else kept * len(whole) / len(asked),
         goodput_per_s=None if kept is None else kept * requests_per_s,
         busy_share=_mean(levels, lambda one: one.busy_share),
         prefill_share=_mean(levels, lambda one: one.prefill_share, lambda one: one.seconds * (one.busy_share or 0.0)),
@@ -122,12 +122,16 @@ def keeps(one: Seen, limits: Limits) -> bool | None:
     return not late and not slow
 
 
-def _within(asked: Sequence[Seen], limits: Limits) -> float | None:
-    """The share that kept both limits, of those of which it is known; None of none, or without a limit."""
-    if limits.are_none:
+def _kept_share(asked: Sequence[Seen], limits: Limits) -> float | None:
+    """Of whole answers those that kept both limits, as far as it is known; 0 where all failed, None without a limit or
+    a request."""
+    if limits.are_none or not asked:
         return None
-    known = [kept for one in asked if (kept := keeps(one, limits)) is not None]
-    return sum(known) / len(known) if known else None
+    whole = [one for one in asked if one.is_whole]
+    known = [kept for one in whole if (kept := keeps(one, limits)) is not None]
+    if known:
+        return sum(known) / len(known)
+    return None if whole else 0.0
 
 
 def _rate(parts: Sequence[tuple[Seen, float]], width_s: float, amount: Callable[[Seen], int | None]) -> float | None:

@@ -99,8 +99,8 @@ class Level:
     Rates are of what was answered in the window, a part of an answer by its part. `hit_share` of prompt tokens were
     cached, of `ceiling_share` at most. Spreads are seconds: `gap` between two pieces of text of all answers, `total` to
     the end of an answer, `prefill` what computing a prompt takes an engine alone, `late` how late requests left.
-    `within_limits` is the share that kept both, `goodput_per_s` that share of the rate. `busy_share` is of all engines'
-    time, `prefill_share` of the busy time.
+    `within_limits` is the share that kept both, `goodput_per_s` the rate of those that did. `busy_share` is of all
+    engines' time, `prefill_share` of the busy time.
     """
 
     rate_per_s: float | None

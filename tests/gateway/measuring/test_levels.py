@@ -84,7 +84,7 @@ def test_goodput_counts_what_keeps_both_limits_and_a_failure_keeps_none() -> Non
     assert [keeps(one, limits) for one in (good, late, slow, failed)] == [True, False, False, False]
     level = level_of(Window(0.0, 4.0, [good, late, slow, failed]), limits, gpus=2)
     assert level.within_limits == 0.25
-    assert level.goodput_per_s == pytest.approx(0.25 * 3 / 4)
+    assert level.goodput_per_s == pytest.approx(1 / 4), "one of them in four seconds"
     assert level.output_tokens_per_s_per_gpu == pytest.approx(30 / 4 / 2)
     assert (level.failed, level.cut) == (1, 0)
 
@@ -113,7 +113,17 @@ def test_of_an_answer_in_one_piece_nobody_knows_whether_it_kept_its_limits() -> 
     level = level_of(Window(0.0, 4.0, [good, late, in_one_piece]), limits)
     assert level.within_limits == 0.5
     assert level.goodput_per_s == pytest.approx(0.5 * 3 / 4)
-    assert level_of(Window(0.0, 4.0, [in_one_piece]), limits).within_limits is None
+    failed = Seen(0.0, None, None, 0.1, is_whole=False)
+    half_known = level_of(Window(0.0, 4.0, [good, in_one_piece, failed, failed]), limits)
+    assert half_known.within_limits == 0.5, "as many of those that nobody knows as of the others"
+    unknown = level_of(Window(0.0, 4.0, [in_one_piece, failed]), limits)
+    assert (unknown.within_limits, unknown.goodput_per_s) == (None, None)
+
+
+def test_where_all_fail_the_goodput_is_none_a_second_and_not_unknown() -> None:
+    failed = Seen(0.0, None, None, 0.1, is_whole=False)
+    level = level_of(Window(0.0, 4.0, [failed]), Limits(ttft_s=1.0))
+    assert (level.within_limits, level.goodput_per_s) == (0.0, 0.0)
 
 
 def test_the_hit_share_is_of_requests_that_say_what_was_cached() -> None:
