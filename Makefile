@@ -143,7 +143,7 @@ bench-accuracy: $(VENV)/installed ## expected against reported cached tokens, by
 bench-ledger: $(VENV)/installed ## settled rows a second, the wait at the end of a stream, a report over 10 M rows, 10 minutes: bench/results/ledger.json
 	$(BIN)/python -m bench.ledger $(LEDGER_ARGS)
 
-bench-engine: $(VENV)/installed ## techniques of an engine against the plain one: batching, paging, quantisation, and more, 10 minutes: bench/results/engine.json, docs/lab.md
+bench-engine: $(VENV)/installed ## techniques of an engine against the plain one: batching, paging, quantisation, and more, 7 minutes: bench/results/engine.json, docs/lab.md
 	$(BIN)/python -m bench.engine_lab $(LAB_ARGS)
 
 bench-perf: $(VENV)/installed ## the fitted speed of two real engines against what they take when asked directly, 5 minutes: bench/results/perf_fit.json
