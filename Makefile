@@ -176,8 +176,9 @@ $(VENV)/guidellm/installed: bench/load/guidellm.txt
 	$(VENV)/guidellm/bin/python -m pip install --quiet --disable-pip-version-check -r bench/load/guidellm.txt
 	touch $@
 
-bench-measure: $(VENV)/installed $(VENV)/guidellm/installed ## prefixgate measure beside GuideLLM on one simulated engine, and three verdicts, 12 minutes; installs GuideLLM (600 MB): bench/results/measure.json
+bench-measure: $(VENV)/installed $(VENV)/guidellm/installed ## prefixgate measure beside GuideLLM, and its verdict on situations that are known, 15 minutes; installs GuideLLM (600 MB): bench/results/measure*.json
 	$(BIN)/python -m bench.measure --guidellm $(VENV)/guidellm/bin/guidellm $(MEASURE_ARGS)
+	$(BIN)/python -m bench.measure_situations
 
 bench-memory: $(VENV)/installed ## memory of a gateway over a million requests, 10 minutes: bench/results/overhead_memory.json
 	$(BIN)/python -m bench.overhead --million

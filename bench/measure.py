@@ -5,26 +5,22 @@ of its own that has just been started, simulated and slow enough that a client's
     four clients          lengths vary, prompts hold up answers
     evenly, 0.8 a second  an open loop
 
-Held against each other: mean TTFT, mean ITL, requests and output tokens a second. Then three situations whose
-bottleneck is known, since they were made so, and what the verdict calls them: on one simulated engine, and on the
-fleet of `make demo`, two real engines behind the gateway.
+Held against each other: mean TTFT, mean ITL, requests and output tokens a second.
 """
 
 import argparse
-import asyncio
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from backends.reference.model_files import ensure_model
-from bench.measure_situations import SIMULATED, measured, named, named_on_the_demo_fleet, right
+from bench.measure_situations import measured, simulated_engine
 from bench.result import Goal, write_result
 from gateway.measuring.shapes import Shape, shaped
 from gateway.measuring.wording import Wording, WordTokens
@@ -32,14 +28,8 @@ from gateway.sim.loads.arrivals import take
 
 APART: Final = 0.05
 """Of a figure: two generators that send the same are not further from each other."""
-_ENGINE: Final = (sys.executable, "-m", "backends.simulated.serving", "--preset", "llama_8b_h100")
 _OVERHEAD_S: Final = 120.0
 """GuideLLM reads its tokenizer first, and writes its results."""
-_ENDS_S: Final = 60.0
-_SITUATION_PART: Final = 1 / 9
-"""Of the seconds of a load, for each of the three levels of a situation: a third of it all together."""
-_REAL_PART: Final = 1 / 2
-"""Likewise where an answer takes seconds."""
 _SPEED: Final = 0.25
 """Seconds of the engine in one of ours."""
 
@@ -130,27 +120,14 @@ def figures_of(metrics: Mapping[str, Any]) -> Figures:
     )
 
 
-@contextmanager
-def engine(speed: float = 1.0) -> Iterator[str]:
-    """A simulated engine in a process of its own, with the tokens of a real model; its URL."""
-    told = ("--speed", str(speed), "--max-model-len", "100000", "--tokenizer", str(ensure_model("smollm2")))
-    with subprocess.Popen((*_ENGINE, *told), stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None, "it was asked for"
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.terminate()
-            process.wait(_ENDS_S)
-
-
 def compared(program: Path, corpus: Path, seconds: float) -> tuple[list[dict[str, object]], list[Goal]]:
     """A row for each load and generator, and how far apart they are in each figure."""
     rows: list[dict[str, object]] = []
     goals: list[Goal] = []
     for load in LOADS:
-        with engine(_SPEED) as url:
+        with simulated_engine(_SPEED) as url:
             by_us = asdict(ours(url, corpus, load, seconds * load.times))
-        with engine(_SPEED) as url:
+        with simulated_engine(_SPEED) as url:
             by_guidellm = asdict(guidellm(program, url, corpus, load, seconds * load.times))
         for by, figures in (("prefixgate measure", by_us), ("guidellm", by_guidellm)):
             rows.append({"load": load.name, "by": by, **figures})
@@ -171,12 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         corpus = Path(folder) / "corpus.jsonl"
         write_corpus(corpus)
         rows, goals = compared(options.guidellm, corpus, options.seconds)
-    with engine() as url:
-        rows += (simulated := named("one simulated engine", url, SIMULATED, options.seconds * _SITUATION_PART))
-    rows += (real := asyncio.run(named_on_the_demo_fleet(options.seconds * _REAL_PART)))
-    goals += [right(simulated), right(real)]
     told = subprocess.run((options.guidellm, "--version"), capture_output=True, text=True, check=False).stdout
-    write_result("measure", [*rows, {"guidellm": told.split()[-1]}], goals, ("uvloop", "torch"))
+    write_result("measure", [*rows, {"guidellm": told.split()[-1]}], goals, ("uvloop",))
     for goal in goals:
         print(goal.text())
     return 0 if all(goal.met for goal in goals) else 1
