@@ -34,6 +34,7 @@ HELP: Final = {
     "keys_file_missing": "any new name will do for `keys create`; docs/limits.md shows the file",
     "ledger_locked": "another process writes to it at the moment, such as a rebuild or a copy: wait for its end",
     "ledger_missing": "--ledger FILE or URL names another one, as do ledger.path and ledger.url in the configuration",
+    "model_unknown": "of any other model `plan` takes the file that it was published with: --config-json config.json",
     "period_missing": "--month 2026-11, or --from 2026-11-01 --to 2026-11-08, whose end is exclusive",
     "prices_file_missing": "docs/prices.md shows the file",
 }

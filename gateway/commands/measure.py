@@ -21,8 +21,6 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from backends.hardware import GPUS
-from backends.models import CATALOGUE
 from backends.planning import Machine
 from billing import BillingError
 from billing.reports.reading import place_of
@@ -43,6 +41,7 @@ from gateway.measuring.roofline import held_against
 from gateway.measuring.study import Frame
 from gateway.measuring.terminal_plot import lines_of
 from gateway.measuring.types import Limits, Study
+from gateway.published_models import asked_model, known_gpu
 from gateway.terminal import AsJson, ConfigFile, From, LedgerPlace, Month, Quiet, TimeZone, To, read_config, refused
 from gateway.terminal_tables import show_tables
 
@@ -91,6 +90,9 @@ def measure(
     plan_model: Annotated[
         str | None, typer.Option(help="Hold it against the arithmetic of prefixgate plan: this model of its catalogue.")
     ] = None,
+    plan_config_json: Annotated[
+        Path | None, typer.Option(help="... or of the model with this config.json, as plan --config-json takes it.")
+    ] = None,
     plan_gpu: Annotated[str, typer.Option(help="... on --gpus of this kind.")] = "h100",
     live: Annotated[
         bool, typer.Option("--live", help="Watch a running gateway for --seconds; with its ledger and admin token.")
@@ -115,7 +117,7 @@ def measure(
     try:
         for path in pictures:
             picture_of(path)
-        machine = None if plan_model is None else _machine(plan_model, plan_gpu, gpus)
+        machine = _machine(plan_model, plan_config_json, plan_gpu, gpus)
         if live:
             _must_be_alone(url)
             whom = asked(gateway, token_file, config)
@@ -160,10 +162,11 @@ def _must_be_alone(url: str | None) -> None:
         raise refused("--live watches what others ask; a URL is asked: give one of both")
 
 
-def _machine(model: str, gpu: str, gpus: int | None) -> Machine:
-    if model not in CATALOGUE or gpu not in GPUS:
-        raise refused(f"{model} on {gpu}: known are {', '.join(CATALOGUE)} on {', '.join(GPUS)}", code="model_unknown")
-    return Machine(CATALOGUE[model], GPUS[gpu], gpus or 1)
+def _machine(model: str | None, config_json: Path | None, gpu: str, gpus: int | None) -> Machine | None:
+    """None where nothing is to be held against anything."""
+    if model is None and config_json is None:
+        return None
+    return Machine(asked_model(model, config_json), known_gpu(gpu), gpus or 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import typer
 from rich.table import Table
 
 from backends.hardware import GPUS
-from backends.models import CATALOGUE
+from backends.models import CATALOGUE, Model
 from backends.planning import (
     ApiPrice,
     Asked,
@@ -37,6 +37,7 @@ from gateway.admin_client import Gateway, TokenFile, as_gateways_say, asked, loo
 from gateway.command_line.answers import print_json
 from gateway.command_line.refusals import remark
 from gateway.plan_fit import Measured, measured_shares
+from gateway.published_models import ConfigJson, asked_model, known_gpu, known_model
 from gateway.terminal import AsJson, ConfigFile, read_config, refused
 from gateway.terminal_tables import show_tables
 
@@ -53,6 +54,7 @@ Width = Annotated[int, typer.Option(help="16, 8 or 4.")]
 
 def plan_command(
     model: Annotated[str | None, typer.Argument(help="Name in the catalogue; --list shows it.")] = None,
+    config_json: ConfigJson = None,
     gpu: Annotated[str | None, typer.Option(help="Kind of GPU; default: a line for each.")] = None,
     gpus: Annotated[
         int | None, typer.Option(min=1, max=1000, help="How many work as one; default: the fewest that do.")
@@ -94,10 +96,10 @@ def plan_command(
     if listed:
         _show_known(as_json)
         return
-    model = _known_model(model)
-    _known_model(model if draft is None else draft)
-    if gpu is not None and gpu not in GPUS:
-        raise refused(f"{gpu}: known are {', '.join(GPUS)}", code="gpu_unknown")
+    of = asked_model(model, config_json)
+    drafted = None if draft is None else known_model(draft)
+    if gpu is not None:
+        known_gpu(gpu)
     if weight_bits not in _BITS or kv_bits not in _BITS:
         raise refused("weights and KV caches have 16, 8 or 4 bits")
     if link is not None and load is None:
@@ -115,10 +117,10 @@ def plan_command(
     bits = (_BITS[weight_bits], _BITS[kv_bits])
     measured = _measured(gateway, token_file, config, bits) if fit else []
     of_endpoints = [one.shares for one in measured if one.shares is not None]
-    tried = (_plan(model, name, gpus, bits, wanted, of_endpoints) for name in ([gpu] if gpu else GPUS))
+    tried = (_plan(of, name, gpus, bits, wanted, of_endpoints) for name in ([gpu] if gpu else GPUS))
     plans = [one for one in tried if one is not None]
     served = [one for one in plans if one.served is not None]
-    ups = [_speed_up(one, draft, acceptance, proposed) for one in plans]
+    ups = [_speed_up(one, drafted, acceptance, proposed) for one in plans]
     if as_json:
         fits = [asdict(one) for one in measured]
         print_json([{**_as_json(one, up), "fitted_to": fits} for one, up in zip(plans, ups, strict=True)])
@@ -141,9 +143,9 @@ def _show(plans: Sequence[Plan], ups: Sequence[float | None], *, is_one_kind: bo
 
 
 def _plan(
-    model: str, gpu: str, gpus: int | None, bits: tuple[Bits, Bits], wanted: Asked, measured: Sequence[Shares]
+    model: Model, gpu: str, gpus: int | None, bits: tuple[Bits, Bits], wanted: Asked, measured: Sequence[Shares]
 ) -> Plan | None:
-    machine = corrected(Machine(CATALOGUE[model], GPUS[gpu], gpus or 1, *bits), measured)
+    machine = corrected(Machine(model, GPUS[gpu], gpus or 1, *bits), measured)
     return fewest_gpus(machine, wanted) if gpus is None else plan(machine, wanted)
 
 
@@ -160,21 +162,15 @@ def _measured(
     return found
 
 
-def _speed_up(one: Plan, draft: str | None, acceptance: float, proposed: int) -> float | None:
+def _speed_up(one: Plan, draft: Model | None, acceptance: float, proposed: int) -> float | None:
     """With as many answers at once as the plan has."""
     if draft is None or one.served is None:
         return None
-    drafting = replace(one.machine, model=CATALOGUE[draft])
+    drafting = replace(one.machine, model=draft)
     context = one.asked.request.context_tokens
     return speed_up(
         one.machine, acceptance, proposed, draft=drafting, sequences=one.served.sequences, context_tokens=context
     )
-
-
-def _known_model(name: str | None) -> str:
-    if name is None or name not in CATALOGUE:
-        raise refused(f"{name or 'no model'}: known are {', '.join(CATALOGUE)}", code="model_unknown")
-    return name
 
 
 def _api(text: str, per_gpu_hour: float | None) -> ApiPrice:

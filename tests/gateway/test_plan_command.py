@@ -1,11 +1,13 @@
 """`prefixgate plan`, as it is typed."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from gateway.cli import cli
+from tests.backends.planning.published_configs import GEMMA_3_27B, PUBLISHED
 
 USUAL = ("--prompt", "2000", "--cached", "0.5", "--output", "300")
 
@@ -45,6 +47,60 @@ def test_json_has_the_figures_as_numbers_with_their_units() -> None:
     assert figures["one request at the API"]["value"] == pytest.approx((1000 * 3 + 1000 * 0.3 + 300 * 15) / 1e6)
     assert found["apart"]["decode_replicas"] >= 1
     assert found["speculation_speed_up"] > 0
+
+
+def test_a_model_that_is_not_in_the_catalogue_is_planned_by_its_file(tmp_path: Path) -> None:
+    """Whatever the file says in the catalogue's name comes out as by that name, but for what the name rounds."""
+    folder = tmp_path / "our-8b"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(PUBLISHED["llama-3.1-8b"]))
+    asked = (*USUAL, "--gpu", "h100", "--load", "20", "--itl", "0.05", "--json")
+    (known,) = json.loads(run("llama-3.1-8b", *asked)[1])
+    for path in (folder, folder / "config.json"):
+        code, out, err = run("--config-json", str(path), *asked)
+        assert (code, err) == (0, "")
+        (found,) = json.loads(out)
+        assert found["model"] == "our-8b"
+        assert found["replicas"] == known["replicas"]
+        for mine, theirs in zip(found["figures"], known["figures"], strict=True):
+            assert (mine["name"], mine["value"]) == (theirs["name"], pytest.approx(theirs["value"], rel=0.01))
+
+
+def test_what_of_a_file_is_not_counted_or_planned_otherwise_is_said(tmp_path: Path) -> None:
+    seeing, rounded = tmp_path / "gemma.json", tmp_path / "oss.json"
+    seeing.write_text(json.dumps(GEMMA_3_27B))
+    rounded.write_text(json.dumps(PUBLISHED["gpt-oss-20b"]))
+    code, out, err = run("--config-json", str(seeing), "--gpu", "h100", "--gpus", "2")
+    assert (code, "gemma on 2 × h100" in out, "sees pictures or hears sound" in err) == (0, True, True)
+    code, _, err = run("--config-json", str(rounded), "--gpu", "h100", "--weight-bits", "4")
+    assert (code, "published in mxfp4; --weight-bits" in err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments", "says", "named"),
+    [
+        (None, (), "config.json: No such file", "file_unusable"),
+        ("{", (), "is no JSON", "model_unreadable"),
+        ("[1]", (), "is no JSON object", "model_unreadable"),
+        ('{"model_type": "mamba"}', (), "model_type: 'mamba': read are llama", "model_unreadable"),
+        ('{"model_type": "llama"}', (), "hidden_size: not in the file", "model_unreadable"),
+        ("{}", ("llama-3.1-8b",), "a name of the catalogue or a file", "cannot_be_used"),
+    ],
+)
+def test_a_file_that_does_not_say_what_its_model_takes_is_refused(
+    tmp_path: Path, written: str | None, arguments: tuple[str, ...], says: str, named: str
+) -> None:
+    path = tmp_path / "config.json"
+    if written is not None:
+        path.write_text(written)
+    code, out, err = run(*arguments, "--config-json", str(path))
+    assert (code, out, says in err) == (2, "", True), err
+    error = json.loads(run(*arguments, "--config-json", str(path), "--json")[2])["error"]
+    assert error["code"] == named
+
+
+def test_a_name_that_is_not_known_is_told_of_the_file() -> None:
+    assert "--config-json config.json" in run("gpt-7")[2]
 
 
 def test_cached_tokens_leave_one_to_compute() -> None:
