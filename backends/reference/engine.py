@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from backends.reference.block_pool import HASH_ALGORITHM, BlockPool
 from backends.reference.decoder import PagedDecoder
-from backends.reference.errors import EngineStopped, ReferenceEngineError
+from backends.reference.errors import EngineStopped, NoNumbers, ReferenceEngineError
 from backends.reference.event_publisher import EventPublisher
 from backends.reference.generation import Ending, Generation, new_generation
 from backends.reference.kv_events import EventLog
@@ -220,10 +220,7 @@ class Engine:
         self._steps += 1
         self._tell()
         for generation, tokens in zip(complete, drawn, strict=True):
-            for token in tokens:
-                self._deliver(generation, token)
-                if generation.ending is not None:
-                    break
+            self._deliver_all(generation, tokens)
         self._tell()
 
     def _told(self, work: Callable[[KvCache], T]) -> T:
@@ -236,6 +233,16 @@ class Engine:
     def _tell(self) -> None:
         if self._log is not None:
             self._log.flush()
+
+    def _deliver_all(self, generation: Generation, tokens: Iterable[int]) -> None:
+        try:
+            for token in tokens:
+                self._deliver(generation, token)
+                if generation.ending is not None:
+                    break
+        except NoNumbers as error:
+            logger.warning("request %s: %s", generation.request.request_id, error)
+            self._break_off(generation, FinishReason.ERROR)
 
     def _deliver(self, generation: Generation, token: int) -> None:
         delta = generation.accept(token, self.shape.eos_token_ids)
@@ -255,9 +262,12 @@ class Engine:
 
     def _abort(self, request_id: RequestId) -> None:
         if generation := self._generations.get(request_id):
-            generation.ending = Ending(FinishReason.ABORT)
-            self._close(generation)
-            generation.listener(generation.delta())
+            self._break_off(generation, FinishReason.ABORT)
+
+    def _break_off(self, generation: Generation, reason: FinishReason) -> None:
+        generation.ending = Ending(reason)
+        self._close(generation)
+        generation.listener(generation.delta())
 
     def _close(self, generation: Generation) -> None:
         assert generation.ending is not None
@@ -274,9 +284,7 @@ class Engine:
             self._inbox.popleft()()
         reason = FinishReason.ABORT if why == "stopped" else FinishReason.ERROR
         for generation in list(self._generations.values()):
-            generation.ending = Ending(reason)
-            self._close(generation)
-            generation.listener(generation.delta())
+            self._break_off(generation, reason)
 
     def _snapshot(self) -> EngineStats:
         return EngineStats(

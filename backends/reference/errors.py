@@ -5,6 +5,7 @@ ReferenceEngineError
 |- ModelUnsupported     the files are there, but describe an architecture this engine does not compute
 |- EventsUnavailable    an address to publish cache events at cannot be used
 |- TransferFailed       what another engine computed of a prompt could not be had, or is another's
+|- NoNumbers            the model makes nothing of a prompt that a token could be drawn from
 |- EngineStopped        the engine was stopped, or its step failed; every open request ends with this
 `- RequestRefused       the client's fault; carries the HTTP status and the OpenAI error fields
 """
@@ -51,6 +52,15 @@ class EngineStopped(ReferenceEngineError):
 
 class TransferFailed(ReferenceEngineError):
     """What another engine computed of a prompt could not be had, or is not of this prompt and model."""
+
+
+class NoNumbers(ReferenceEngineError):
+    """Logits with NaN or infinity: weights, or what is cached of the prompt, are no numbers, or too large."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "logits are not finite: the model's weights, or what is cached of the prompt, are no numbers or too large"
+        )
 
 
 class RequestRefused(ReferenceEngineError):

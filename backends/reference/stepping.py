@@ -6,10 +6,11 @@
 `PlainSteps` computes what is known and draws one token behind it. `speculation.SpeculativeSteps` computes guesses too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from backends.reference.decoder import Chunk, PagedDecoder
 from backends.reference.generation import Generation
@@ -27,7 +28,8 @@ class Stepping(Protocol):
     def run(self, slices: Sequence[Slice], complete: Sequence[Generation]) -> Sequence[Iterable[int]]:
         """Run the slices, commit them, and give the next tokens, at least one, of each generation of `complete`, whose
         slices are those that are complete, in order. The caller appends each token before it asks for the next, and
-        asks for no more when the generation has ended."""
+        asks for no more when the generation has ended. Asking raises `NoNumbers` where the model makes no token
+        of this one."""
 
 
 class PlainSteps:
@@ -43,11 +45,13 @@ class PlainSteps:
         logits = self._decoder.forward([_chunk(one) for one in slices]).cpu()
         self.computed_tokens += sum(one.count for one in slices)
         self._scheduler.commit(slices)
-        with torch.inference_mode():
-            return [
-                (sample(row, generation.request.sampling, generation.dice),)
-                for row, generation in zip(logits, complete, strict=True)
-            ]
+        return [_drawn(row, generation) for row, generation in zip(logits, complete, strict=True)]
+
+
+def _drawn(row: Tensor, generation: Generation) -> Iterator[int]:
+    with torch.inference_mode():
+        token = sample(row, generation.request.sampling, generation.dice)
+    yield token
 
 
 def _chunk(one: Slice) -> Chunk:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from backends.reference.decoder import Chunk, PagedDecoder
+from backends.reference.errors import NoNumbers
 from backends.reference.generation import Generation
 from backends.reference.sampling import GREEDY_BELOW, distribution
 from backends.reference.scheduler import Slice
@@ -71,12 +72,16 @@ class _Guess:
         self._shares: list[Tensor] = []
 
     def take(self, logits: Tensor) -> None:
-        """Guess a token."""
+        """Guess a token; none any more where nothing can be drawn."""
         params = self._generation.request.sampling
         if params.temperature < GREEDY_BELOW:
             self.tokens.append(int(logits.argmax()))
             return
-        shares = distribution(logits, params)
+        try:
+            shares = distribution(logits, params)
+        except NoNumbers:
+            self.room_tokens = len(self.tokens)
+            return
         self._shares.append(shares)
         self.tokens.append(int(torch.multinomial(shares, 1, generator=self._generation.dice)))
 

@@ -12,6 +12,7 @@ are written over it.
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from backends.reference.decoder import Chunk, PagedDecoder
 from backends.reference.generation import Generation
@@ -51,13 +52,11 @@ class SpeculativeSteps:
         self._scheduler.commit(slices)
         kept: list[Iterable[int]] = []
         row = 0
-        with torch.inference_mode():
-            for generation, draft in zip(complete, drafts, strict=True):
-                rows = logits[row : row + len(draft.tokens) + 1]
-                row += len(rows)
-                tokens = verified(rows, draft, generation.request.sampling, generation.dice)
-                self._count_draft(generation, len(draft.tokens))
-                kept.append(self._one_by_one(generation, tokens))
+        for generation, draft in zip(complete, drafts, strict=True):
+            rows = logits[row : row + len(draft.tokens) + 1]
+            row += len(rows)
+            self._count_draft(generation, len(draft.tokens))
+            kept.append(self._one_by_one(generation, rows, draft))
         return kept
 
     def _rooms(self, slices: Sequence[Slice], complete: Sequence[Generation]) -> list[int]:
@@ -71,7 +70,9 @@ class SpeculativeSteps:
             rooms.append(room)
         return rooms
 
-    def _one_by_one(self, generation: Generation, tokens: list[int]) -> Iterator[int]:
+    def _one_by_one(self, generation: Generation, rows: Tensor, draft: Draft) -> Iterator[int]:
+        with torch.inference_mode():
+            tokens = verified(rows, draft, generation.request.sampling, generation.dice)
         sequence = generation.sequence
         for token in tokens[:-1]:
             sequence.accepted_tokens = (sequence.accepted_tokens or 0) + 1

@@ -24,7 +24,8 @@ from backends.reference.types import SamplingParams
 
 
 def verified(logits: Tensor, draft: Draft, params: SamplingParams, dice: Generator) -> list[int]:
-    """The next tokens: a kept part of the draft, and one behind it. `logits` [tokens of the draft + 1, vocab]."""
+    """The next tokens: a kept part of the draft, and one behind it. `logits` [tokens of the draft + 1, vocab].
+    Raises `NoNumbers`."""
     if draft.shares is None:
         return _as_drawn(logits, draft, params, dice)
     kept: list[int] = []

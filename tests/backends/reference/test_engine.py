@@ -13,7 +13,14 @@ from backends.reference.decoder import PagedDecoder
 from backends.reference.embedded import build_service
 from backends.reference.engine import Engine, KvCache
 from backends.reference.errors import EngineStopped
-from backends.reference.types import EngineConfig, FinishReason, RequestId, SamplingParams
+from backends.reference.types import (
+    DraftMethod,
+    EngineConfig,
+    FinishReason,
+    RequestId,
+    SamplingParams,
+    SpeculationConfig,
+)
 from backends.reference.weights import ModelWeights
 from tests.backends.reference.calls import DEADLINE_S, Call, ask, running, stats
 from tests.backends.reference.micro_model import micro_weights
@@ -284,3 +291,25 @@ def test_impossible_settings_are_refused() -> None:
         replace(CONFIG, kv_blocks=0)
     with pytest.raises(ValueError, match="at least max_num_seqs"):
         replace(CONFIG, max_batched_tokens=2)
+
+
+LOOKUP, MODEL = SpeculationConfig(), SpeculationConfig(DraftMethod.MODEL, layers=1)
+
+
+@pytest.mark.parametrize("speculation", [None, LOOKUP, MODEL])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_prompt_of_which_the_model_makes_no_numbers_ends_alone(
+    micro: ModelWeights, speculation: SpeculationConfig | None, temperature: float
+) -> None:
+    embedding = micro.embedding.clone()
+    embedding[OTHER[-1]] = float("nan")
+    sampling = replace(GREEDY, temperature=temperature, seed=1)
+    with running(replace(micro, embedding=embedding), replace(CONFIG, speculation=speculation)) as engine:
+        calls = [Call(engine, prompt, sampling) for prompt in (PROMPT, OTHER, PROMPT)]
+        assert [call.finish().finish for call in calls] == [
+            FinishReason.LENGTH,
+            FinishReason.ERROR,
+            FinishReason.LENGTH,
+        ]
+        assert ask(engine, PROMPT, GREEDY).tokens == naive_greedy(micro, list(PROMPT), GREEDY.max_tokens)
+        assert stats(engine).held_blocks == 0

@@ -34,6 +34,8 @@ def test_top_p_keeps_the_smallest_set_that_reaches_p() -> None:
     assert set(draws(SamplingParams(1, top_p=first + second - 0.01, seed=1))) == {1, 3}
     assert set(draws(SamplingParams(1, top_p=first - 0.01, seed=1))) == {1}
     assert set(draws(SamplingParams(1, top_p=1e-9, seed=1))) == {1}
+    # Below what float32 has, and no more than any other: nothing left to draw from would end the engine.
+    assert set(draws(SamplingParams(1, top_p=1e-50, seed=1))) == {1}
 
 
 def test_a_seed_fixes_the_draws_and_no_seed_does_not() -> None:
