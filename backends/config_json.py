@@ -6,9 +6,9 @@
     feed forward  3 × hidden × inner with a gate, 2 without; of experts as often as there are, and a router
     embeddings    vocabulary × hidden, twice where the head has its own
 
-Biases, norms and learned positions are left out, about a thousandth; so are layers that only guess further tokens (14 B
-of DeepSeek-V3), and what makes tokens of pictures or sound. Active parameters are all but those of experts that are not
-chosen, embeddings included; the card of gpt-oss leaves its input embedding out.
+Biases, norms and learned positions are left out, about a thousandth; so are layers that only guess further tokens
+(11.5 B of DeepSeek-V3), and what makes tokens of pictures or sound. Active parameters are all but those of experts that
+are not chosen, embeddings included; the card of gpt-oss leaves its input embedding out.
 
 A field that is missing has the value that the class of its family gives it, and families differ in that. So only those
 whose classes are known are read: of any other the same fields could mean something else.
