@@ -14,6 +14,8 @@ from gateway.command_line.refusals import remark
 from gateway.terminal import refused
 
 _FILE: Final = "config.json"
+_CACHED: Final = "models--"
+"""So a model's folder begins in Hugging Face's cache: `models--OWNER--NAME/snapshots/REVISION/config.json`."""
 
 ConfigJson = Annotated[
     Path | None, typer.Option(help="Instead of a name: the model's config.json, in Hugging Face's form, or its folder.")
@@ -44,11 +46,9 @@ def asked_model(name: str | None, path: Path | None) -> Model:
 
 
 def _published(path: Path) -> Model:
-    """Its name is the folder's, or the file's where that is called otherwise."""
     config = _read(path)
-    where = path.absolute()
     try:
-        model = model_of_config(config, where.parent.name if where.name == _FILE else where.stem)
+        model = model_of_config(config, _name_of(path.absolute()))
     except ModelUnreadable as unreadable:
         raise refused(f"{path}: {unreadable}", code="model_unreadable") from None
     if sees_more_than_text(config):
@@ -58,12 +58,20 @@ def _published(path: Path) -> Model:
     return model
 
 
+def _name_of(path: Path) -> str:
+    """The file's; of a `config.json` its folder's, or the repository's where that is Hugging Face's cache."""
+    if path.name != _FILE:
+        return path.stem
+    cached = next((folder.name for folder in path.parents if folder.name.startswith(_CACHED)), None)
+    return path.parent.name if cached is None else cached.removeprefix(_CACHED).replace("--", "/")
+
+
 def _read(path: Path) -> Mapping[str, object]:
     try:
         config = json.loads(path.read_bytes())
     except OSError as unusable:
         raise refused(unusable) from None
-    except ValueError as broken:
+    except (ValueError, RecursionError) as broken:
         raise refused(f"{path} is no JSON: {broken}", code="model_unreadable") from None
     if not isinstance(config, dict):
         raise refused(f"{path} is no JSON object", code="model_unreadable")

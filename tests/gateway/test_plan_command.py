@@ -66,6 +66,14 @@ def test_a_model_that_is_not_in_the_catalogue_is_planned_by_its_file(tmp_path: P
             assert (mine["name"], mine["value"]) == (theirs["name"], pytest.approx(theirs["value"], rel=0.01))
 
 
+def test_in_hugging_faces_cache_a_model_has_the_name_of_its_repository(tmp_path: Path) -> None:
+    folder = tmp_path / "models--meta-llama--Llama-3.1-8B" / "snapshots" / "0e9e39f2"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(PUBLISHED["llama-3.1-8b"]))
+    code, out, _ = run("--config-json", str(folder), "--gpu", "h100", "--json")
+    assert (code, json.loads(out)[0]["model"]) == (0, "meta-llama/Llama-3.1-8B")
+
+
 def test_what_of_a_file_is_not_counted_or_planned_otherwise_is_said(tmp_path: Path) -> None:
     seeing, rounded = tmp_path / "gemma.json", tmp_path / "oss.json"
     seeing.write_text(json.dumps(GEMMA_3_27B))
@@ -82,6 +90,7 @@ def test_what_of_a_file_is_not_counted_or_planned_otherwise_is_said(tmp_path: Pa
         (None, (), "config.json: No such file", "file_unusable"),
         ("{", (), "is no JSON", "model_unreadable"),
         ("[1]", (), "is no JSON object", "model_unreadable"),
+        ("[" * 100_000, (), "is no JSON", "model_unreadable"),
         ('{"model_type": "mamba"}', (), "model_type: 'mamba': read are llama", "model_unreadable"),
         ('{"model_type": "llama"}', (), "hidden_size: not in the file", "model_unreadable"),
         ("{}", ("llama-3.1-8b",), "a name of the catalogue or a file", "cannot_be_used"),
