@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backends.reference import answers
-from backends.reference.apart.transfers import PATH
+from backends.reference.apart.fetching import PATH
 from backends.reference.errors import EngineStopped, RequestRefused, TransferFailed
 from backends.reference.routes import chat_completions, completions, json_response
 from backends.reference.service import Service

@@ -5,7 +5,7 @@ impossible value is a 400 that names the field. Messages stay dictionaries, beca
 """
 
 import json
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -29,6 +29,9 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool = False
 
 
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
 class KvTransferParams(msgspec.Struct, omit_defaults=True):
     """`kv_transfer_params`, as far as they are written and read here; see `apart`."""
 
@@ -37,7 +40,7 @@ class KvTransferParams(msgspec.Struct, omit_defaults=True):
     remote_engine_id: str | None = None
     remote_request_id: str | None = None
     remote_host: str | None = None
-    remote_port: int | None = None
+    remote_port: Port | None = None
     remote_num_tokens: int | None = None
     remote_prefill_cached_tokens: int | None = None
 

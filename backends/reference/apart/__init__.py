@@ -8,6 +8,7 @@
 The words are those of vLLM's NIXL connector; the way is plain HTTP, with a file of safetensors for a body.
 
 blocks.py      blocks out of a cache, into a cache, and as bytes: on the engine's thread, or pure
+fetching.py    a copy from an engine that may hang, lie or send without end
 transfers.py   both sides on the event loop: copies that wait, copies that are fetched
 """
 

@@ -45,6 +45,8 @@ class Carried:
             names, values = found[_NAMES].numpy().tobytes(), found[_VALUES]
         except (safetensors.SafetensorError, KeyError, TypeError) as error:
             raise TransferFailed(f"what came is no file of blocks: {error}") from None
+        if not torch.isfinite(values).all():
+            raise TransferFailed("the blocks have values that are no numbers")
         cut = tuple(BlockHash(names[at : at + name_bytes]) for at in range(0, len(names), name_bytes))
         return cls(cut, values)
 

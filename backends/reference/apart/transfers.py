@@ -1,28 +1,28 @@
 """Both sides of a transfer, on the event loop of an engine's server.
 
 P keeps a copy in the host's memory, not blocks in its cache: so what nobody fetches holds up no request, and the cache
-evicts as always. A copy is given once, under a name that cannot be guessed, for `LEASE_S`. How many wait has no bound
-but that: as many as there are prompts in that time.
+evicts as always. A copy is given once, under a name that cannot be guessed, for `LEASE_S`, or until later ones want
+its place: all that wait take `MOST_WAITING_BYTES` together.
 """
 
 import asyncio
-import http.client
 import secrets
 from typing import Final
 
 from backends.reference.apart.blocks import Carried, adopted, copied
+from backends.reference.apart.fetching import fetched
 from backends.reference.block_pool import HASH_BYTES
 from backends.reference.engine import Engine
-from backends.reference.errors import TransferFailed
 from backends.reference.sequence import Sequence
 from backends.reference.types import GenerationRequest, KvRole
 from backends.reference.wire import KvTransferParams
 
 LEASE_S: Final = 30.0
 """How long a copy waits for who fetches it; vLLM's."""
-FETCH_PATIENCE_S: Final = 30.0
-"""How long the other engine may say nothing, when it is connected to and between any two parts of its answer."""
-PATH: Final = "/kv_transfer/"
+MOST_WAITING_BYTES: Final = 2 << 30
+"""Of all copies together, but for the last one, which waits however large it is. Ours."""
+_HEADER_BYTES: Final = 64 << 10
+"""More than a file of safetensors with two tensors says of them."""
 
 
 class Transfers:
@@ -33,6 +33,7 @@ class Transfers:
         self._keeps = role in (KvRole.PRODUCER, KvRole.BOTH)
         self._fetches = role in (KvRole.CONSUMER, KvRole.BOTH)
         self._waiting: dict[str, Carried] = {}
+        self._waiting_bytes = 0
         self._id = secrets.token_hex(8)
 
     @property
@@ -52,8 +53,8 @@ class Transfers:
         prompt = Sequence(request, self._engine.config.block_size)
         name = secrets.token_urlsafe(24)
         work = self._engine.between_steps(lambda cache: copied(cache, prompt))
-        self._waiting[name] = await asyncio.wrap_future(work)
-        asyncio.get_running_loop().call_later(LEASE_S, self._waiting.pop, name, None)
+        self._put(name, await asyncio.wrap_future(work))
+        asyncio.get_running_loop().call_later(LEASE_S, self._pop, name)
         return KvTransferParams(
             do_remote_prefill=True,
             remote_engine_id=self._id,
@@ -66,7 +67,7 @@ class Transfers:
 
     async def take(self, name: str) -> bytes | None:
         """A copy, for once; None where there is none under that name, or none any more."""
-        carried = self._waiting.pop(name, None)
+        carried = self._pop(name)
         return None if carried is None else await asyncio.to_thread(carried.to_bytes)
 
     async def fetch(self, request: GenerationRequest, params: KvTransferParams) -> bool:
@@ -77,25 +78,26 @@ class Transfers:
         """
         if not (self._fetches and params.do_remote_prefill):
             return False
-        data = await asyncio.to_thread(_fetched, params)
+        data = await fetched(params, self._most_bytes(request))
         carried = await asyncio.to_thread(Carried.from_bytes, data, HASH_BYTES)
         prompt = Sequence(request, self._engine.config.block_size)
         await asyncio.wrap_future(self._engine.between_steps(lambda cache: adopted(cache, prompt, carried)))
         return True
 
+    def _most_bytes(self, request: GenerationRequest) -> int:
+        """What the blocks of a prompt take on their way: names, keys and values, and what is said of them."""
+        size = self._engine.config.block_size
+        blocks = len(request.prompt_tokens) // size
+        return blocks * (HASH_BYTES + size * self._engine.shape.kv_bytes_per_token) + _HEADER_BYTES
 
-def _fetched(params: KvTransferParams) -> bytes:
-    if params.remote_host is None or params.remote_port is None or params.remote_request_id is None:
-        raise TransferFailed("kv_transfer_params name no host, port and request")
-    connection = http.client.HTTPConnection(params.remote_host, params.remote_port, timeout=FETCH_PATIENCE_S)
-    try:
-        connection.request("POST", PATH + params.remote_request_id)
-        answer = connection.getresponse()
-        body = answer.read()
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise TransferFailed(f"no answer from {params.remote_host}:{params.remote_port}: {error}") from None
-    finally:
-        connection.close()
-    if answer.status != http.client.OK:
-        raise TransferFailed(f"{params.remote_host}:{params.remote_port} has no such blocks ({answer.status})")
-    return body
+    def _put(self, name: str, carried: Carried) -> None:
+        self._waiting[name] = carried
+        self._waiting_bytes += carried.values.nbytes
+        while self._waiting_bytes > MOST_WAITING_BYTES and len(self._waiting) > 1:
+            self._pop(next(iter(self._waiting)))
+
+    def _pop(self, name: str) -> Carried | None:
+        carried = self._waiting.pop(name, None)
+        if carried is not None:
+            self._waiting_bytes -= carried.values.nbytes
+        return carried
