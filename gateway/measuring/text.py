@@ -24,7 +24,7 @@ _BOTTLENECKS: Final = {
 _BINDS: Final = {
     Binds.TTFT: "the limit of TTFT binds",
     Binds.ITL: "the limit of ITL binds",
-    Binds.NEITHER: "both limits are kept",
+    Binds.NEITHER: "no limit is broken",
     Binds.NONE_GIVEN: "no limit was given",
 }
 

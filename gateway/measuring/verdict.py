@@ -9,7 +9,8 @@ Twice as fast a prefill at a share p of the time serves 1 / (1 − p / 2) times 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from math import inf
+from typing import Final, TypeGuard
 
 from gateway.measuring.knee import LEAST_LEVELS
 from gateway.measuring.types import Binds, Bottleneck, Knee, Level, Limits, Spread, Verdict
@@ -21,8 +22,11 @@ _SERVED: Final = 0.95
 _REUSE_LEFT: Final = 0.05
 """Prompt tokens that are computed again, from which on they are worth a line."""
 _SAME_ITL: Final = 1.1
+"""Times as long between tokens, up to which the batch has not grown."""
 _LATER: Final = 1.5
+"""Times as late a first token, from which on it is no chance."""
 _MORE: Final = 1.25
+"""Times as many in flight, from which on two levels can be held against each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +110,19 @@ def verdict_of(
     which a limit is broken, since there it must be mended, else of the busiest."""
     known = [one for one in levels if one.prefill_share is not None] or levels[-1:]
     judged = next((one for one in known if _breaks(one, limits)), known[-1])
-    left = 0.0 if hit_share is None or ceiling_share is None else ceiling_share - hit_share
+    left = None if hit_share is None or ceiling_share is None else ceiling_share - hit_share
     at = Situation(
         bottleneck=bottleneck_of(judged.prefill_share),
         binds=binds_of(levels, limits),
         is_saturated=_is_saturated(levels, knee),
         queues=_queues(levels),
-        reuse_left=left >= _REUSE_LEFT,
+        reuse_left=_is_worth(left),
     )
     return Verdict(
         bottleneck=at.bottleneck,
         binds=at.binds,
         is_saturated=at.is_saturated,
-        reasons=tuple(_reasons(levels, judged, knee, limits, at, left)),
+        reasons=(*_of_time(judged), *_of_limits(levels, limits), *_of_load(levels, knee, at), *_of_reuse(left)),
         turn=tuple(rule.says for rule in RULES if rule.fits(at)),
     )
 
@@ -137,7 +141,7 @@ def binds_of(levels: Sequence[Level], limits: Limits) -> Binds:
     if limits.are_none:
         return Binds.NONE_GIVEN
     for level in levels:
-        over = {Binds.TTFT: _times(level.ttft, limits.ttft_s), Binds.ITL: _times(level.itl, limits.itl_s)}
+        over = {Binds.TTFT: _times_over(level.ttft, limits.ttft_s), Binds.ITL: _times_over(level.itl, limits.itl_s)}
         worst = max(over, key=lambda limit: over[limit])
         if over[worst] > 1:
             return worst
@@ -145,14 +149,18 @@ def binds_of(levels: Sequence[Level], limits: Limits) -> Binds:
 
 
 def _breaks(level: Level, limits: Limits) -> bool:
-    return max(_times(level.ttft, limits.ttft_s), _times(level.itl, limits.itl_s)) > 1
+    return max(_times_over(level.ttft, limits.ttft_s), _times_over(level.itl, limits.itl_s)) > 1
 
 
-def _times(spread: Spread | None, limit_s: float | None) -> float:
-    """The quantile over its limit; 0 where either is not there."""
+def _is_worth(left: float | None) -> TypeGuard[float]:
+    return left is not None and left >= _REUSE_LEFT
+
+
+def _times_over(spread: Spread | None, limit_s: float | None) -> float:
+    """The 90 % quantile over its limit; 0 where either is not there."""
     if spread is None or limit_s is None:
         return 0.0
-    return spread.p90 / limit_s if limit_s > 0 else 2.0
+    return spread.p90 / limit_s if limit_s > 0 else inf
 
 
 def _is_saturated(levels: Sequence[Level], knee: Knee | None) -> bool:
@@ -164,6 +172,7 @@ def _is_saturated(levels: Sequence[Level], knee: Knee | None) -> bool:
 
 
 def _queues(levels: Sequence[Level]) -> bool:
+    """Whether from the last level but one to the last first tokens came later while tokens came as fast."""
     if len(levels) < 2:
         return False
     before, last = levels[-2], levels[-1]
@@ -179,36 +188,44 @@ def _queues(levels: Sequence[Level]) -> bool:
     )
 
 
-def _reasons(
-    levels: Sequence[Level], judged: Level, knee: Knee | None, limits: Limits, at: Situation, left: float
-) -> Iterator[str]:
+def _of_time(judged: Level) -> Iterator[str]:
     share = judged.prefill_share
     if share is None:
         yield "how fast prompts are computed is not known, so neither is what takes the time"
-    else:
-        yield f"at {judged.in_flight:.1f} in flight, busy engines spend {share:.0%} of their time in prefill"
-        of = max(share, 1 - share)
-        what = "prefill" if share >= 0.5 else "decode"
-        yield f"twice as fast a {what} would serve {1 / (1 - of / 2):.2f} times as many"
-    for name, limit_s, quantile in (("TTFT", limits.ttft_s, "ttft"), ("ITL", limits.itl_s, "itl")):
-        if limit_s is not None:
-            yield _against(name, limit_s, quantile, levels)
+        return
+    what, part = ("prefill", share) if share >= 0.5 else ("decode", 1 - share)
+    yield f"at {judged.in_flight:.1f} in flight, busy engines spend {share:.0%} of their time in prefill"
+    yield f"twice as fast a {what} would serve {1 / (1 - part / 2):.2f} times as many"
+
+
+def _of_limits(levels: Sequence[Level], limits: Limits) -> Iterator[str]:
+    if limits.ttft_s is not None:
+        yield _against("TTFT", limits.ttft_s, levels, [level.ttft for level in levels])
+    if limits.itl_s is not None:
+        yield _against("ITL", limits.itl_s, levels, [level.itl for level in levels])
+
+
+def _against(name: str, limit_s: float, levels: Sequence[Level], spreads: Sequence[Spread | None]) -> str:
+    for level, spread in zip(levels, spreads, strict=True):
+        if spread is not None and spread.p90 > limit_s:
+            return f"{name} p90 is {spread.p90:.3g} s at {level.in_flight:.1f} in flight, over {limit_s:g} s"
+    if not any(spreads):
+        return f"{name} is not known, so neither is whether it stays within {limit_s:g} s"
+    return f"{name} p90 stays within {limit_s:g} s at every load"
+
+
+def _of_load(levels: Sequence[Level], knee: Knee | None, at: Situation) -> Iterator[str]:
     if knee is not None:
         seen = "reached" if knee.is_reached else "beyond what was offered"
         yield f"the knee is at {knee.in_flight:.1f} in flight and {knee.requests_per_s:.3g} requests/s, {seen}"
-    elif len(levels) >= LEAST_LEVELS and not at.is_saturated:
-        yield "more load was served in proportion: no knee"
     elif len(levels) < LEAST_LEVELS:
         yield f"a knee takes {LEAST_LEVELS} levels of load or more to be seen"
+    elif not at.is_saturated:
+        yield "more load was served in proportion: no knee"
     if at.queues:
         yield "at the last level first tokens come later and tokens as fast: requests wait before the batch"
-    if at.reuse_left:
+
+
+def _of_reuse(left: float | None) -> Iterator[str]:
+    if _is_worth(left):
         yield f"{left:.0%} of prompt tokens had been computed before, and were not found again"
-
-
-def _against(name: str, limit_s: float, quantile: str, levels: Sequence[Level]) -> str:
-    for level in levels:
-        spread: Spread | None = getattr(level, quantile)
-        if spread is not None and spread.p90 > limit_s:
-            return f"{name} p90 is {spread.p90:.3g} s at {level.in_flight:.1f} in flight, over {limit_s:g} s"
-    return f"{name} p90 stays within {limit_s:g} s at every load"

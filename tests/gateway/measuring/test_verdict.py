@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import product
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,6 +84,14 @@ def test_where_no_limit_is_broken_and_no_knee_reached_more_load_is_what_there_is
     assert not found.is_saturated
     assert found.binds is Binds.NEITHER
     assert "nothing yet" in found.turn[-1]
+
+
+def test_of_a_time_that_nobody_knows_it_is_not_said_that_it_keeps_its_limit() -> None:
+    windows = [window_of(*closed_loop(USUAL, clients, (500, 50)), clients) for clients in (1, 4)]
+    untimed = [replace(one, seen=[msgspec.structs.replace(seen, first_s=None) for seen in one.seen]) for one in windows]
+    reasons = study_of("s", untimed, Frame(Limits(ttft_s=9.0, itl_s=9.0))).verdict.reasons
+    assert "TTFT is not known, so neither is whether it stays within 9 s" in reasons
+    assert "ITL p90 stays within 9 s at every load" in reasons
 
 
 @pytest.mark.parametrize("share", [None, 0.0, 0.4, 0.5, 0.6, 1.0])
