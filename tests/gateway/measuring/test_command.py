@@ -79,8 +79,8 @@ def test_shared_prefixes_are_found_cached_and_never_above_their_ceiling(engine: 
 
 def test_a_built_in_load_and_a_trace_and_a_corpus_are_sent(engine: SimulatedServer, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
-    rows = ({"timestamp": 50 * n, "input_length": 40, "output_length": 3, "hash_ids": [0, 1 + n]} for n in range(8))
-    trace.write_text("".join(json.dumps({**row, "hash_ids": [0]}) + "\n" for row in rows))
+    rows = ({"timestamp": 50 * n, "input_length": 40, "output_length": 3, "hash_ids": [0]} for n in range(8))
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = measured(engine.url, "--trace", str(trace), "--recorded", "--warm", "0", *QUICK[:2], "--drain", "5")
     assert found["levels"][0]["requests"] == 8
     corpus = tmp_path / "corpus.jsonl"
