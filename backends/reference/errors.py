@@ -3,6 +3,7 @@
 ReferenceEngineError
 |- ModelUnavailable     the weights are not installed, or a directory lacks a file
 |- ModelUnsupported     the files are there, but describe an architecture this engine does not compute
+|- KernelMissing        this torch cannot multiply by weights of the form that is asked for
 |- EventsUnavailable    an address to publish cache events at cannot be used
 |- TransferFailed       what another engine computed of a prompt could not be had, or is another's
 |- NoNumbers            the model makes nothing of a prompt that a token could be drawn from
@@ -31,6 +32,17 @@ class ModelUnsupported(ReferenceEngineError):
         super().__init__(f"this engine computes plain Llama decoders only; config.json has {field}={value!r}")
         self.field = field
         self.value = value
+
+
+class KernelMissing(ReferenceEngineError):
+    """This torch has no operator `name`: such operators are not public, and may go or be renamed."""
+
+    def __init__(self, name: str, version: str) -> None:
+        super().__init__(
+            f"torch {version} has no {name}, which weights of this form are multiplied with; install the torch that "
+            "pyproject.toml pins, or take other --weights"
+        )
+        self.name = name
 
 
 class EventsUnavailable(ReferenceEngineError):

@@ -42,14 +42,15 @@ class Quantised:
 
 
 def fit(groups: Tensor, bits: int, *, symmetric: bool) -> Grid:
-    """The grid of each group, weights [..., group]; a group of equal weights is represented exactly."""
+    """The grid of each group, weights [..., group]; a group of equal weights is represented exactly. ValueError for
+    weights that are no numbers, or so far apart that their difference is none."""
     if symmetric:
         highest = 2 ** (bits - 1) - 1
         scales = groups.abs().amax(-1) / highest
-        return Grid(_not_zero(scales), torch.zeros_like(scales), -highest, highest)
+        return Grid(_steps(scales), torch.zeros_like(scales), -highest, highest)
     least, most = groups.aminmax(dim=-1)
     highest = 2**bits - 1
-    return Grid(_not_zero((most - least) / highest), least, 0, highest)
+    return Grid(_steps((most - least) / highest), least, 0, highest)
 
 
 def to_codes(groups: Tensor, grid: Grid) -> Tensor:
@@ -84,5 +85,7 @@ def grouped(matrix: Quantised) -> Tensor:
     return matrix.codes.float().view(len(matrix.codes), -1, matrix.group)
 
 
-def _not_zero(scales: Tensor) -> Tensor:
+def _steps(scales: Tensor) -> Tensor:
+    if not torch.isfinite(scales).all():
+        raise ValueError("weights that are NaN, infinite, or too far apart cannot be rounded to a grid")
     return torch.where(scales > 0, scales, 1.0)

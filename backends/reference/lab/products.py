@@ -9,16 +9,18 @@ Decoding reads every weight for every token, so fewer bytes are more tokens a se
 numbers costs less than reading them did. Tests hold each product to what it is when it is written out,
 `F.linear(x, dequantise(W))`: for INT4 with scales in 16 bits, for W8A8 with the rounded x.
 
-The kernels of whole numbers are not public in torch. They take some sizes only, and that of INT8 does not refuse the
-others; what they do not take is written out here.
+The kernels of whole numbers are not public in torch. They take some sizes only, and those of INT8 and W8A8 do not
+refuse the others; what they do not take is written out here. A torch without them is refused with the first matrix.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backends.reference.errors import KernelMissing
 from backends.reference.lab.grids import Quantised, dequantise
 from backends.reference.lab.matrices import Matrix
 
@@ -50,9 +52,8 @@ def int8_weight_only(matrix: Quantised) -> Matrix:
     if matrix.codes.device.type != "cpu" or matrix.codes.shape[1] % _INT8_INPUTS:
         return written_out(matrix)
     codes, scales = matrix.codes.contiguous(), matrix.grid.scales[:, 0].bfloat16()
-    return Matrix(
-        lambda x: torch._weight_int8pack_mm(x.bfloat16(), codes, scales).float(), codes.nbytes + scales.nbytes
-    )
+    kernel = _kernel("_weight_int8pack_mm")
+    return Matrix(lambda x: kernel(x.bfloat16(), codes, scales).float(), codes.nbytes + scales.nbytes)
 
 
 def int4_weight_only(matrix: Quantised) -> Matrix:
@@ -67,25 +68,23 @@ def int4_weight_only(matrix: Quantised) -> Matrix:
     if matrix.codes.device.type != "cpu" or not fits:
         return written_out(matrix)
     group, grid = matrix.group, matrix.grid
-    packed = torch._convert_weight_to_int4pack_for_cpu(matrix.codes.int(), 1)
+    kernel = _kernel("_weight_int4pack_mm_for_cpu")
+    packed = _kernel("_convert_weight_to_int4pack_for_cpu")(matrix.codes.int(), 1)
     # The kernel's code 8 is its zero: what stands for code 0 here is eight scales further down.
     middles = grid.offsets + _NIBBLE_MIDDLE * grid.scales
     grids = torch.stack([grid.scales, middles], dim=-1).transpose(0, 1).contiguous().bfloat16()
-    return Matrix(
-        lambda x: torch._weight_int4pack_mm_for_cpu(x.bfloat16(), packed, group, grids).float(),
-        packed.nbytes + grids.nbytes,
-    )
+    return Matrix(lambda x: kernel(x.bfloat16(), packed, group, grids).float(), packed.nbytes + grids.nbytes)
 
 
 def w8a8(matrix: Quantised) -> Matrix:
     """Both sides in eight bits: each row of x is rounded by its own largest value, as it comes. ValueError as above."""
     _check_rows(matrix)
     codes, scales = matrix.codes.contiguous(), matrix.grid.scales[:, 0]
-    columns = codes.t()
+    product = _whole_numbers(codes)
 
     def times(x: Tensor) -> Tensor:
         rows, row_scales = rounded_rows(x)
-        return int_product(rows, columns).float() * row_scales * scales
+        return product(rows).float() * row_scales * scales
 
     return Matrix(times, codes.nbytes + scales.nbytes)
 
@@ -96,11 +95,22 @@ def rounded_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x / row_scales).round_().to(torch.int8), row_scales
 
 
-def int_product(rows: Tensor, columns: Tensor) -> Tensor:
-    """int8 times int8, summed exactly: in int32 on a CPU, in float64 elsewhere, where kernels want other sizes."""
-    if rows.device.type == "cpu":
-        return torch._int_mm(rows, columns)
-    return rows.double() @ columns.double()
+def _whole_numbers(codes: Tensor) -> Callable[[Tensor], Tensor]:
+    """int8 rows [t, in] times codes [out, in], summed exactly: in int32 on a CPU, in float64 elsewhere, where kernels
+    want other sizes, and for a single input, of which the kernel of CPUs makes something else."""
+    columns = codes.t()
+    if codes.device.type != "cpu" or codes.shape[1] == 1:
+        return lambda rows: rows.double() @ columns.double()
+    kernel = _kernel("_int_mm")
+    return lambda rows: kernel(rows, columns)
+
+
+def _kernel(name: str) -> Callable[..., Tensor]:
+    """An operator of torch by name. Raises `KernelMissing`."""
+    found = getattr(torch, name, None)
+    if found is None:
+        raise KernelMissing(name, torch.__version__)
+    return cast("Callable[..., Tensor]", found)
 
 
 def _check_rows(matrix: Quantised) -> None:

@@ -29,7 +29,7 @@ def matrices(draw: st.DrawFn) -> Tensor:
         weight = weight * (torch.rand(weight.shape, generator=dice) < 0.1)
     if kind == "shifted":
         weight = weight + 100
-    return weight * 10.0 ** draw(st.integers(-6, 6))
+    return weight * 10.0 ** draw(st.sampled_from([-30, -6, -1, 0, 1, 6, 30]))
 
 
 def half_steps(matrix: Quantised) -> Tensor:
@@ -61,6 +61,20 @@ def test_rounding_what_was_rounded_changes_nothing_more(weight: Tensor, bits: in
 def test_a_matrix_of_as_many_values_as_codes_is_kept_exactly() -> None:
     weight = (torch.arange(16.0) * 0.25 - 1).repeat(3, 2)
     torch.testing.assert_close(dequantise(quantise(weight, 4, group=16)), weight, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_weights_that_are_no_numbers_are_refused(weight: float, symmetric: bool) -> None:
+    matrix = torch.randn(3, 8)
+    matrix[1, 2] = weight
+    with pytest.raises(ValueError, match="cannot be rounded to a grid"):
+        quantise(matrix, 8, group=4, symmetric=symmetric)
+
+
+def test_weights_that_are_too_far_apart_for_a_step_are_refused() -> None:
+    with pytest.raises(ValueError, match="too far apart"):
+        quantise(torch.tensor([[3e38, -3e38]]), 4)
 
 
 def test_groups_must_fill_the_rows() -> None:

@@ -1,5 +1,6 @@
 """Products with fewer bits are the products written out; a model of them is a model like any other."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from backends.reference.embedded import run_engine
+from backends.reference.errors import KernelMissing
 from backends.reference.lab.calibration import observe
 from backends.reference.lab.grids import Quantised, dequantise, from_codes, grouped, quantise
 from backends.reference.lab.matrices import PARTS, Matrix, layer_bytes, with_matrices
@@ -36,6 +38,11 @@ WEIGHTS = micro_weights(vocab=VOCAB)
 WINDOWS = [[(7 * i + seed * i * i) % VOCAB for i in range(24)] for seed in range(1, 7)]
 SIXTEEN_BITS = 2**-7
 """Relative: bfloat16 keeps eight binary digits, and sums of products are rounded once more."""
+
+
+def with_matrix(weight: Tensor) -> ModelWeights:
+    """A model of which only this one matrix matters."""
+    return replace(WEIGHTS, layers=(replace(WEIGHTS.layers[0], qkv=weight),))
 
 
 def times(x: Tensor, matrix: object) -> Tensor:
@@ -87,6 +94,31 @@ def test_sizes_that_a_kernel_does_not_take_are_written_out() -> None:
     torch.testing.assert_close(times(x, int4_weight_only(matrix)), F.linear(x, dequantise(matrix)))
     matrix, x = quantise(normal(8, 24), 8, symmetric=True), normal(3, 24)
     torch.testing.assert_close(times(x, int8_weight_only(matrix)), F.linear(x, dequantise(matrix)))
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 33, 64])
+def test_a_single_input_is_multiplied_too(outputs: int) -> None:
+    weight, x = normal(outputs, 1), normal(5, 1)
+    for form in WeightForm:
+        made = recast(with_matrix(weight), form).layers[0].qkv
+        assert_near(times(x, made), F.linear(x, weight), 0.02)
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        (WeightForm.INT8, "_weight_int8pack_mm"),
+        (WeightForm.INT4, "_weight_int4pack_mm_for_cpu"),
+        (WeightForm.INT4, "_convert_weight_to_int4pack_for_cpu"),
+        (WeightForm.W8A8, "_int_mm"),
+    ],
+)
+def test_a_torch_without_a_kernel_is_refused_by_name_and_before_it_serves(
+    monkeypatch: pytest.MonkeyPatch, form: WeightForm, name: str
+) -> None:
+    monkeypatch.delattr(torch, name)
+    with pytest.raises(KernelMissing, match=f"torch {re.escape(torch.__version__)} has no {name}"):
+        recast(with_matrix(normal(64, 64)), form)
 
 
 @settings(max_examples=20, deadline=None)
