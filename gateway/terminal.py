@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -40,12 +40,27 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; docs/cli.md ha
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")]
 
 
+USUAL_KEY: Final = "OPENAI_API_KEY"
+"""Variable in which the clients' libraries look for a key."""
+
+
 def read_config(path: Path | None, flags: Mapping[str, object]) -> Config:
     """The effective configuration; see `load_config`. Raises what `refused` makes where it cannot be used."""
     try:
         return load_config(path, process_environment(), flags)
     except ConfigInvalid as error:
         raise refused(error) from None
+
+
+def key_in(variable: str) -> str | None:
+    """The key of an address, None where the usual variable has none. Raises what `refused` makes: where another was
+    named and is not there, and for what no header field can carry."""
+    key = process_environment().get(variable, "").strip()
+    if not key and variable != USUAL_KEY:
+        raise refused(f"--api-key-env {variable}: there is no such variable, or nothing is in it")
+    if not (key.isascii() and key.isprintable()):
+        raise refused(f"the key in {variable} has letters that no header field can carry")
+    return key or None
 
 
 def need_backends(settings: Config) -> None:

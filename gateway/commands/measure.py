@@ -42,13 +42,31 @@ from gateway.measuring.study import Frame
 from gateway.measuring.terminal_plot import lines_of
 from gateway.measuring.types import Limits, Study
 from gateway.published_models import asked_model, known_gpu
-from gateway.terminal import AsJson, ConfigFile, From, LedgerPlace, Month, Quiet, TimeZone, To, read_config, refused
+from gateway.terminal import (
+    USUAL_KEY,
+    AsJson,
+    ConfigFile,
+    From,
+    LedgerPlace,
+    Month,
+    Quiet,
+    TimeZone,
+    To,
+    key_in,
+    read_config,
+    refused,
+)
 from gateway.terminal_tables import show_tables
 
 Number = TypeVar("Number", int, float)
 
 _USUAL_PERIOD: Final = timedelta(hours=1)
 _CHART_COLUMNS: Final = 80
+
+# Beyond these nothing is measured.
+_MOST_TOKENS: Final = 10_000_000
+_MOST_SECONDS: Final = 1e6
+_MOST_CV: Final = 100.0
 _LOOKS_EVERY_S: Final = 1.0
 
 
@@ -59,27 +77,35 @@ def measure(
         str | None, typer.Option(help="Closed loop: so many at once, as 1,2,4; default: doubled until nothing is won.")
     ] = None,
     rate: Annotated[str | None, typer.Option(help="Open loop: requests a second, as 0.5,1,2.")] = None,
-    cv: Annotated[float, typer.Option(min=0, help="Variation of the gaps: 1 Poisson, 0 even, more is burstier.")] = 1.0,
+    cv: Annotated[
+        float, typer.Option(min=0, max=_MOST_CV, help="Variation of the gaps: 1 Poisson, 0 even, more is burstier.")
+    ] = 1.0,
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Arrivals of the trace; --rate is how many times as fast.")
     ] = False,
-    prompt: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
-    output: Annotated[int, typer.Option(min=1, help="Tokens of an answer.")] = 128,
-    length_cv: Annotated[float, typer.Option(min=0, help="Variation of both lengths; 0: all alike.")] = 0.0,
+    prompt: Annotated[int, typer.Option(min=1, max=_MOST_TOKENS, help="Tokens of a prompt.")] = 512,
+    output: Annotated[int, typer.Option(min=1, max=_MOST_TOKENS, help="Tokens of an answer.")] = 128,
+    length_cv: Annotated[
+        float, typer.Option(min=0, max=_MOST_CV, help="Variation of both lengths; 0: all alike.")
+    ] = 0.0,
     shared: Annotated[float, typer.Option(min=0, max=1, help="Share of a prompt that others have too.")] = 0.0,
-    groups: Annotated[int, typer.Option(min=1, help="So many different shared texts.")] = 8,
+    groups: Annotated[int, typer.Option(min=1, max=_MOST_TOKENS, help="So many different shared texts.")] = 8,
     load: Annotated[str | None, typer.Option(help="Instead: a built-in load; a wrong name lists them.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Instead: a file of requests, as docs/simulate.md has.")] = None,
     corpus: Annotated[Path | None, typer.Option(help="Instead: chats of your own, JSON Lines.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of each level.")] = 10.0,
-    warm: Annotated[float, typer.Option(min=0, help="Seconds before, not told of.")] = 2.0,
-    drain: Annotated[float, typer.Option(min=0, help="Seconds after, for the last answers.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=_MOST_SECONDS, help="Of each level.")] = 10.0,
+    warm: Annotated[float, typer.Option(min=0, max=_MOST_SECONDS, help="Seconds before, not told of.")] = 2.0,
+    drain: Annotated[float, typer.Option(min=0, max=_MOST_SECONDS, help="Seconds after, for the last answers.")] = 30.0,
     requests: Annotated[int | None, typer.Option(min=1, help="At most so many of each level.")] = None,
-    api_key_env: Annotated[str, typer.Option(help="Variable with the address's key.")] = "OPENAI_API_KEY",
+    api_key_env: Annotated[str, typer.Option(help="Variable with the address's key.")] = USUAL_KEY,
     engines: Annotated[int, typer.Option(min=1, help="Equal engines behind an address that names none.")] = 1,
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of all; default: the configuration's.")] = None,
-    ttft: Annotated[float | None, typer.Option(min=0, help="Seconds to the first token, for nine of ten.")] = None,
-    itl: Annotated[float | None, typer.Option(min=0, help="Seconds between tokens, for nine of ten.")] = None,
+    ttft: Annotated[
+        float | None, typer.Option(min=0, max=_MOST_SECONDS, help="Seconds to the first token, for nine of ten.")
+    ] = None,
+    itl: Annotated[
+        float | None, typer.Option(min=0, max=_MOST_SECONDS, help="Seconds between tokens, for nine of ten.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Same texts and moments again; default: new ones.")] = None,
     plot: Annotated[
         list[Path] | None, typer.Option(help="Write the charts to a file, .svg or .png; repeat for both.")
@@ -116,7 +142,7 @@ def measure(
     pictures = list(plot or ())
     try:
         for path in pictures:
-            picture_of(path)
+            _can_be_drawn(path)
         machine = _machine(plan_model, plan_config_json, plan_gpu, gpus)
         if live:
             _must_be_alone(url)
@@ -134,7 +160,7 @@ def measure(
             offered = Offered(
                 url=url,
                 model=model,
-                api_key=os.environ.get(api_key_env),
+                api_key=key_in(api_key_env),
                 clients=_numbers(clients, int, "--clients"),
                 rates=_numbers(rate, float, "--rate"),
                 cv=None if recorded else cv,
@@ -153,8 +179,16 @@ def measure(
         raise refused(error, 2 if isinstance(error, ValueError) else 1) from None
     if machine is not None:
         study = replace(study, held_against=held_against(study, machine))
-    _draw(study, pictures)
+    # The figures first: a disk that is full is not to cost them.
     _show(study, as_json=as_json, with_charts=sys.stdout.isatty() if chart is None else chart)
+    _draw(study, pictures)
+
+
+def _can_be_drawn(path: Path) -> None:
+    """Before anything is measured."""
+    picture_of(path)
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise refused(f"{path}: its folder is not there, or nothing can be written to it", code="output_unwritable")
 
 
 def _must_be_alone(url: str | None) -> None:

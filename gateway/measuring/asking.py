@@ -23,6 +23,7 @@ _OK: Final = 200
 _SAID_BYTES: Final = 64 * 1024
 """Read of a refusal; so many characters of it are told."""
 _SAID_CHARS: Final = 300
+_KIND_CHARS: Final = 60
 _ENDPOINT: Final = b"x-prefixgate-endpoint"
 _HEADERS: Final = ((b"content-type", b"application/json"), (b"accept", b"text/event-stream"))
 
@@ -35,7 +36,7 @@ class Asker:
     """Sends bodies to one address, and keeps what it saw in `seen`, `gaps_s` and `late_s`, times from `began_s` on.
 
     Where usage is not told, a piece of text is taken for a token. `why` is what the last failure said, `status` that of
-    the last answer.
+    the last answer, `odd` how many told a usage that cannot be.
     """
 
     client: UpstreamClient
@@ -48,6 +49,7 @@ class Asker:
     late_s: "array[float]" = field(default_factory=lambda: array("d"))
     why: str | None = None
     status: int | None = None
+    odd: int = 0
 
     async def ask(self, body: bytes, at_s: float) -> Seen:
         """Send `body`, which was meant to leave at `at_s` by the clock. Cancelling it is seen as cut off."""
@@ -79,13 +81,14 @@ class Asker:
 
         def sink(chunk: bytes) -> bool:
             stream.came(chunk, clock())
-            return True
+            return not stream.is_overlong
 
         await answer.pump(sink)
-        while chunk := await answer.read_chunk():
+        while not stream.is_overlong and (chunk := await answer.read_chunk()):
             stream.came(chunk, clock())
+        self.odd += stream.is_odd
         if not stream.is_whole:
-            self.why = "a stream without text, with an error, or without its end"
+            self.why = _why(stream, answer)
 
     def _seen(self, stream: Stream, at_s: float, ended_s: float | None, endpoint: str, *, is_served: bool) -> Seen:
         first_s, last_s = stream.first_s, stream.last_s
@@ -110,6 +113,21 @@ class Asker:
         if self.prefill_s is None or prompt_tokens is None:
             return None
         return self.prefill_s(prompt_tokens - (cached_tokens or 0), prompt_tokens)
+
+
+def _why(stream: Stream, answer: UpstreamResponse) -> str:
+    """What is wrong with a body that was read to its end, or as far as it is one event."""
+    kinds = (value.decode("latin-1") for name, value in answer.headers if name.lower() == b"content-type")
+    kind = next(kinds, "no content type")
+    if stream.said is not None:
+        return f"an error in the stream: {stream.said[:_SAID_CHARS]}"
+    if stream.is_broken:
+        return "a stream with an event that cannot be read"
+    if stream.first_s is not None:
+        return "a stream that ended without [DONE]"
+    if stream.is_done:
+        return "a stream without text"
+    return f"not a stream of events (text/event-stream) but {kind[:_KIND_CHARS]}"
 
 
 async def until(at_s: float, clock: Callable[[], float]) -> None:

@@ -40,7 +40,8 @@ class Phase:
 
 
 async def drive_open(asker: Asker, requests: Timed, phase: Phase) -> tuple[float, float]:
-    """Send each at its time. Returns from when to when, in seconds after `asker.began_s`, it is to be told of."""
+    """Send each at its time. Returns from when to when, in seconds after `asker.began_s`, it is to be told of. What
+    could not be sent in time, since more is due than this machine can send, is left out."""
     begun_s = asker.clock()
     async with _drained(asker, begun_s, phase) as start:
         for count, (after_s, body) in enumerate(requests):
@@ -51,6 +52,8 @@ async def drive_open(asker: Asker, requests: Timed, phase: Phase) -> tuple[float
                 break
             at_s = begun_s + after_s
             await until(at_s, asker.clock)
+            if asker.clock() >= begun_s + phase.lasts_s:
+                break  # more was due than this machine can send
             start(asker.ask(body, at_s))
     return _window(asker, begun_s, phase, asker.clock())
 

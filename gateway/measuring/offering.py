@@ -5,16 +5,17 @@ lengths | load | trace | corpus      what is sent
 clients | rates          how it comes
 """
 
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from backends.client import UpstreamClient
+from backends.client import UpstreamClient, UpstreamResponse
 from backends.errors import InvalidEndpoint, UpstreamError
 from backends.types import Deadlines, EndpointConfig, EndpointId, UpstreamRequest
 from gateway.measuring.driving import Phase
@@ -22,15 +23,19 @@ from gateway.measuring.errors import AddressRefuses, LoadUnusable
 from gateway.measuring.shapes import Shape, shaped
 from gateway.measuring.spread import burstiness_of
 from gateway.measuring.study import Frame, study_of
-from gateway.measuring.sweep import Clients, Plan, Rates, Swept, Told, sweep
+from gateway.measuring.sweep import CONNECTIONS, Clients, Plan, Rates, Swept, Told, sweep
 from gateway.measuring.types import Study
 from gateway.measuring.wording import Wording
 from gateway.sim.loads import WorkloadError, by_name, open_trace
+from gateway.sim.loads.lines import lines_of
 from gateway.sim.types import Workload
 
 _PATIENCE: Final = Deadlines(connect_s=10.0, first_byte_s=60.0, idle_s=60.0)
 _OK: Final = 200
 _PAGE_BYTES: Final = 4 * 1024 * 1024
+_SAID_CHARS: Final = 200
+_NO_ENTRY: Final = frozenset((401, 403))
+_SERVER_FAILS: Final = 500
 _VERSION: Final = "/v1"
 _SAMPLE: Final = 256
 """Requests of a load whose median says how long the usual prompt is."""
@@ -106,8 +111,8 @@ def _how(offered: Offered) -> Rates | Clients:
         return Rates(offered.rates, offered.cv)
     if is_recorded:
         return Rates([1.0], None)
-    if offered.clients is not None and min(offered.clients) < 1:
-        raise LoadUnusable("there is 1 client or more")
+    if offered.clients is not None and not all(1 <= count <= CONNECTIONS for count in offered.clients):
+        raise LoadUnusable(f"there are 1 to {CONNECTIONS:,} clients")
     return Clients(offered.clients)
 
 
@@ -144,20 +149,21 @@ class _Chat(msgspec.Struct):
 
     messages: list[dict[str, Any]] | None = None
     prompt: str | None = None
-    max_tokens: int | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 def _corpus(path: Path) -> list[_Chat]:
     decoder = msgspec.json.Decoder(_Chat)
+    chats: list[_Chat] = []
     try:
-        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
-        chats = [decoder.decode(line) for line in lines]
-    except OSError as error:
-        raise LoadUnusable(f"{path}: {error.strerror}") from None
+        for number, line in lines_of(path):
+            chats.append(decoder.decode(line.removeprefix(BOM_UTF8)))
+            if not (chats[-1].messages or chats[-1].prompt):
+                raise LoadUnusable(f"{path}, line {number}: it has neither `messages` nor a `prompt`")
     except msgspec.DecodeError as error:
-        raise LoadUnusable(f"{path}: {error}") from None
-    if not chats or not all(one.messages or one.prompt for one in chats):
-        raise LoadUnusable(f"{path}: each line has `messages` or a `prompt`, and there is one at least")
+        raise LoadUnusable(f"{path}, line {number}: {error}") from None
+    except WorkloadError as error:
+        raise LoadUnusable(str(error)) from None
     return chats
 
 
@@ -180,7 +186,7 @@ async def _first_model(address: EndpointConfig) -> str:
             async with await client.send(address, UpstreamRequest("GET", "/v1/models"), _PATIENCE) as answer:
                 page = await answer.read(_PAGE_BYTES)
                 if answer.status != _OK:
-                    raise AddressRefuses(address.url, f"status {answer.status} for /v1/models: name the model")
+                    raise AddressRefuses(address.url, f"status {answer.status} for /v1/models: {_advice(answer)}")
             models = msgspec.json.decode(page, type=_Models).data
         except UpstreamError as error:
             raise AddressRefuses(address.url, str(error)) from None
@@ -189,3 +195,15 @@ async def _first_model(address: EndpointConfig) -> str:
     if not models:
         raise AddressRefuses(address.url, "it lists no model: name one")
     return models[0].id
+
+
+def _advice(answer: UpstreamResponse) -> str:
+    """What to do about a list of models that was not given."""
+    if answer.status in _NO_ENTRY:
+        return "its key is wrong, or none was given; --api-key-env names the variable that has it"
+    where = next((value.decode("latin-1") for name, value in answer.headers if name.lower() == b"location"), None)
+    if where is not None:
+        return f"it sends us on to {where[:_SAID_CHARS]}, and nobody is followed: give the address itself"
+    if answer.status >= _SERVER_FAILS:
+        return "the server fails"
+    return "is this where the routes under /v1 begin? else name the model"

@@ -4,10 +4,12 @@
     prompts of several lengths        TTFT(n) = base + n / rate + quad × n²        the longest twice the usual one
     one answer                        whether a prompt of the usual length is answered at all
 
-All texts are new, so that nothing of them is cached. By the second a prefill's own time is known later, whatever
-waited before it; the base holds HTTP and one step of the engine too, so of prompts of a few tokens it is too much.
+Each has a deadline, since an answer may have no end. All texts are new, so that nothing of them is cached. By the
+second a prefill's own time is known later, whatever waited before it; the base holds HTTP and one step of the engine
+too, so of prompts of a few tokens it is too much.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,6 +32,12 @@ _SHORTEST_TOKENS: Final = 32
 _SHORT_ANSWER_TOKENS: Final = 2
 _ANSWER_TOKENS: Final = 48
 _TOLD_CHARS: Final = 80
+_PATIENCE_S: Final = 900.0
+"""With one request: to its first byte `asking` waits 600."""
+_UNKNOWN_FIELD: Final = frozenset((400, 422))
+"""What a server answers that does not know a field of a body."""
+_LIKELY_PER_WORD: Final = (0.1, 20.0)
+"""Tokens of a word of four letters; what lies beyond is no count of them."""
 _SCALE: Final = (1e-2, 1e-4, 1e-8)
 """Of base, seconds a token, seconds a pair: the sums are solved near 1."""
 _FLOORS: Final = (1e-4, 1e-5, 0.0)
@@ -50,9 +58,15 @@ async def probe(asker: Asker, wording: Wording, prompt_tokens: int, seed: int) -
     the usual length."""
     first, wording, notes = await _first(asker, wording, seed)
     second = await _alone(asker, wording, f"{seed} second", _WORDS[1], _SHORT_ANSWER_TOKENS)
-    wording = replace(wording, word_tokens=_word_tokens(first, second))
+    counted = _word_tokens(first, second)
+    wording = replace(wording, word_tokens=counted or WordTokens())
     if first.prompt_tokens is None:
         notes.append("usage is not told: a word is taken for a token, a piece of text for one of an answer")
+    elif second.prompt_tokens is not None and counted is None:
+        notes.append(
+            f"prompts of {_WORDS[0]} and {_WORDS[1]} words are told to have {first.prompt_tokens:,} and "
+            f"{second.prompt_tokens:,} tokens, which cannot be: a word is taken for a token"
+        )
     longer = await _lengths(asker, wording, prompt_tokens, seed)
     answer = await _alone(asker, wording, f"{seed} answer", wording.word_tokens.words(prompt_tokens), _ANSWER_TOKENS)
     if not answer.is_whole:
@@ -64,7 +78,7 @@ async def _first(asker: Asker, wording: Wording, seed: int) -> tuple[Seen, Wordi
     """The first answer, how to ask for the others, and what to know of that."""
     first = await _alone(asker, wording, f"{seed} first", _WORDS[0], _SHORT_ANSWER_TOKENS)
     notes: list[str] = []
-    if not first.is_whole and wording.ignore_eos and asker.status is not None and 400 <= asker.status < 500:
+    if not first.is_whole and wording.ignore_eos and asker.status in _UNKNOWN_FIELD:
         refusal = asker.why or ""
         wording = replace(wording, ignore_eos=False)
         first = await _alone(asker, wording, f"{seed} again", _WORDS[0], _SHORT_ANSWER_TOKENS)
@@ -87,16 +101,22 @@ async def _lengths(asker: Asker, wording: Wording, prompt_tokens: int, seed: int
 async def _alone(asker: Asker, wording: Wording, name: str, words: int, output_tokens: int) -> Seen:
     request = SimRequest(0, 0.0, Chain(b"", 1, max(words, 1)), output_tokens)
     text = replace(wording, word_tokens=WordTokens()).text(request, name)
-    return await asker.ask(wording.body_of(text, output_tokens), asker.clock())
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await asker.ask(wording.body_of(text, output_tokens), asker.clock())
+    except TimeoutError:
+        raise AddressRefuses(
+            asker.address.url, f"a lone answer of {output_tokens} tokens had no end after {_PATIENCE_S:g} s"
+        ) from None
 
 
-def _word_tokens(first: Seen, second: Seen) -> WordTokens:
-    """By the line through both; a word a token where they do not tell, or tell no more of the longer one."""
+def _word_tokens(first: Seen, second: Seen) -> WordTokens | None:
+    """By the line through both; None where they do not tell, or tell what cannot be."""
     if first.prompt_tokens is None or second.prompt_tokens is None:
-        return WordTokens()
+        return None
     per_word = (second.prompt_tokens - first.prompt_tokens) / (_WORDS[1] - _WORDS[0])
-    if per_word <= 0:
-        return WordTokens()
+    if not _LIKELY_PER_WORD[0] <= per_word <= _LIKELY_PER_WORD[1]:
+        return None
     return WordTokens(per_word, max(first.prompt_tokens - per_word * _WORDS[0], 0.0))
 
 

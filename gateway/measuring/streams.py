@@ -6,7 +6,8 @@
     data: {"choices": [], "usage": {...}}              counts
     data: [DONE]
 
-Text of any kind is a token's: content, reasoning, tool calls, a completion's text. An empty one is none.
+Text of any kind is a token's: content, reasoning, tool calls, a completion's text. An empty one is none. Counts that
+cannot be, as fewer than none or more cached than there were, are as if they had not been told.
 """
 
 from array import array
@@ -16,21 +17,25 @@ import msgspec
 
 _DONE: Final = b"[DONE]"
 _FIELD: Final = b"data:"
+_MOST_EVENT_BYTES: Final = 1024 * 1024
+"""Of one event: a server that never ends a line would fill the memory."""
+_MOST_TOKENS: Final = 1 << 53
+_NULL: Final = msgspec.Raw(b"null")
 
 
 class _Details(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
+    cached_tokens: object = None
 
 
 class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: object = None
+    completion_tokens: object = None
     prompt_tokens_details: _Details | None = None
-    prompt_cache_hit_tokens: int | None = None
+    prompt_cache_hit_tokens: object = None
 
 
 class _Delta(msgspec.Struct, gc=False):
-    content: str | None = None
+    content: str | list[msgspec.Raw] | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[msgspec.Raw] | None = None
@@ -50,18 +55,21 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class _Event(msgspec.Struct, gc=False):
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    choices: list[_Choice] | None = None
+    usage: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
 
 
 _decode = msgspec.json.Decoder(_Event).decode
+_decode_usage = msgspec.json.Decoder(_Usage).decode
 
 
 class Stream:
     """Reads a body as it comes; `first_s` and `last_s` are the times of the first and the last piece of text.
 
-    `is_whole`: the end was said, and no error. `pieces` counts those with text. Cost: a few microseconds an event.
+    `is_whole`: the end was said, and no error. `pieces` counts those with text. `said` is the error that came in it.
+    `is_overlong`: an event has no end, and nothing more is read. `is_odd`: the usage told what cannot be. Cost: a few
+    microseconds an event.
     """
 
     __slots__ = (
@@ -71,10 +79,13 @@ class Stream:
         "first_s",
         "is_broken",
         "is_done",
+        "is_odd",
+        "is_overlong",
         "last_s",
         "output_tokens",
         "pieces",
         "prompt_tokens",
+        "said",
     )
 
     def __init__(self, gaps_s: "array[float]") -> None:
@@ -85,6 +96,9 @@ class Stream:
         self.pieces = 0
         self.is_done = False
         self.is_broken = False
+        self.is_overlong = False
+        self.is_odd = False
+        self.said: str | None = None
         self.prompt_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.output_tokens: int | None = None
@@ -98,6 +112,8 @@ class Stream:
         """Bytes that arrived at once. An event that cannot be read breaks the answer, and nothing is raised."""
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
+        if len(self._rest) > _MOST_EVENT_BYTES:
+            self._rest, self.is_overlong, self.is_broken = b"", True, True
         for line in lines:
             if line.startswith(_FIELD):
                 self._data(line[len(_FIELD) :].strip(), now_s)
@@ -106,16 +122,18 @@ class Stream:
         if data == _DONE:
             self.is_done = True
             return
+        if not data:
+            return
         try:
             event = _decode(data)
         except msgspec.DecodeError:
             self.is_broken = True
             return
-        if event.error is not None:
-            self.is_broken = True
-        if event.usage is not None:
-            self._counts(event.usage)
-        if any(choice.says_something for choice in event.choices):
+        if event.error != _NULL:
+            self.is_broken, self.said = True, bytes(event.error).decode("utf-8", "replace")
+        if event.usage != _NULL:
+            self._usage(event.usage)
+        if event.choices and any(choice.says_something for choice in event.choices):
             self._piece(now_s)
 
     def _piece(self, now_s: float) -> None:
@@ -126,8 +144,29 @@ class Stream:
             self._gaps_s.append(now_s - self.last_s)
         self.last_s = now_s
 
+    def _usage(self, told: msgspec.Raw) -> None:
+        try:
+            self._counts(_decode_usage(told))
+        except msgspec.DecodeError:
+            self.is_odd = True
+
     def _counts(self, usage: _Usage) -> None:
-        self.prompt_tokens = usage.prompt_tokens
-        self.output_tokens = usage.completion_tokens
         details = usage.prompt_tokens_details
-        self.cached_tokens = usage.prompt_cache_hit_tokens if details is None else details.cached_tokens
+        told = (
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            usage.prompt_cache_hit_tokens if details is None else details.cached_tokens,
+        )
+        prompt, output, cached = counts = [_tokens(value) for value in told]
+        if prompt is not None and cached is not None and cached > prompt:
+            cached, self.is_odd = None, True
+        if any(value is not None and count is None for value, count in zip(told, counts, strict=True)):
+            self.is_odd = True
+        self.prompt_tokens, self.output_tokens, self.cached_tokens = prompt, output, cached
+
+
+def _tokens(told: object) -> int | None:
+    """A whole number, 0 or more, as JSON has it: 3.0 is one too. None for anything else."""
+    if isinstance(told, bool) or not isinstance(told, int | float) or not 0 <= told <= _MOST_TOKENS:
+        return None
+    return int(told) if told == int(told) else None

@@ -33,10 +33,12 @@ _STILL_WITHIN: Final = 0.5
 """Of the requests: where fewer keep the limits, more clients tell nothing."""
 _ANSWERS_LONG: Final = 3.0
 """Answers one after the other: what a level lasts at least."""
+_EVEN: Final = 1e-3
+"""Variation of gaps that nobody can tell from none."""
 _LATE_S: Final = 0.01
 """From here on the generator is part of what it measures."""
-_CONNECTIONS: Final = 65_536
-"""No bound of ours: as many as the load has requests in flight."""
+CONNECTIONS: Final = 65_536
+"""No bound of ours but that of the ports of a machine: as many as the load has requests in flight."""
 
 Told = Callable[[int, int | None], None]
 """Told how many levels are done, and of how many (None: nobody knows)."""
@@ -96,7 +98,7 @@ class _Offer:
 
 async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -> Swept:
     """Probe an address and drive every level. Raises `AddressRefuses`."""
-    async with UpstreamClient(_CONNECTIONS) as client:
+    async with UpstreamClient(CONNECTIONS) as client:
         found = await probe(Asker(client, url, time.monotonic()), wording, plan.prompt_tokens, plan.seed)
         swept = Swept(list(found.notes))
         if found.speed is None:
@@ -112,7 +114,7 @@ async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -
                 break
             swept.windows.append(window)
             levels.append(level_of(window, plan.limits))
-            swept.notes.extend(_remarks(offer, levels[-1], asker.why))
+            swept.notes.extend(_remarks(offer, levels[-1], asker))
         return swept
 
 
@@ -207,15 +209,17 @@ def _timed(load: Workload, offer: _Offer, seed: int) -> Workload:
     rate, cv = offer.rate, offer.cv
     if cv is None:
         return arrivals.at_speed(load, rate)
-    if cv == 0:
+    if cv < _EVEN:
         return arrivals.constant(load, rate)
     return arrivals.poisson(load, rate, seed) if cv == 1 else arrivals.bursty(load, rate, cv, seed)
 
 
-def _remarks(offer: _Offer, level: Level, why: str | None) -> Iterator[str]:
-    """What to know of a level; `why` is what its last failure said."""
+def _remarks(offer: _Offer, level: Level, asker: Asker) -> Iterator[str]:
+    """What to know of a level that `asker` asked for."""
     if level.failed:
-        yield f"at {offer} {level.failed} of {level.requests} requests failed: {why}"
+        yield f"at {offer} {level.failed} of {level.requests} requests failed: {asker.why}"
+    if asker.odd:
+        yield f"at {offer} {asker.odd} answers had a usage that cannot be: what is wrong of it is not counted"
     if level.cut:
         yield f"at {offer} {level.cut} of {level.requests} answers were not waited for to their end"
     if level.total is not None and level.total.p90 > level.seconds:

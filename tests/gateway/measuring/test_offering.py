@@ -38,6 +38,8 @@ USUAL = Offered(
         ({"rates": [1.0], "clients": [4]}, "closed or open"),
         ({"rates": [float("inf")]}, "a number of requests a second, more than 0"),
         ({"rates": [1.0, float("nan")]}, "a number of requests a second, more than 0"),
+        ({"clients": [0]}, "1 to 65,536 clients"),
+        ({"clients": [1, 100_000]}, "1 to 65,536 clients"),
     ],
 )
 async def test_arrivals_that_cannot_be_are_refused(changed: dict[str, object], why: str) -> None:
@@ -45,11 +47,14 @@ async def test_arrivals_that_cannot_be_are_refused(changed: dict[str, object], w
         await loaded(replace(USUAL, **changed), Frame(), nobody)  # type: ignore[arg-type]  # a value of each kind
 
 
-@pytest.mark.parametrize("line", ["{}", '{"messages": []}', '{"prompt": ""}', '{"messages": null, "max_tokens": 3}'])
+@pytest.mark.parametrize(
+    "line",
+    ["{}", '{"messages": []}', '{"prompt": ""}', '{"messages": null}', '{"prompt": "a", "max_tokens": -3}', '{"pro'],
+)
 async def test_a_chat_without_a_message_is_none(tmp_path: Path, line: str) -> None:
     corpus = tmp_path / "chats.jsonl"
     corpus.write_text(f'{{"prompt": "a"}}\n{line}\n')
-    with pytest.raises(LoadUnusable, match="each line has"):
+    with pytest.raises(LoadUnusable, match="line 2"):
         await loaded(replace(USUAL, corpus=corpus), Frame(), nobody)
 
 

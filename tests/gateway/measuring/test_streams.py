@@ -70,6 +70,30 @@ def test_a_stream_without_its_end_with_an_error_or_without_text_is_not_whole() -
     assert not read(DONE)[0].is_whole
 
 
+def test_a_usage_that_cannot_be_is_not_told_and_the_answer_is_whole() -> None:
+    for usage in ({"prompt_tokens": -1}, {"prompt_tokens": 1.5}, {"prompt_tokens": "3"}, {"prompt_tokens": True}, "3"):
+        stream, _ = read(piece("a"), event(choices=[], usage=usage), DONE)
+        assert stream.is_whole
+        assert stream.is_odd
+        assert stream.prompt_tokens is None
+    details = {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
+    stream, _ = read(piece("a"), event(choices=[], usage=details), DONE)
+    assert (stream.prompt_tokens, stream.cached_tokens, stream.is_odd) == (3, None, True)
+
+
+def test_whole_numbers_with_a_point_null_choices_and_content_in_parts_are_read() -> None:
+    parts = event(choices=[{"delta": {"content": [{"type": "text", "text": "a"}]}}], error=None)
+    stream, _ = read(parts, event(choices=None, usage={"prompt_tokens": 3.0}), b"data:\n\n", DONE)
+    assert stream.is_whole
+    assert (stream.prompt_tokens, stream.is_odd) == (3, False)
+
+
+def test_an_event_without_an_end_is_not_kept() -> None:
+    stream, _ = read(*[b"data: " + b"x" * (1 << 16)] * 20)
+    assert stream.is_overlong
+    assert stream.is_broken
+
+
 def test_what_usage_does_not_say_is_none() -> None:
     stream, _ = read(piece("a"), event(choices=[], usage={"prompt_tokens": 3}), DONE)
     assert (stream.prompt_tokens, stream.cached_tokens, stream.output_tokens) == (3, None, None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 
 import pytest
@@ -73,6 +74,55 @@ async def test_an_address_that_refuses_ignore_eos_is_asked_without() -> None:
     assert any("ignore_eos is refused (status 400: unknown" in note for note in found.notes)
 
 
+async def test_an_address_that_is_busy_does_not_refuse_ignore_eos() -> None:
+    with pytest.raises(AddressRefuses, match="status 429"):
+        await swept(lambda *_: b"HTTP/1.1 429 Busy\r\ncontent-length: 0\r\n\r\n", plan(Clients([1])))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n\r\n<html>", "not a stream of events .* but text/html"),
+        (OK + PIECE, "ended without"),
+        (OK + PIECE + b'data: {"error": {"message": "out of memory"}}\n\n' + DONE, "error in the stream: .*of memory"),
+        (OK + DONE, "without text"),
+        (OK + b"data: " + b"x" * (2 << 20), "an event that cannot be read"),
+    ],
+)
+async def test_what_is_wrong_with_a_stream_is_said(answer: bytes, why: str) -> None:
+    with pytest.raises(AddressRefuses, match=why):
+        await swept(lambda *_: answer, plan(Clients([1])))
+
+
+async def test_a_count_of_tokens_that_cannot_be_makes_no_prompt_of_millions_of_words() -> None:
+    most = 0
+
+    def answers(body: dict[str, object], number: int) -> bytes:
+        nonlocal most
+        words = len(str(body["messages"]).split())
+        most = max(most, words)
+        told = b'data: {"choices": [], "usage": {"prompt_tokens": %d, "completion_tokens": 2}}\n\n'
+        return OK + PIECE * 2 + told % (10 + words // 300) + DONE
+
+    found = await swept(answers, plan(Clients([1])))
+    assert most < 1000
+    assert any("10 and 11 tokens, which cannot be" in note for note in found.notes)
+
+
+async def test_an_address_that_tells_more_cached_tokens_than_it_was_sent_has_no_hits() -> None:
+    odd = b'data: {"choices": [], "usage": {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 10}}}\n\n'
+    found = await swept(lambda *_: OK + PIECE * 2 + odd + DONE, plan(Clients([1])))
+    assert level_of(found.windows[0], Limits()).hit_share is None
+    assert any("a usage that cannot be" in note for note in found.notes)
+
+
+async def test_an_open_loop_beyond_what_this_machine_sends_ends_with_its_time() -> None:
+    began_s = time.monotonic()
+    found = await swept(whole, plan(Rates([1e7], 0.0)))
+    assert time.monotonic() - began_s < 30  # four million requests are due, and take minutes to write
+    assert level_of(found.windows[0], Limits()).requests < 1_000_000
+
+
 async def test_an_address_that_answers_nothing_at_first_is_refused() -> None:
     with pytest.raises(AddressRefuses, match="status 503"):
         await swept(lambda *_: b"HTTP/1.1 503 Away\r\ncontent-length: 0\r\n\r\n", plan(Clients([1])))
@@ -90,7 +140,7 @@ async def test_failures_and_answers_that_never_end_are_counted_and_told() -> Non
     assert level.cut > 0
     assert level.within_limits is not None
     assert level.within_limits < 0.8
-    assert any("requests failed: a stream without" in note for note in found.notes)
+    assert any("requests failed: a stream that ended without" in note for note in found.notes)
     assert any("not waited for to their end" in note for note in found.notes)
 
 
