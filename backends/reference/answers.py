@@ -59,7 +59,10 @@ class Choice:
 
 
 def usage(receipts: Iterable[Receipt], *, details: bool = True) -> Json:
-    """The `usage` object, summed over choices; `cached_tokens` is always there, 0 when nothing was cached."""
+    """The `usage` object, summed over choices; `cached_tokens` is always there, 0 when nothing was cached.
+
+    Without `details` it is that of an answer under way: what becomes of its drafts is not known yet.
+    """
     all_of = list(receipts)
     prompt_tokens = sum(one.prompt_tokens for one in all_of)
     completion_tokens = sum(one.completion_tokens for one in all_of)
@@ -73,7 +76,7 @@ def usage(receipts: Iterable[Receipt], *, details: bool = True) -> Json:
             "cached_tokens": sum(one.cached_tokens for one in all_of),
             "created_cache_tokens": sum(one.created_cache_tokens for one in all_of),
         }
-    return plain | {"completion_tokens_details": _predicted(all_of)}
+    return plain | {"completion_tokens_details": _predicted(all_of) if details else None}
 
 
 def _predicted(receipts: Sequence[Receipt]) -> Json | None:

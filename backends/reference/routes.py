@@ -177,7 +177,8 @@ class EventStream(Response):
 
 
 async def _unless_disconnected(receive: Receive, work: Callable[[], Awaitable[Response]]) -> Response:
-    """The result of `work`, which is cancelled when the client leaves first; then the result is never read."""
+    """The result of `work`, which is cancelled when the client leaves first; then the result is never read. Raises what
+    `work` raises."""
     finished: list[Response] = []
 
     async def run() -> None:
@@ -188,9 +189,12 @@ async def _unless_disconnected(receive: Receive, work: Callable[[], Awaitable[Re
         await receive()  # the body has been read, so this can only be the client leaving
         worker.cancel()
 
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(run())
-        watcher = group.create_task(watch())
+    try:
+        async with asyncio.TaskGroup() as group:
+            worker = group.create_task(run())
+            watcher = group.create_task(watch())
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
     return finished[0] if finished else Response(status_code=499)
 
 

@@ -1,5 +1,6 @@
 """A prompt computed at one engine and answered by another: tokens and cached counts of one engine that does both."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,8 @@ BODY: dict[str, Any] = {
     "ignore_eos": True,
     "return_token_ids": True,
 }
+
+RUNNING_USAGE = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 
 
 @pytest.fixture
@@ -89,10 +92,8 @@ async def test_a_stream_says_what_was_found_where_the_prompt_was_computed(
 ) -> None:
     await asked(http, producer)
     params = await handed(http, producer)
-    options = {"include_usage": True, "continuous_usage_stats": True}
     answer = await http.post(
-        f"{consumer.url}/v1/completions",
-        json={**BODY, "stream": True, "stream_options": options, "kv_transfer_params": params},
+        f"{consumer.url}/v1/completions", json={**BODY, **RUNNING_USAGE, "kv_transfer_params": params}
     )
     assert '"cached_tokens":48' in answer.text
 
@@ -155,6 +156,23 @@ async def test_usage_has_drafted_tokens_in_openais_words(micro: ModelWeights, ht
     with run_engine(config, micro) as engine:
         details = (await asked(http, engine, prompt=[5, 6, 7] * 9))["usage"]["completion_tokens_details"]
         plain = (await asked(http, engine, max_tokens=1))["usage"]["completion_tokens_details"]
+        stream = await http.post(f"{engine.url}/v1/completions", json={**BODY, **RUNNING_USAGE})
     assert details.keys() == {"accepted_prediction_tokens", "rejected_prediction_tokens"}
     assert details["accepted_prediction_tokens"] + details["rejected_prediction_tokens"] > 0
     assert plain == {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+    # In the midst of a step it is not known how many of its drafts are kept.
+    *under_way, last = (json.loads(event[6:])["usage"] for event in stream.text.split("\n\n") if event[6:7] == "{")
+    assert {usage["completion_tokens_details"] for usage in under_way} == {None}
+    assert last["completion_tokens_details"].keys() == details.keys()
+
+
+async def test_a_copy_that_fails_is_said_to_the_client(
+    producer: RunningEngine, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(transfers, "copied", no_memory)
+    body = {**BODY, "max_tokens": 1, "kv_transfer_params": ASKED}
+    answer = await http.post(f"{producer.url}/v1/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "ServiceUnavailableError")
