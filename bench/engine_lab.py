@@ -2,6 +2,7 @@
 
 python -m bench.engine_lab                    measures all themes, writes bench/results/engine.json and the tables
 python -m bench.engine_lab --only weights     measures one, and leaves the results of the others as they are
+python -m bench.engine_lab --model tiny       measures another model, and writes nothing: the page is of SmolLM2
 python -m bench.engine_lab --page             writes the tables of the results that are there
 
 One thread: with as many as a small machine has processors, all of them wait at every product for the one whose
@@ -21,6 +22,7 @@ import torch
 
 from backends.reference.model_files import ensure_model
 from backends.reference.tokenizer import ModelTokenizer
+from backends.reference.types import SMOLLM2
 from backends.reference.weights import load_weights, moved
 from bench.lab import apart, batching, first_token, latent, paging, speculation, weights
 from bench.lab.types import Figure, Lab, Theme
@@ -145,7 +147,7 @@ def beside(
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2", help="smollm2, tiny or a directory (default: %(default)s)")
+    parser.add_argument("--model", default=SMOLLM2, help="smollm2, or tiny or a directory, of which nothing is written")
     names = [theme.name for theme in THEMES]
     parser.add_argument("--only", metavar="THEME", choices=names, help=f"one of {', '.join(names)}")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions of what takes time (default: %(default)s)")
@@ -169,6 +171,8 @@ def main() -> None:
             rows += more_rows
             goals += more_goals
         print("", *(goal.text() for goal in goals), sep="\n")
+        if options.model != SMOLLM2:
+            return
         if options.only is not None:
             rows, goals = beside(rows, goals, options.only)
         print(write_result("engine", rows, goals, ("torch",)))

@@ -1,6 +1,7 @@
 """The tables of the lab are those of its results; every theme measures and holds its figures against its goals."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,20 @@ def test_goals_are_those_of_the_cpu() -> None:
         ("none", "cpu", "plain", 1.0)
     ]
     assert [goal.met for goal in goals] == [True]
+
+
+def test_another_model_than_that_of_the_page_is_measured_and_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine_lab, "THEMES", (Theme("none", lambda _lab: [Row("plain", {"s": 1.0})], lambda _: []),))
+    monkeypatch.setattr(engine_lab, "new_lab", lambda *_: micro_lab())
+    monkeypatch.setattr(engine_lab, "devices", lambda: ["cpu"])
+    for path in ("RESULT", "PAGE"):
+        monkeypatch.setattr(engine_lab, path, tmp_path / path)
+    monkeypatch.setattr(sys, "argv", ["engine_lab", "--model", "tiny"])
+    engine_lab.main()
+    assert "| plain | 1 |" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_contenders_take_turns_and_the_median_counts() -> None:
