@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--served-model-name", help="the name clients use (default: the last part of --model)")
     add("--host", default="127.0.0.1")
-    add("--port", type=int, default=8000, help="0 takes a free one (default: %(default)s)")
+    add("--port", type=_port, default=8000, help="0 takes a free one (default: %(default)s)")
     add("--kv-blocks", type=int, default=defaults.kv_blocks, help="KV cache capacity, in blocks (default: %(default)s)")
     add("--block-size", type=int, default=defaults.block_size, help="tokens a block (default: %(default)s)")
     add("--max-model-len", type=int, help="tokens of prompt and output (default: what model and cache allow)")
@@ -175,11 +175,20 @@ def _speculation(options: argparse.Namespace) -> SpeculationConfig | None:
     return SpeculationConfig(DraftMethod(options.speculate), **given)
 
 
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text} is no port: 0 to 65535")
+    return int(text)
+
+
 def _processors(text: str) -> set[int]:
     chosen: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
         chosen.update(range(int(first), int(last or first) + 1))
+    here = os.sched_getaffinity(0)
+    if not chosen & here:
+        raise argparse.ArgumentTypeError(f"none of {text} is a processor of this process; it has {sorted(here)}")
     return chosen
 
 

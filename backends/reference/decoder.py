@@ -17,6 +17,7 @@ Costs a step, float32: 2 × weights FLOP a token; attention 4 × layers × heads
 gather copies a request's whole KV once a step, which for a 2,400-token SmolLM2 context is a fifth of the weight bytes.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backends.reference.errors import CacheTooLarge
 from backends.reference.layers import attend, causal_mask, mlp, norm, rotary_tables, rotate
 from backends.reference.weights import LayerWeights, ModelWeights
 
@@ -66,7 +68,7 @@ def wanted_rows(chunks: Sequence[Chunk]) -> list[int]:
 
 
 class PagedDecoder:
-    """One model with its own KV cache; not thread-safe, `forward` mutates the cache."""
+    """One model with its own KV cache; not thread-safe, `forward` mutates the cache. Raises `CacheTooLarge`."""
 
     def __init__(self, weights: ModelWeights, *, kv_blocks: int, block_size: int, max_positions: int) -> None:
         shape = weights.shape
@@ -76,7 +78,10 @@ class PagedDecoder:
         self._device = weights.embedding.device
         # Not zeroed: nothing is read that was not written, and blocks never used take no memory.
         kv_shape = (shape.layers, 2, kv_blocks, block_size, shape.kv_heads, shape.head_dim)
-        self._kv = torch.empty(kv_shape, device=self._device)
+        try:
+            self._kv = torch.empty(kv_shape, device=self._device)
+        except RuntimeError:
+            raise CacheTooLarge(math.prod(kv_shape) * torch.float32.itemsize) from None
         cos, sin = rotary_tables(max_positions, shape.head_dim, shape.rope_theta)
         self._cos, self._sin = cos.to(self._device), sin.to(self._device)
 

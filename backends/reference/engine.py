@@ -77,6 +77,9 @@ class Engine:
         capacity_tokens = config.kv_blocks * config.block_size
         self.max_model_len = min(weights.shape.max_positions, capacity_tokens, config.max_model_len or capacity_tokens)
         self._tokenizer = tokenizer
+        self._decoder = PagedDecoder(
+            weights, kv_blocks=config.kv_blocks, block_size=config.block_size, max_positions=self.max_model_len
+        )
         self.events = None if config.kv_events is None else EventPublisher(config.kv_events)
         self._log = None if self.events is None else EventLog(config.block_size, self.events.publish, time.time)
         self._pool = BlockPool(config.kv_blocks, self._log)
@@ -85,9 +88,6 @@ class Engine:
             block_size=config.block_size,
             max_num_seqs=config.max_num_seqs,
             max_batched_tokens=config.max_batched_tokens,
-        )
-        self._decoder = PagedDecoder(
-            weights, kv_blocks=config.kv_blocks, block_size=config.block_size, max_positions=self.max_model_len
         )
         self._generations: dict[RequestId, Generation] = {}
         self._by_sequence: dict[Sequence, Generation] = {}

@@ -3,6 +3,7 @@
 ReferenceEngineError
 |- ModelUnavailable     the weights are not installed, or a directory lacks a file
 |- ModelUnsupported     the files are there, but describe an architecture this engine does not compute
+|- CacheTooLarge        the machine has no memory for a KV cache of that size
 |- KernelMissing        this torch cannot multiply by weights of the form that is asked for
 |- EventsUnavailable    an address to publish cache events at cannot be used
 |- TransferFailed       what another engine computed of a prompt could not be had, or is another's
@@ -32,6 +33,14 @@ class ModelUnsupported(ReferenceEngineError):
         super().__init__(f"this engine computes plain Llama decoders only; config.json has {field}={value!r}")
         self.field = field
         self.value = value
+
+
+class CacheTooLarge(ReferenceEngineError):
+    """No memory for a KV cache of `size_bytes`."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(f"no memory for a KV cache of {size_bytes / 2**30:,.1f} GiB; take fewer --kv-blocks")
+        self.size_bytes = size_bytes
 
 
 class KernelMissing(ReferenceEngineError):

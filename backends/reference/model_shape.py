@@ -4,8 +4,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
-from backends.reference.errors import ModelUnsupported
+from backends.reference.errors import ModelUnavailable, ModelUnsupported
+
+_SIZES: Final = (
+    "num_hidden_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "vocab_size",
+    "max_position_embeddings",
+    "rms_norm_eps",
+)
+"""What has no default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +49,15 @@ class ModelShape:
 
 
 def read_shape(directory: Path) -> ModelShape:
-    """Read `config.json` (and the end-of-sequence ids of `generation_config.json`); raises `ModelUnsupported`."""
-    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    """Read `config.json` (and the end-of-sequence ids of `generation_config.json`).
+
+    Raises `ModelUnsupported` and, where a file is broken or lacks a size, `ModelUnavailable`.
+    """
+    config = _read(directory / "config.json")
     _refuse_unsupported(config)
+    for size in _SIZES:
+        if size not in config:
+            raise ModelUnavailable(f"{size} in {directory / 'config.json'}", "the file is incomplete")
     heads = int(config["num_attention_heads"])
     return ModelShape(
         layers=int(config["num_hidden_layers"]),
@@ -55,6 +73,16 @@ def read_shape(directory: Path) -> ModelShape:
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         eos_token_ids=_eos_token_ids(directory, config),
     )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelUnavailable(f"JSON in {path}", f"the file is broken: {error}") from None
+    if not isinstance(found, dict):
+        raise ModelUnavailable(f"an object in {path}", "the file is another's")
+    return found
 
 
 def _rope(config: Mapping[str, object]) -> Mapping[str, float]:
@@ -79,7 +107,7 @@ def _refuse_unsupported(config: Mapping[str, object]) -> None:
 
 def _eos_token_ids(directory: Path, config: Mapping[str, object]) -> frozenset[int]:
     generation = directory / "generation_config.json"
-    source = json.loads(generation.read_text(encoding="utf-8")) if generation.is_file() else config
+    source = _read(generation) if generation.is_file() else config
     value = source.get("eos_token_id", config.get("eos_token_id"))
     if value is None:
         return frozenset()

@@ -116,9 +116,10 @@ class EngineConfig:
     weights: WeightForm = WeightForm.FLOAT32
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "kv_blocks", "max_num_seqs", "max_batched_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("block_size", "kv_blocks", "max_model_len", "max_num_seqs", "max_batched_tokens", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
         if self.kv_role and self.speculation and self.speculation.method is DraftMethod.MODEL:
             raise ValueError(
                 "blocks are carried without a draft model's: kv_role goes with a speculation by look-up only"

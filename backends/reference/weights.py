@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from backends.reference.errors import ModelUnavailable
@@ -39,35 +39,43 @@ class ModelWeights:
 
 
 def load_weights(directory: Path) -> ModelWeights:
-    """Load the weights of a Hugging Face directory, in one file or several. Raises `ModelUnavailable`."""
+    """Load the weights of a Hugging Face directory, in one file or several. Raises `ModelUnavailable` where one is
+    missing, broken, or of another size than `config.json` says, and what `read_shape` raises."""
     shape = read_shape(directory)
     tensors = _read_tensors(directory)
 
-    def take(name: str) -> Tensor:
-        try:
-            return tensors[name]
-        except KeyError:
-            raise ModelUnavailable(f"tensor {name} in {directory}", "the directory is incomplete") from None
+    def take(name: str, *size: int) -> Tensor:
+        found = tensors.get(f"{name}.weight")
+        if found is None:
+            raise ModelUnavailable(f"tensor {name}.weight in {directory}", "the directory is incomplete")
+        if found.shape != size:
+            raise ModelUnavailable(
+                f"tensor {name}.weight of {size} in {directory}",
+                f"it has {tuple(found.shape)}: config.json is of another model",
+            )
+        return found
+
+    hidden, inner, all_heads = shape.hidden, shape.inner, shape.heads * shape.head_dim
 
     def layer(index: int) -> LayerWeights:
         at = f"model.layers.{index}"
-        qkv = [take(f"{at}.self_attn.{part}_proj.weight") for part in "qkv"]
+        rows = {"q": all_heads, "k": shape.kv_width, "v": shape.kv_width}
         return LayerWeights(
-            attention_norm=take(f"{at}.input_layernorm.weight"),
-            qkv=torch.cat(qkv),
-            attention_out=take(f"{at}.self_attn.o_proj.weight"),
-            mlp_norm=take(f"{at}.post_attention_layernorm.weight"),
-            gate_up=torch.cat([take(f"{at}.mlp.gate_proj.weight"), take(f"{at}.mlp.up_proj.weight")]),
-            down=take(f"{at}.mlp.down_proj.weight"),
+            attention_norm=take(f"{at}.input_layernorm", hidden),
+            qkv=torch.cat([take(f"{at}.self_attn.{part}_proj", count, hidden) for part, count in rows.items()]),
+            attention_out=take(f"{at}.self_attn.o_proj", hidden, all_heads),
+            mlp_norm=take(f"{at}.post_attention_layernorm", hidden),
+            gate_up=torch.cat([take(f"{at}.mlp.{part}_proj", inner, hidden) for part in ("gate", "up")]),
+            down=take(f"{at}.mlp.down_proj", hidden, inner),
         )
 
-    embedding = take("model.embed_tokens.weight")
+    embedding = take("model.embed_tokens", shape.vocab, hidden)
     return ModelWeights(
         shape=shape,
         embedding=embedding,
         layers=tuple(layer(index) for index in range(shape.layers)),
-        final_norm=take("model.norm.weight"),
-        head=embedding if shape.tied_embeddings else take("lm_head.weight"),
+        final_norm=take("model.norm", hidden),
+        head=embedding if shape.tied_embeddings else take("lm_head", shape.vocab, hidden),
     )
 
 
@@ -90,7 +98,10 @@ def moved(weights: ModelWeights, device: torch.device) -> ModelWeights:
 def _read_tensors(directory: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for path in sorted(directory.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - not a mapping, only has keys()
-                tensors[name] = file.get_tensor(name).to(torch.float32)
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 - not a mapping, only has keys()
+                    tensors[name] = file.get_tensor(name).to(torch.float32)
+        except SafetensorError as error:
+            raise ModelUnavailable(f"tensors in {path}", f"the file is broken: {error}") from None
     return tensors

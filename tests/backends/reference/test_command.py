@@ -67,6 +67,9 @@ def test_without_the_extra_the_command_says_what_to_install() -> None:
     [
         (["--model", "/nowhere"], "not found"),
         (["--kv-blocks", "0"], "kv_blocks"),
+        (["--kv-blocks", "1000000000000"], "no memory for a KV cache"),
+        (["--threads", "0"], "threads must be at least 1"),
+        (["--max-model-len", "-5"], "max_model_len must be at least 1"),
         (["--max-batched-tokens", "1"], "max_num_seqs"),
     ],
 )
@@ -74,6 +77,18 @@ def test_mistakes_end_the_command_with_a_reason(
     options: list[str], mistake: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*options, "--port", "0"]) == 1
+    assert mistake in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "mistake"),
+    [(["--port", "65536"], "65536 is no port"), (["--cpu-affinity", "9999"], "none of 9999 is a processor")],
+)
+def test_what_is_no_port_or_processor_is_refused(
+    options: list[str], mistake: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(options)
     assert mistake in capfd.readouterr().err
 
 

@@ -1,6 +1,7 @@
 """Model directories: converted once, whole or not at all, and faithful to the file they come from."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -184,6 +185,32 @@ def test_configs_of_other_ages_are_understood(tmp_path: Path, tiny_directory: Pa
     assert (shape.head_dim, shape.kv_heads, shape.rope_theta, shape.eos_token_ids) == (64, 9, 5e5, frozenset())
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [3, 4]}')
     assert read_shape(tmp_path).eos_token_ids == {3, 4}
+
+
+def test_a_config_that_is_broken_or_lacks_a_size_is_named(tmp_path: Path, tiny_directory: Path) -> None:
+    path = tmp_path / "config.json"
+    plain = json.loads((tiny_directory / "config.json").read_text())
+    del plain["hidden_size"]
+    for text, mistake in (("{", "JSON in"), ("[]", "an object in"), (json.dumps(plain), "hidden_size in")):
+        path.write_text(text)
+        with pytest.raises(ModelUnavailable, match=f"{mistake} {re.escape(str(path))} not found"):
+            read_shape(tmp_path)
+
+
+def test_weights_of_another_model_than_the_config_says_are_refused(tmp_path: Path, tiny_directory: Path) -> None:
+    config(tmp_path, tiny_directory, num_attention_heads=18)
+    (tmp_path / "model.safetensors").symlink_to(tiny_directory / "model.safetensors")
+    with pytest.raises(ModelUnavailable, match=r"q_proj.weight of \(1152, 576\) .* it has \(576, 576\)"):
+        load_weights(tmp_path)
+
+
+def test_a_file_of_weights_that_was_cut_off_is_named(tmp_path: Path, tiny_directory: Path) -> None:
+    config(tmp_path, tiny_directory)
+    path = tmp_path / "model.safetensors"
+    with (tiny_directory / "model.safetensors").open("rb") as whole:
+        path.write_bytes(whole.read(10_000))
+    with pytest.raises(ModelUnavailable, match=f"tensors in {re.escape(str(path))} not found; the file is broken"):
+        load_weights(tmp_path)
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path, tiny_directory: Path) -> None:
