@@ -16,11 +16,12 @@ from gateway.cli import cli
 from tests.gateway.conftest import StartGateway
 
 PERF = PerfModel(0.01, 10_000.0, 0.0, 0.03, 0.001)
+SPEED = 2.0
 
 
 @pytest.fixture
 def engines() -> Iterator[tuple[SimulatedServer, SimulatedServer]]:
-    spec = ServerSpec(engine=EngineSpec(perf=PERF, capacity_blocks=50_000), speed=2.0, max_model_len=50_000)
+    spec = ServerSpec(engine=EngineSpec(perf=PERF, capacity_blocks=50_000), speed=SPEED, max_model_len=50_000)
     with SimulatedServer(spec) as one, SimulatedServer(spec) as other:
         yield one, other
 
@@ -42,8 +43,9 @@ def test_a_load_on_a_gateway_and_its_ledger_agree(
     kept = measured("--ledger", str(gateway.ledger_path))
     assert kept["engines"] == 2
     ours, theirs = loaded["levels"][0], kept["levels"][-1]
-    assert theirs["itl"]["p50"] == pytest.approx(ours["itl"]["p50"], rel=0.3)
-    assert theirs["ttft"]["p50"] == pytest.approx(ours["ttft"]["p50"], rel=0.3)
+    # The client sees what the gateway saw, later by what a loaded machine adds; the engine is as fast as it is.
+    assert PERF.prefill_s(380, 380) / SPEED <= theirs["ttft"]["p50"] <= 1.3 * ours["ttft"]["p50"]
+    assert PERF.itl_s / SPEED <= theirs["itl"]["p50"] <= 1.3 * ours["itl"]["p50"]
     assert kept["lengths"]["output"]["most"] == 48  # of the probe
     assert kept["verdict"]["bottleneck"] == loaded["verdict"]["bottleneck"] == "decode"
 
