@@ -35,7 +35,7 @@ from backends.reference.speculation.setup import new_drafter
 from backends.reference.stepping import PlainSteps, Stepping
 from backends.reference.tokenizer import ModelTokenizer
 from backends.reference.types import EngineConfig, FinishReason, GenerationRequest, Listener, RequestId
-from backends.reference.weights import ModelWeights
+from backends.reference.weights import ModelWeights, identity
 
 logger = logging.getLogger("backends.reference")
 
@@ -44,10 +44,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """The blocks of an engine and what they hold, as `PagedDecoder.kv`. To be touched on the engine's thread alone."""
+    """The blocks of an engine and what they hold, as `PagedDecoder.kv`. To be touched on the engine's thread alone.
+
+    `model` is the `identity` of who computed that.
+    """
 
     pool: BlockPool
     values: Tensor
+    model: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class Engine:
             max_num_seqs=config.max_num_seqs,
             max_batched_tokens=config.max_batched_tokens,
         )
+        self._model = identity(weights, config.weights)
         self._generations: dict[RequestId, Generation] = {}
         self._by_sequence: dict[Sequence, Generation] = {}
         self._inbox: deque[Callable[[], None]] = deque()
@@ -226,7 +231,7 @@ class Engine:
     def _told(self, work: Callable[[KvCache], T]) -> T:
         """What `work` makes of the cache; whoever follows the cache has heard of it then."""
         try:
-            return work(KvCache(self._pool, self._decoder.kv))
+            return work(KvCache(self._pool, self._decoder.kv, self._model))
         finally:
             self._tell()
 

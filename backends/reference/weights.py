@@ -5,7 +5,9 @@ a large matrix is faster than three with small ones, above all while decoding si
 """
 
 from dataclasses import dataclass, field, fields
+from hashlib import blake2b
 from pathlib import Path
+from typing import Final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,6 +15,9 @@ from torch import Tensor
 
 from backends.reference.errors import ModelUnavailable
 from backends.reference.model_shape import ModelShape, read_shape
+from backends.reference.types import WeightForm
+
+_ROWS_OF_IDENTITY: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,16 @@ def load_weights(directory: Path) -> ModelWeights:
         final_norm=take("model.norm", hidden),
         head=embedding if shape.tied_embeddings else take("lm_head", shape.vocab, hidden),
     )
+
+
+def identity(weights: ModelWeights, form: WeightForm) -> bytes:
+    """16 bytes that tell models of one shape apart, and what their matrices are kept as: of all norms and the first
+    rows of the embedding. Two whose matrices alone differ have the same."""
+    digest = blake2b(f"{form} {weights.shape.rope_theta} {weights.shape.rms_norm_eps}".encode(), digest_size=16)
+    norms = [norm for layer in weights.layers for norm in (layer.attention_norm, layer.mlp_norm)]
+    for part in (weights.embedding[:_ROWS_OF_IDENTITY], weights.final_norm, *norms):
+        digest.update(part.cpu().numpy().tobytes())
+    return digest.digest()
 
 
 def moved(weights: ModelWeights, device: torch.device) -> ModelWeights:

@@ -7,7 +7,6 @@ from statistics import median
 from typing import Final
 
 from backends.reference.apart import Carried, adopted, copied
-from backends.reference.block_pool import HASH_BYTES
 from backends.reference.engine import Engine
 from backends.reference.sequence import Sequence
 from backends.reference.types import EngineConfig, GenerationRequest, RequestId, SamplingParams
@@ -60,7 +59,7 @@ def _carried(first: Engine, second: Engine, request: GenerationRequest, clock: C
     prompt = Sequence(request, first.config.block_size)
     began_s = clock()
     data = first.between_steps(lambda cache: copied(cache, prompt)).result(PATIENCE_S).to_bytes()
-    carried = Carried.from_bytes(data, HASH_BYTES)
+    carried = Carried.from_bytes(data)
     second.between_steps(lambda cache: adopted(cache, prompt, carried)).result(PATIENCE_S)
     carried_s = clock() - began_s
     apart = answered(second, request.prompt_tokens, GREEDY, clock)

@@ -79,7 +79,7 @@ class Transfers:
         if not (self._fetches and params.do_remote_prefill):
             return False
         data = await fetched(params, self._most_bytes(request))
-        carried = await asyncio.to_thread(Carried.from_bytes, data, HASH_BYTES)
+        carried = await asyncio.to_thread(Carried.from_bytes, data)
         prompt = Sequence(request, self._engine.config.block_size)
         await asyncio.wrap_future(self._engine.between_steps(lambda cache: adopted(cache, prompt, carried)))
         return True
@@ -88,7 +88,7 @@ class Transfers:
         """What the blocks of a prompt take on their way: names, keys and values, and what is said of them."""
         size = self._engine.config.block_size
         blocks = len(request.prompt_tokens) // size
-        return blocks * (HASH_BYTES + size * self._engine.shape.kv_bytes_per_token) + _HEADER_BYTES
+        return HASH_BYTES + blocks * (HASH_BYTES + size * self._engine.shape.kv_bytes_per_token) + _HEADER_BYTES
 
     def _put(self, name: str, carried: Carried) -> None:
         self._waiting[name] = carried

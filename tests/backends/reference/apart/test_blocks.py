@@ -14,6 +14,7 @@ from backends.reference.sequence import Sequence
 from backends.reference.types import BlockHash, GenerationRequest, RequestId, SamplingParams
 
 BLOCK = 3
+MODEL = bytes(range(HASH_BYTES))
 
 
 def sequence(tokens: list[int], salt: str = "") -> Sequence:
@@ -21,7 +22,7 @@ def sequence(tokens: list[int], salt: str = "") -> Sequence:
 
 
 def cache(blocks: int) -> KvCache:
-    return KvCache(BlockPool(blocks), torch.randn(2, 2, blocks, BLOCK, 2, 4))
+    return KvCache(BlockPool(blocks), torch.randn(2, 2, blocks, BLOCK, 2, 4), MODEL)
 
 
 def filled(one: KvCache, prompt: Sequence, blocks: int) -> None:
@@ -44,7 +45,7 @@ def test_what_is_adopted_is_what_was_computed(tokens: list[int], there: int, her
     source, target = cache(9), cache(room)
     filled(source, prompt, there)
     filled(target, prompt, min(here, room))
-    carried = Carried.from_bytes(copied(source, prompt).to_bytes(), HASH_BYTES)
+    carried = Carried.from_bytes(copied(source, prompt).to_bytes())
     names = prompt.reusable_chain()
     assert carried.names == tuple(names[:there])
     found = adopted(target, sequence(tokens), carried)
@@ -78,11 +79,14 @@ def test_blocks_of_another_prompt_or_salt_are_refused(other: Sequence) -> None:
 def test_blocks_of_another_model_and_what_are_none_are_refused() -> None:
     prompt, source = sequence(list(range(20))), cache(9)
     filled(source, prompt, 4)
-    other = KvCache(BlockPool(9), torch.randn(3, 2, 9, BLOCK, 2, 4))
-    with pytest.raises(TransferFailed, match="another model"):
-        adopted(other, prompt, copied(source, prompt))
+    deeper = KvCache(BlockPool(9), torch.randn(3, 2, 9, BLOCK, 2, 4), MODEL)
+    taught_more = KvCache(BlockPool(9), torch.randn(2, 2, 9, BLOCK, 2, 4), bytes(HASH_BYTES))
+    for other in (deeper, taught_more):
+        with pytest.raises(TransferFailed, match="another model"):
+            adopted(other, prompt, copied(source, prompt))
+        assert other.pool.cached_blocks == 0
     names, values = torch.ones(2, 4, dtype=torch.bfloat16)
     nameless, of_halves = ({"values": values.clone()}, {"names": names.clone(), "values": values.clone()})
     for none in (b"<html>", *map(safetensors.torch.save, (nameless, of_halves))):
         with pytest.raises(TransferFailed, match="no file of blocks"):
-            Carried.from_bytes(none, HASH_BYTES)
+            Carried.from_bytes(none)

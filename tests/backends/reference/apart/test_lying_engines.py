@@ -138,10 +138,12 @@ async def test_what_is_no_host_is_an_error_of_the_transfer(
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "body.kv_transfer_params.remote_port")
 
 
-def test_blocks_of_what_is_no_number_are_refused() -> None:
-    carried = Carried((), torch.full((1, 2, 1, 1, 1, 1), float("nan")))
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float8_e4m3fn])
+def test_blocks_of_what_is_no_number_are_refused(value: float, dtype: torch.dtype) -> None:
+    carried = Carried(bytes(HASH_BYTES), (), torch.full((1, 2, 1, 1, 1, 1), value).to(dtype))
     with pytest.raises(TransferFailed, match="no numbers"):
-        Carried.from_bytes(carried.to_bytes(), HASH_BYTES)
+        Carried.from_bytes(carried.to_bytes())
 
 
 async def test_copies_that_nobody_fetches_take_so_much_memory_and_the_oldest_go_first(

@@ -10,8 +10,9 @@ import pytest
 
 from backends.reference.apart import transfers
 from backends.reference.embedded import RunningEngine, run_engine
-from backends.reference.types import DraftMethod, EngineConfig, KvRole, SpeculationConfig
+from backends.reference.types import DraftMethod, EngineConfig, KvRole, SpeculationConfig, WeightForm
 from backends.reference.weights import ModelWeights
+from tests.backends.reference.micro_model import micro_weights
 from tests.until import until
 
 CONFIG = EngineConfig(model="tiny", kv_blocks=64)
@@ -127,6 +128,19 @@ async def test_blocks_of_another_salt_and_of_nobody_are_an_error_of_the_engine(
             f"{consumer.url}/v1/completions", json={**BODY, "cache_salt": "other", "kv_transfer_params": wrong}
         )
         assert answer.status_code == 500, answer.text
+    assert told(await asked(http, consumer))[2] == 0
+
+
+@pytest.mark.parametrize(
+    ("weights", "form"), [(micro_weights(seed=1), WeightForm.FLOAT32), (micro_weights(), WeightForm.INT8)]
+)
+async def test_blocks_of_another_model_of_the_same_shape_or_of_rounded_weights_are_refused(
+    consumer: RunningEngine, http: httpx.AsyncClient, weights: ModelWeights, form: WeightForm
+) -> None:
+    with run_engine(replace(CONFIG, kv_role=KvRole.PRODUCER, weights=form), weights) as producer:
+        params = await handed(http, producer)
+        answer = await http.post(f"{consumer.url}/v1/completions", json={**BODY, "kv_transfer_params": params})
+    assert (answer.status_code, "another model" in answer.text) == (500, True), answer.text
     assert told(await asked(http, consumer))[2] == 0
 
 
