@@ -96,6 +96,37 @@ def test_sizes_that_a_kernel_does_not_take_are_written_out() -> None:
     torch.testing.assert_close(times(x, int8_weight_only(matrix)), F.linear(x, dequantise(matrix)))
 
 
+@settings(deadline=None)
+@given(
+    rows=st.integers(0, 9),
+    outputs=st.integers(1, 70) | st.sampled_from([64, 128]),
+    inputs=st.integers(1, 100) | st.sampled_from([32, 64, 96, 128]),
+    is_transposed=st.booleans(),
+    seed=seeds,
+)
+def test_any_sizes_are_multiplied_as_they_are_written_out(
+    rows: int, outputs: int, inputs: int, is_transposed: bool, seed: int
+) -> None:
+    weight, x = normal(outputs, inputs, seed=seed), normal(rows, inputs, seed=seed + 1)
+    if is_transposed:
+        weight = weight.t().contiguous().t()
+    codes, row_scales = rounded_rows(x)
+    eight, four = quantise(weight, 8, symmetric=True), quantise(weight, 4, group=group_of(inputs))
+    expected = {
+        WeightForm.FLOAT32: F.linear(x, weight),
+        WeightForm.BFLOAT16: F.linear(x, weight),
+        WeightForm.INT8: F.linear(x, dequantise(eight)),
+        WeightForm.INT4: F.linear(x, dequantise(four)),
+        WeightForm.W8A8: F.linear(codes * row_scales, dequantise(eight)),
+    }
+    # No sum is further off than the sizes of what is summed allow.
+    reach = x.norm(dim=1, keepdim=True) * weight.norm(dim=1)
+    for form, product in expected.items():
+        found = times(x, recast(with_matrix(weight), form).layers[0].qkv)
+        assert found.shape == product.shape
+        assert ((found - product).abs() <= 4 * SIXTEEN_BITS * reach + 1e-6).all()
+
+
 @pytest.mark.parametrize("outputs", [1, 2, 33, 64])
 def test_a_single_input_is_multiplied_too(outputs: int) -> None:
     weight, x = normal(outputs, 1), normal(5, 1)
