@@ -41,6 +41,10 @@ class Call:
         return delta
 
     @property
+    def is_over(self) -> bool:
+        return bool(self.deltas) and self.deltas[-1].finish is not None
+
+    @property
     def text(self) -> str:
         return "".join(delta.text for delta in self.deltas)
 
