@@ -40,7 +40,7 @@ from gateway.measuring.pictures import picture_of, write_picture
 from gateway.measuring.roofline import held_against
 from gateway.measuring.study import Frame
 from gateway.measuring.terminal_plot import lines_of
-from gateway.measuring.types import Limits, Study
+from gateway.measuring.types import MOST_CV, MOST_TOKENS, Limits, Study
 from gateway.published_models import asked_model, known_gpu
 from gateway.terminal import (
     USUAL_KEY,
@@ -63,10 +63,7 @@ Number = TypeVar("Number", int, float)
 _USUAL_PERIOD: Final = timedelta(hours=1)
 _CHART_COLUMNS: Final = 80
 
-# Beyond these nothing is measured.
-_MOST_TOKENS: Final = 10_000_000
 _MOST_SECONDS: Final = 1e6
-_MOST_CV: Final = 100.0
 _LOOKS_EVERY_S: Final = 1.0
 
 
@@ -78,18 +75,18 @@ def measure(
     ] = None,
     rate: Annotated[str | None, typer.Option(help="Open loop: requests a second, as 0.5,1,2.")] = None,
     cv: Annotated[
-        float, typer.Option(min=0, max=_MOST_CV, help="Variation of the gaps: 1 Poisson, 0 even, more is burstier.")
+        float, typer.Option(min=0, max=MOST_CV, help="Variation of the gaps: 1 Poisson, 0 even, more is burstier.")
     ] = 1.0,
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Arrivals of the trace; --rate is how many times as fast.")
     ] = False,
-    prompt: Annotated[int, typer.Option(min=1, max=_MOST_TOKENS, help="Tokens of a prompt.")] = 512,
-    output: Annotated[int, typer.Option(min=1, max=_MOST_TOKENS, help="Tokens of an answer.")] = 128,
+    prompt: Annotated[int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens of a prompt.")] = 512,
+    output: Annotated[int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens of an answer.")] = 128,
     length_cv: Annotated[
-        float, typer.Option(min=0, max=_MOST_CV, help="Variation of both lengths; 0: all alike.")
+        float, typer.Option(min=0, max=MOST_CV, help="Variation of both lengths; 0: all alike.")
     ] = 0.0,
     shared: Annotated[float, typer.Option(min=0, max=1, help="Share of a prompt that others have too.")] = 0.0,
-    groups: Annotated[int, typer.Option(min=1, max=_MOST_TOKENS, help="So many different shared texts.")] = 8,
+    groups: Annotated[int, typer.Option(min=1, max=MOST_TOKENS, help="So many different shared texts.")] = 8,
     load: Annotated[str | None, typer.Option(help="Instead: a built-in load; a wrong name lists them.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Instead: a file of requests, as docs/simulate.md has.")] = None,
     corpus: Annotated[Path | None, typer.Option(help="Instead: chats of your own, JSON Lines.")] = None,

@@ -9,6 +9,7 @@ MeasuringError
 The first two are also `ValueError`s: whoever asked can mend it.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -38,4 +39,9 @@ class AddressRefuses(MeasuringError):
 
 
 class NothingMeasured(MeasuringError):
-    """There is nothing to tell of."""
+    """There is nothing to tell of: `what`, in words. `notes`: what was seen all the same."""
+
+    def __init__(self, what: str, notes: Sequence[str] = ()) -> None:
+        super().__init__("; ".join((what, *notes)))
+        self.what = what
+        self.notes = tuple(notes)

@@ -86,8 +86,12 @@ async def loaded(offered: Offered, frame: Frame, told: Told) -> Study:
 
 def _study(swept: Swept, offered: Offered, frame: Frame, model: str) -> Study:
     source = f"{offered.url}, model {model}, {offered.corpus or offered.trace or offered.load or 'lengths as asked'}"
-    study = study_of(source, swept.windows, frame, [*swept.notes, f"seed {offered.seed}"])
-    return replace(study, arrivals=burstiness_of(one.asked_s for one in swept.windows[-1].seen))
+    study = study_of(source, swept.windows, frame, swept.notes)
+    return replace(
+        study,
+        arrivals=burstiness_of(one.asked_s for one in swept.windows[-1].seen),
+        notes=(*study.notes, f"seed {offered.seed}"),
+    )
 
 
 def _address(offered: Offered) -> EndpointConfig:

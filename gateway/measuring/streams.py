@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from gateway import surrogates
+
 _DONE: Final = b"[DONE]"
 _FIELD: Final = b"data:"
 _MOST_EVENT_BYTES: Final = 1024 * 1024
@@ -60,7 +62,7 @@ class _Event(msgspec.Struct, gc=False):
     error: msgspec.Raw = _NULL
 
 
-_decode = msgspec.json.Decoder(_Event).decode
+_EVENT: Final = msgspec.json.Decoder(_Event)
 _decode_usage = msgspec.json.Decoder(_Usage).decode
 
 
@@ -125,8 +127,8 @@ class Stream:
         if not data:
             return
         try:
-            event = _decode(data)
-        except msgspec.DecodeError:
+            event = surrogates.decode(_EVENT, data)  # a token may be half a character
+        except surrogates.UNREADABLE:
             self.is_broken = True
             return
         if event.error != _NULL:

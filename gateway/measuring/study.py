@@ -27,7 +27,7 @@ def study_of(source: str, windows: Sequence[Window], frame: Frame, notes: Sequen
     """
     seen = [one for window in windows for one in window.asked]
     if not any(one.is_whole for one in seen):
-        raise NothingMeasured("; ".join(("no request was answered whole", *notes)))
+        raise NothingMeasured("no request was answered whole", notes)
     levels = [level_of(window, frame.limits, engines=frame.engines, gpus=frame.gpus) for window in windows]
     return study_from(source, levels, seen, frame, ceiling_share=_ceiling(windows), notes=notes)
 

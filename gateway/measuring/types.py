@@ -10,8 +10,14 @@ Seconds count from the beginning of the measurement. What nobody told is None, n
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
+
+MOST_TOKENS: Final = 10_000_000
+"""Of a prompt or an answer, and groups: beyond nothing is measured."""
+MOST_CV: Final = 100.0
+"""Of lengths, and of the gaps between requests."""
 
 
 class Seen(Struct, frozen=True, gc=False):

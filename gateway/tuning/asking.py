@@ -11,20 +11,30 @@ Greedy answers are asked alone, so that no batch changes their arithmetic; sever
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
+import msgspec
 
+from gateway import surrogates
 from gateway.tuning.errors import SettingFailed
 from gateway.tuning.judging import is_exact, is_said
+from gateway.tuning.pages import ChatPage, EchoPage, ForcedPage, PromptPage, TokenPage, legible
 from gateway.tuning.questions import Question
-from gateway.tuning.types import Answer, Quality, Reading, Tasks, Token
+from gateway.tuning.types import Answer, MiB, Quality, Reading, Tasks, Token
 
 _PATIENCE: Final = httpx.Timeout(600.0, connect=10.0)
 """As `prefixgate measure` has with a first token."""
 _FORCED: Final = 1e6
 """More than any logit, and finite: minus it there is still something."""
+_SAID_BYTES: Final = 4096
 _SAID_CHARS: Final = 200
+_MOST_BYTES: Final = 64 * MiB
+"""Of an answer: probabilities of a long text take some."""
+_ROUNDED: Final = 1e-3
+"""A logarithm of a probability that is more than 0 by this much may have been rounded in 16 bits."""
+
+P = TypeVar("P", EchoPage, PromptPage, ForcedPage, TokenPage, ChatPage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,8 @@ async def examine(asked: Asked, what: Examination) -> Quality:
                 again -= 1
                 _, twice = await ask.answers(question)
             answers.append(Answer(tokens, twice))
+    if not answers and reading is None:
+        raise SettingFailed(f"nothing tells its quality: there is no question, and {unread}")
     of = sum(bool(one.answers) for one in what.questions)
     return Quality(answers, ask.unit, Tasks(exact, said, of) if of else None, reading, unread)
 
@@ -83,16 +95,19 @@ class _Ask:
             "temperature": 0,
             "return_token_ids": True,
         }
-        status, page = await self._post("/v1/chat/completions", body)
-        choice = _first_choice(page)
-        if status != httpx.codes.OK or choice is None:
-            raise SettingFailed(f"a question was answered with status {status}: {str(page)[:_SAID_CHARS]}")
-        text = str((choice.get("message") or {}).get("content") or "")
-        told = choice.get("token_ids")
-        ids: list[Token] | None = told if isinstance(told, list) else await self._tokens(text) if text else []
+        status, said = await self._post("/v1/chat/completions", body)
+        page = _page(said, ChatPage)
+        if status != httpx.codes.OK or page is None or not page.choices:
+            told = legible(said[:_SAID_BYTES].decode(errors="replace"))[:_SAID_CHARS]
+            raise SettingFailed(f"a question was answered with status {status}: {told}")
+        choice = page.choices[0]
+        text, ids = choice.message.text, choice.token_ids
         if ids is None:
-            self.unit, ids = "words", [*text.split()]
-        return text, ids
+            ids = await self._tokens(text) if text else []
+        if ids is None:
+            self.unit = "words"
+            return text, [*text.split()]
+        return text, [*ids]
 
     async def reads(self, text: str) -> tuple[Reading | None, str | None]:
         """The held text, in the first way in which the address can; else None, and why not."""
@@ -110,22 +125,21 @@ class _Ask:
 
     async def _echoed(self, text: str) -> list[float] | None:
         body = {"model": self._model, "prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0}
-        status, page = await self._post("/v1/completions", body)
-        choice, usage = _first_choice(page), _usage(page)
-        told = ((choice or {}).get("logprobs") or {}).get("token_logprobs")
-        prompt = usage.get("prompt_tokens")
-        if status != httpx.codes.OK or not isinstance(told, list) or not isinstance(prompt, int) or len(told) < prompt:
+        page = await self._asked("/v1/completions", body, EchoPage)
+        echo = page.choices[0].logprobs if page is not None and page.choices else None
+        prompt = None if page is None or page.usage is None else page.usage.prompt_tokens
+        if echo is None or echo.token_logprobs is None or prompt is None or len(echo.token_logprobs) < prompt:
             return None
-        return _numbers(told[1:prompt])
+        return _numbers(echo.token_logprobs[1:prompt])
 
     async def _of_prompt(self, text: str) -> list[float] | None:
         body = {"model": self._model, "prompt": text, "max_tokens": 1, "prompt_logprobs": 0, "temperature": 0}
-        status, page = await self._post("/v1/completions", body)
-        told = (_first_choice(page) or {}).get("prompt_logprobs")
-        if status != httpx.codes.OK or not isinstance(told, list):
+        page = await self._asked("/v1/completions", body, PromptPage)
+        told = page.choices[0].prompt_logprobs if page is not None and page.choices else None
+        if told is None:
             return None
-        only = [list(one.values()) if isinstance(one, dict) else [] for one in told[1:]]
-        return _numbers([one[0].get("logprob") if len(one) == 1 else None for one in only])
+        only = [[*one.values()] if one is not None else [] for one in told[1:]]
+        return _numbers([one[0].logprob if len(one) == 1 else None for one in only])
 
     async def _forced(self, text: str) -> list[float] | None:
         """By llama.cpp's own route: a bias makes the token the one that is drawn, its probability is told without."""
@@ -142,51 +156,55 @@ class _Ask:
                 "temperature": 0,
                 "cache_prompt": True,
             }
-            status, page = await self._post("/completion", body)
-            [told, *_] = page.get("completion_probabilities") or [{}]
-            if status != httpx.codes.OK or told.get("id") != tokens[count]:
+            page = await self._asked("/completion", body, ForcedPage)
+            told = page.completion_probabilities[0] if page is not None and page.completion_probabilities else None
+            if told is None or told.id != tokens[count] or told.logprob is None:
                 return None
-            found.append(told.get("logprob"))
+            found.append(told.logprob)
         return _numbers(found)
 
-    async def _tokens(self, text: str) -> list[Token] | None:
+    async def _tokens(self, text: str) -> list[int] | None:
         """By the route that both vLLM and llama.cpp have, each with a name of its own for the text."""
-        status, page = await self._post("/tokenize", {"model": self._model, "prompt": text, "content": text})
-        tokens = page.get("tokens")
-        known = status == httpx.codes.OK and isinstance(tokens, list) and all(isinstance(one, int) for one in tokens)
-        return tokens if known else None
+        page = await self._asked("/tokenize", {"model": self._model, "prompt": text, "content": text}, TokenPage)
+        return None if page is None else page.tokens
 
-    async def _post(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The status and the object that is answered, an empty one where it is none. Raises `SettingFailed`."""
+    async def _asked(self, path: str, body: dict[str, Any], kind: type[P]) -> P | None:
+        """The page, None where it is none of that kind, or not served. Raises `SettingFailed`."""
+        status, said = await self._post(path, body)
+        return _page(said, kind) if status == httpx.codes.OK else None
+
+    async def _post(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        """The status and what is said. Raises `SettingFailed` where there is no answer, or one without an end."""
         try:
-            answer = await self._twice(path, body)
+            return await self._twice(path, body)
         except httpx.HTTPError as error:
             raise SettingFailed(f"{path} was not answered: {str(error) or type(error).__name__}") from None
-        try:
-            page = answer.json()
-        except ValueError:
-            return answer.status_code, {}
-        return answer.status_code, page if isinstance(page, dict) else {}
 
-    async def _twice(self, path: str, body: dict[str, Any]) -> httpx.Response:
+    async def _twice(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
         """Once more where a connection that was kept had been closed by the other side."""
         try:
-            return await self._client.post(path, json=body)
+            return await self._once(path, body)
         except (httpx.RemoteProtocolError, httpx.ReadError):
-            return await self._client.post(path, json=body)
+            return await self._once(path, body)
+
+    async def _once(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        async with self._client.stream("POST", path, json=body) as answer:
+            said = bytearray()
+            async for part in answer.aiter_bytes():
+                said += part
+                if len(said) > _MOST_BYTES:
+                    raise SettingFailed(f"{path} was answered with more than {_MOST_BYTES // MiB} MiB")
+            return answer.status_code, bytes(said)
 
 
-def _first_choice(page: dict[str, Any]) -> dict[str, Any] | None:
-    choices = page.get("choices")
-    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
+def _page(said: bytes, kind: type[P]) -> P | None:
+    try:
+        return surrogates.decode(msgspec.json.Decoder(kind), said)  # a token may be half a character
+    except surrogates.UNREADABLE:
+        return None
 
 
-def _usage(page: dict[str, Any]) -> dict[str, Any]:
-    usage = page.get("usage")
-    return usage if isinstance(usage, dict) else {}
-
-
-def _numbers(told: Sequence[object]) -> list[float] | None:
-    """None where one is missing: a perplexity of the others would be another one."""
-    known = [round(float(one), 6) for one in told if isinstance(one, int | float)]
+def _numbers(told: Sequence[float | None]) -> list[float] | None:
+    """None where one is missing, since a perplexity of the others would be another one, or is no probability."""
+    known = [round(one, 6) for one in told if one is not None and one <= _ROUNDED]
     return known if len(known) == len(told) else None

@@ -23,7 +23,9 @@ from typing import Final, TypeVar
 import httpx
 
 from gateway.tuning.errors import SettingFailed
-from gateway.tuning.memory import Memory, memory_of
+from gateway.tuning.memory import Memory, members_of, memory_of
+from gateway.tuning.pages import legible
+from gateway.tuning.types import MiB
 
 _STOP_WITHIN_S: Final = 30.0
 """After that an engine is killed."""
@@ -31,14 +33,20 @@ _LOOK_S: Final = 0.1
 _ENDS_WITHIN_S: Final = 2.0
 """From an answer that failed to the end of the engine that it failed with."""
 _ASK_S: Final = 5.0
+_MOST_LOG_BYTES: Final = 16 * MiB
+"""Of a log: an engine that says the same for ever would fill the disk."""
 _TAIL_BYTES: Final = 4000
 """Of a log, in which its last words are looked for; of those so many characters are told."""
 _SAID_CHARS: Final = 300
 _ERROR: Final = re.compile(r"(\S+: )?error\b", re.IGNORECASE)
 _OK: Final = 200
 _NO_PAGE: Final = 404
-# While somebody holds the other end of its standard input, the engine runs; it has none itself.
-_LEASH: Final = 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
+# While somebody holds the other end of its standard input, the engine runs; it has none itself. One that heeds no TERM
+# is killed with its group, of which the shell that waits is one, so that its number is no other group's by then.
+_LEASH: Final = (
+    f"exec 3<&0; {{ read -r _ <&3 || {{ kill -TERM $$; sleep {_STOP_WITHIN_S:g}; kill -KILL -$$; }}; }} "
+    '>/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
+)
 
 T = TypeVar("T")
 
@@ -77,7 +85,8 @@ class Engine:
             raise
 
     async def _ended(self) -> None:
-        while self.process.poll() is None:  # noqa: ASYNC110 - nobody tells of its end but the system, when asked
+        while self.process.poll() is None:
+            shorten(self.log)
             await asyncio.sleep(_LOOK_S)
         raise SettingFailed(_ending(self.process, self.log))
 
@@ -105,6 +114,7 @@ async def _ready(command: Command, process: "subprocess.Popen[bytes]", log: Path
     ends_s = time.monotonic() + command.ready_within_s
     async with httpx.AsyncClient(base_url=command.url, timeout=_ASK_S, trust_env=False) as client:
         while process.poll() is None:
+            shorten(log)
             if await _answers(client):
                 return
             if time.monotonic() > ends_s:
@@ -114,12 +124,17 @@ async def _ready(command: Command, process: "subprocess.Popen[bytes]", log: Path
 
 
 async def _answers(client: httpx.AsyncClient) -> bool:
-    with suppress(httpx.HTTPError):
-        status = (await client.get("/health")).status_code
-        if status == _NO_PAGE:
-            status = (await client.get("/v1/models")).status_code
-        return status == _OK
+    with suppress(httpx.HTTPError, TimeoutError):
+        async with asyncio.timeout(_ASK_S):
+            status = await _status(client, "/health")
+            return (await _status(client, "/v1/models") if status == _NO_PAGE else status) == _OK
     return False
+
+
+async def _status(client: httpx.AsyncClient, path: str) -> int:
+    """Of a page, which is not read: it may have no end."""
+    async with client.stream("GET", path) as answer:
+        return answer.status_code
 
 
 async def _first(work: Awaitable[T], watch: Awaitable[None]) -> T:
@@ -145,7 +160,7 @@ async def _first(work: Awaitable[T], watch: Awaitable[None]) -> T:
 def _spawn(command: Command, log: Path) -> "subprocess.Popen[bytes]":
     """Plain `subprocess`: asyncio's own hangs for ever where it is cancelled while it connects the pipes."""
     try:
-        with log.open("wb") as said:
+        with log.open("ab") as said:  # so that it can be emptied under the engine
             return subprocess.Popen(  # noqa: S603 - what the sweep file says
                 ("sh", "-c", _LEASH, "sh", *command.words),  # noqa: S607 - the system's shell
                 stdin=subprocess.PIPE,
@@ -159,7 +174,8 @@ def _spawn(command: Command, log: Path) -> "subprocess.Popen[bytes]":
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """TERM to the engine, and after a while the end of its session; whoever is left of that ends at once."""
+    """TERM to the engine, and after a while the end of its session; whoever is left of that ends at once, groups of
+    their own too."""
     assert process.stdin is not None
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
@@ -167,9 +183,31 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
         process.wait(_STOP_WITHIN_S)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    for other in members_of(process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(other, signal.SIGKILL)
     process.wait()
     with suppress(BrokenPipeError):
         process.stdin.close()
+
+
+def shorten(log: Path) -> None:
+    """To its last words, where it is long. The engine appends to it, so that it goes on there."""
+    with suppress(FileNotFoundError):  # whoever clears temporary files may take it
+        if log.stat().st_size > _MOST_LOG_BYTES:
+            tail = _tail(log)
+            os.truncate(log, 0)
+            with log.open("ab") as file:
+                file.write(tail)
+
+
+def _tail(log: Path) -> bytes:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
+            return file.read(_TAIL_BYTES)
+    except FileNotFoundError:
+        return b""
 
 
 def _ending(process: "subprocess.Popen[bytes]", log: Path) -> str:
@@ -180,11 +218,9 @@ def _ending(process: "subprocess.Popen[bytes]", log: Path) -> str:
 
 def _last_line(log: Path) -> str:
     """The last that begins with an error, since some engines say after it how they are used; else the last of all."""
-    with log.open("rb") as file:
-        file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
-        said = file.read().decode(errors="replace").strip()
+    said = _tail(log).decode(errors="replace").strip()
     if not said:
         return ", and said nothing"
-    lines = said.splitlines()
+    lines = [line for one in said.splitlines() if (line := legible(one))] or ["(nothing legible)"]
     line = next((one for one in reversed(lines) if _ERROR.match(one)), lines[-1])
-    return f": {line.strip()[-_SAID_CHARS:]}"
+    return f": {line[-_SAID_CHARS:]}"

@@ -39,9 +39,10 @@ class Agreement:
     diverges_at: int | None
 
 
-def perplexity(reading: Reading) -> float:
-    """Of the tokens of the text but the first."""
-    return math.exp(-statistics.fmean(reading.logprobs))
+def perplexity(reading: Reading) -> float | None:
+    """Of the tokens of the text but the first. None where it is more than any number: an engine that gives the text no
+    chance at all tells -9999 for a token, or the like."""
+    return _exp(-statistics.fmean(reading.logprobs))
 
 
 def bits_per_byte(reading: Reading) -> float:
@@ -50,15 +51,24 @@ def bits_per_byte(reading: Reading) -> float:
 
 
 def change(base: Reading, other: Reading) -> Change | None:
-    """None where they read different tokens. The error is that of a mean of pairs, by the delta method; infinite of one
-    token. O(tokens)."""
+    """None where they read different tokens, or it is more than any number. The error is that of a mean of pairs, by
+    the delta method; infinite of one token. O(tokens)."""
     if len(base.logprobs) != len(other.logprobs):
         return None
     differences = [a - b for a, b in zip(base.logprobs, other.logprobs, strict=True)]
-    ratio = math.exp(statistics.fmean(differences))
+    ratio = _exp(statistics.fmean(differences))
+    if ratio is None:
+        return None
     count = len(differences)
     error = ratio * statistics.stdev(differences) / math.sqrt(count) if count > 1 else math.inf
     return Change(ratio, error)
+
+
+def _exp(exponent: float) -> float | None:
+    try:
+        return math.exp(exponent)
+    except OverflowError:
+        return None
 
 
 def agreement(base: Sequence[Answer], others: Sequence[Answer]) -> Agreement | None:

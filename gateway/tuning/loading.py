@@ -33,7 +33,8 @@ async def speed_of(asked: Asked, load: Load) -> tuple[Speed, list[str]]:
         study = await loaded(offered, Frame(), nobody)
     except NothingMeasured as error:
         lasts = f"of those asked in {load.seconds:g} s after {load.warm:g} s, waited for {load.drain:g} s"
-        raise SettingFailed(f"{error}, {lasts}: a slow engine needs longer ones, or fewer clients") from None
+        why = f"{error.what}, {lasts}: a slow engine needs longer ones, or fewer clients"
+        raise SettingFailed("; ".join((why, *error.notes))) from None
     except MeasuringError as error:
         raise SettingFailed(str(error)) from None
     level = study.levels[0]

@@ -43,6 +43,11 @@ def memory_of(session: int) -> Memory:
     )
 
 
+def members_of(session: int) -> list[int]:
+    """Its processes; none where there is no /proc."""
+    return [int(one.name) for one in _members(session)]
+
+
 def gpu_shares(page: str, processes: Collection[int]) -> Iterator[int | None]:
     """Bytes of those processes, one by one, of lines `PID, MiB`; what is not told, as `[N/A]`, is None."""
     for line in page.splitlines():

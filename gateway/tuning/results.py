@@ -5,9 +5,11 @@
 {"key": "77                         <- a line that was not finished is as if it were not there, and is taken away
 """
 
+import fcntl
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,28 @@ def key_of(setting: Mapping[str, Value], depends_on: object) -> str:
     """Names all that the figures of a setting depend on: with another load, command or text they are others."""
     everything = msgspec.json.encode([FORMAT, setting, depends_on], order="sorted")
     return hashlib.sha256(everything).hexdigest()[:_KEY_CHARS]
+
+
+@contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """Nobody else writes results there meanwhile: of two sweeps at once each would take away what the other had begun.
+
+    Raises `ResultsUnusable` where somebody does, or the file cannot be written. A file system without locks has none.
+    """
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise ResultsUnusable(f"{path}: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ResultsUnusable(
+                f"{path}: another sweep writes to it: wait for its end, or name another file with --results"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def read_rows(path: Path) -> dict[str, Row]:

@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from gateway.measuring.sweep import CONNECTIONS
+from gateway.measuring.types import MOST_CV, MOST_TOKENS
 from gateway.sim.loads import by_name
 from gateway.strict_yaml import first_complaint, load_yaml
 from gateway.tuning.errors import SweepInvalid
 from gateway.tuning.types import QUALITY_AXES, Value, named, shown
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
+_NO_LETTER: Final = re.compile(r"[\0\ud800-\udfff]")
 _PORT: Final = "port"
 _MOST_SETTINGS: Final = 10_000
 
@@ -43,24 +46,40 @@ AxisName = Literal[
     "agreement",
     "tasks",
 ]
-Values = dict[str, Value]
+
+
+def _is_value(told: object) -> object:
+    match told:
+        case list():
+            is_one = all(isinstance(one, str) for one in told)
+        case float():
+            is_one = math.isfinite(told)
+        case _:
+            is_one = isinstance(told, str | int)
+    if not is_one:
+        raise ValueError("a value is a text, a number, true or false, or a list of texts")
+    return told
+
+
+Checked = Annotated[Value, BeforeValidator(_is_value)]
+Values = dict[str, Checked]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Load(_Section):
     """What each setting has to serve, as `prefixgate measure` offers it: lengths in tokens, times in seconds."""
 
-    clients: int | None = Field(default=None, ge=1)
+    clients: int | None = Field(default=None, ge=1, le=CONNECTIONS)
     rate: float | None = Field(default=None, gt=0)
-    cv: float = Field(default=1.0, ge=0)
-    prompt: int = Field(default=256, ge=1)
-    output: int = Field(default=64, ge=1)
-    length_cv: float = Field(default=0.0, ge=0)
+    cv: float = Field(default=1.0, ge=0, le=MOST_CV)
+    prompt: int = Field(default=256, ge=1, le=MOST_TOKENS)
+    output: int = Field(default=64, ge=1, le=MOST_TOKENS)
+    length_cv: float = Field(default=0.0, ge=0, le=MOST_CV)
     shared: float = Field(default=0.0, ge=0, le=1)
-    groups: int = Field(default=8, ge=1)
+    groups: int = Field(default=8, ge=1, le=MOST_TOKENS)
     load: str | None = None
     trace: Path | None = None
     corpus: Path | None = None
@@ -109,7 +128,7 @@ class Sweep(_Section):
     command: str | list[str] | None = None
     url: str | None = None
     environment: dict[str, str] = Field(default_factory=dict)
-    grid: dict[str, Annotated[list[Value], Field(min_length=1)]] = Field(default_factory=dict)
+    grid: dict[str, Annotated[list[Checked], Field(min_length=1)]] = Field(default_factory=dict)
     settings: list[Values] = Field(default_factory=list)
     baseline: Values | None = None
     model: str | None = None
@@ -135,11 +154,20 @@ class Sweep(_Section):
         settings = self.all_settings()
         if not settings:
             raise ValueError("no setting: it has neither a grid nor settings")
+        self._can_be_given([*self.words, *self.environment, *self.environment.values(), *_texts(settings)])
         for setting in settings:
             self._fits(setting, places - ({_PORT} if self.command is not None else set()))
+        if len(set(map(_as_written, settings))) < len(settings):
+            raise ValueError("a setting stands twice")
         if self.baseline is not None and self.baseline not in settings:
             raise ValueError("baseline: it is none of the settings")
         return self
+
+    def _can_be_given(self, words: Sequence[str]) -> None:
+        if any(_NO_LETTER.search(word) for word in words) or any("=" in name for name in self.environment):
+            raise ValueError(
+                "a word has a letter that no process can be given (a zero, half of a letter, = in a variable's name)"
+            )
 
     def _fits(self, setting: Values, places: set[str]) -> None:
         if missing := places - set(setting):
@@ -167,7 +195,8 @@ class Sweep(_Section):
         found = (
             [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())] if self.grid else []
         )
-        found += [one for one in self.settings if one not in found]
+        known = set(map(_as_written, found))
+        found += [one for one in self.settings if _as_written(one) not in known]
         first = self.baseline
         return found if first not in found else [first, *(one for one in found if one != first)]
 
@@ -186,6 +215,17 @@ class Sweep(_Section):
     def environment_of(self, setting: Mapping[str, Value], port: int) -> dict[str, str]:
         """What its engine has in the environment besides ours."""
         return {name: _filled(text, {**setting, _PORT: port}) for name, text in self.environment.items()}
+
+
+def _as_written(setting: Values) -> str:
+    """Tells 1 from true, which Python holds to be the same."""
+    return repr(sorted(setting.items()))
+
+
+def _texts(settings: Sequence[Values]) -> Iterator[str]:
+    for setting in settings:
+        for value in setting.values():
+            yield from value if isinstance(value, list) else [str(value)]
 
 
 def read_sweep(path: Path) -> Sweep:

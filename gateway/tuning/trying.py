@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from gateway.tuning.asking import Asked, Examination, examine
 from gateway.tuning.engine import Command, free_port, running
-from gateway.tuning.errors import NothingTuned, SettingFailed
+from gateway.tuning.errors import NothingTuned, SettingFailed, SweepInvalid
 from gateway.tuning.identity import who
 from gateway.tuning.loading import speed_of
 from gateway.tuning.questions import Question, held_text, questions
-from gateway.tuning.results import append_row, key_of, read_rows
+from gateway.tuning.results import append_row, key_of, only_writer, read_rows
 from gateway.tuning.sweep_file import Sweep, load_digests
 from gateway.tuning.types import Row, Value
 
@@ -74,14 +74,15 @@ async def run(what: Run, told: Told) -> list[Row]:
     """
     plan = planned(what.sweep)
     examination = _examination(what.sweep)
-    rows = read_rows(what.results)
-    for done, one in enumerate(plan):
-        told(done, len(plan))
-        before = rows.get(one.key)
-        if before is not None and (before.failed is None or not what.again):
-            continue
-        rows[one.key] = await _row(what, one, examination)
-        append_row(what.results, rows[one.key])
+    with only_writer(what.results):
+        rows = read_rows(what.results)
+        for done, one in enumerate(plan):
+            told(done, len(plan))
+            before = rows.get(one.key)
+            if before is not None and (before.failed is None or not what.again):
+                continue
+            rows[one.key] = await _row(what, one, examination)
+            append_row(what.results, rows[one.key])
     told(len(plan), len(plan))
     return [rows[one.key] for one in plan]
 
@@ -101,7 +102,10 @@ def known_rows(sweep: Sweep, results: Path) -> list[Row]:
 
 def _examination(sweep: Sweep) -> Examination:
     asked: list[Question] = questions(sweep.quality.questions, sweep.quality.open_tokens)
-    return Examination(held_text(sweep.quality.text), asked, sweep.quality.again)
+    text = held_text(sweep.quality.text)
+    if not text and not asked:
+        raise SweepInvalid("quality: there is neither a text nor a question to tell it by")
+    return Examination(text, asked, sweep.quality.again)
 
 
 async def _row(what: Run, one: Planned, examination: Examination) -> Row:
@@ -109,11 +113,11 @@ async def _row(what: Run, one: Planned, examination: Examination) -> Row:
     blank = Row(key=one.key, setting=one.setting, at=at, seconds=0.0, failed="")
     limit_s = what.sweep.limits.setting
     try:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(limit_s) as left:
             if what.sweep.command is None:
                 row = await _ask(what, blank, what.sweep.url_of(one.setting, 0), examination)
             else:
-                row = await _started(what, blank, examination)
+                row = await _started(what, blank, examination, left)
     except SettingFailed as error:
         row = replace(blank, failed=error.why)
     except TimeoutError:
@@ -121,7 +125,8 @@ async def _row(what: Run, one: Planned, examination: Examination) -> Row:
     return replace(row, seconds=round(time.monotonic() - begun_s, 3))
 
 
-async def _started(what: Run, blank: Row, examination: Examination) -> Row:
+async def _started(what: Run, blank: Row, examination: Examination, left: asyncio.Timeout) -> Row:
+    """The row of an engine that is started for it. How long it takes to end is no part of what is `left`."""
     port = free_port()
     sweep = what.sweep
     command = Command(
@@ -134,6 +139,7 @@ async def _started(what: Run, blank: Row, examination: Examination) -> Row:
         async with running(command, Path(folder) / "engine.log") as engine:
             row = await engine.while_alive(_ask(what, blank, command.url, examination))
             memory = await asyncio.to_thread(engine.memory)
+            left.reschedule(None)
             return replace(
                 row, ready_s=round(engine.ready_s, 3), memory_bytes=memory.peak_bytes, gpu_bytes=memory.gpu_bytes
             )

@@ -83,6 +83,14 @@ def test_files_count_from_where_the_sweep_is(tmp_path: Path) -> None:
         ("url: http://a\nsettings: [{}]\nload: {load: hot-prefix, trace: t.jsonl}", "only one of"),
         ("url: http://a\nsettings: [{}]\nload: {load: nope}", "built-in loads are"),
         ("command: 'run {port} \"'\nsettings: [{}]", "No closing quotation"),
+        ("command: run {port} {a}\ngrid: {a: [1, 1]}", "a setting stands twice"),
+        ("command: run {port} {a}\ngrid: {a: [.inf]}", "a value is a text, a number"),
+        ("command: run {port} {a}\ngrid: {a: [~]}", "a value is a text, a number"),
+        ('command: run {port} {a}\ngrid: {a: ["b\\0"]}', "no process can be given"),
+        ('command: run {port} {a}\ngrid: {a: ["\\ud800"]}', "no process can be given"),
+        ("command: run {port}\nsettings: [{}]\nenvironment: {A=B: x}", "no process can be given"),
+        ("url: http://a\nsettings: [{}]\nload: {seconds: .inf}", "load.seconds"),
+        ("url: http://a\nsettings: [{}]\nload: {clients: 100000}", "load.clients"),
         ("a: b: c", "mapping values"),
         ("[1]", "sweep.yaml: "),
     ],
@@ -91,6 +99,13 @@ def test_a_sweep_that_cannot_be_run_is_refused_with_the_reason(tmp_path: Path, t
     with pytest.raises(SweepInvalid, match=r"sweep\.yaml") as refused:
         sweep_of(tmp_path, text)
     assert why in str(refused.value)
+
+
+def test_one_and_true_are_two_settings(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "command: run {port} {a}\ngrid: {a: [1]}\nsettings: [{a: true}, {a: 1.0}]")
+    assert [sweep.words_of(one, 1) for one in sweep.all_settings()] == [
+        ["run", "1", value] for value in ("1", "true", "1.0")
+    ]
 
 
 def test_a_sweep_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from backends.reference.embedded import RunningEngine
 from gateway.cli import cli
+from gateway.tuning.results import only_writer, read_rows
 from tests.gateway.tuning import small_engine
 
 ENGINE = Path(small_engine.__file__)
@@ -222,11 +223,21 @@ def test_columns_of_which_nothing_is_known_are_left_out(folder: Path) -> None:
     assert "…" not in tune(path).output
 
 
+def test_two_sweeps_do_not_write_to_the_same_results(folder: Path) -> None:
+    path = write(folder, of_small("echo") + "settings: [{}]")
+    with only_writer(folder / "sweep.results.jsonl"):
+        assert "another sweep writes to it" in tune(path, code=2).output
+    assert tune(path).exit_code == 0
+
+
 def test_a_sweep_that_cannot_be_run_ends_with_2(folder: Path) -> None:
     assert "no place for a" in tune(write(folder, of_small("echo") + "grid: {a: [1]}"), code=2).output
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+)
 def test_nothing_is_left_of_an_engine_when_the_sweep_is_broken_off(
     folder: Path, number: signal.Signals, code: int
 ) -> None:
@@ -247,7 +258,9 @@ def test_nothing_is_left_of_an_engine_when_the_sweep_is_broken_off(
     finally:
         sweep.kill()
         sweep.wait()
-    assert not (folder / "sweep.results.jsonl").exists()
+    assert not read_rows(folder / "sweep.results.jsonl")
+    if number is not signal.SIGKILL:
+        assert not [*folder.glob("prefixgate-tune-*")]
 
 
 def _child(name: str, within_s: float) -> int:
