@@ -155,9 +155,11 @@ class _Fields:
     config: Mapping[str, object]
 
     def must_name(self, names: Iterable[str]) -> None:
-        """Raises `ModelUnreadable` for the first of these that the file does not have, if only as null."""
+        """Raises `ModelUnreadable` for the first of these that the file does not have, if only as null. The number of
+        experts has three names, and one family more than one of them."""
         for name in names:
-            if name not in self.config:
+            others = _COUNTS if name in _COUNTS else (name,)
+            if not any(other in self.config for other in others):
                 raise ModelUnreadable(name, _MISSING)
 
     def has(self, name: str) -> bool:

@@ -92,6 +92,14 @@ def test_experts_are_only_in_the_layers_that_have_some() -> None:
     assert model_of_config({**config, "num_experts_per_tok": 3}, "m").experts is None
 
 
+def test_experts_are_counted_by_any_of_their_names() -> None:
+    """Qwen3's files say `num_experts`, and `num_local_experts` where a later version of the same class wrote them."""
+    config = dict(PUBLISHED["qwen3-235b-a22b"])
+    renamed = {**config, "num_local_experts": config.pop("num_experts")}
+    del renamed["num_experts"]
+    assert model_of_config(renamed, "m") == model_of_config(PUBLISHED["qwen3-235b-a22b"], "m")
+
+
 def test_queries_of_latent_attention_need_no_rank() -> None:
     config = {**PUBLISHED["deepseek-v2"], "num_attention_heads": 16, "q_lora_rank": None, "hidden_size": 2048}
     read = model_of_config(config, "m")
