@@ -47,7 +47,6 @@ def test_a_load_on_a_gateway_and_its_ledger_agree(
     assert PERF.prefill_s(380, 380) / SPEED <= theirs["ttft"]["p50"] <= 1.3 * ours["ttft"]["p50"]
     assert PERF.itl_s / SPEED <= theirs["itl"]["p50"] <= 1.3 * ours["itl"]["p50"]
     assert kept["lengths"]["output"]["most"] == 48  # of the probe
-    assert kept["verdict"]["bottleneck"] == loaded["verdict"]["bottleneck"] == "decode"
 
 
 def test_a_running_gateway_is_watched_with_what_its_engines_say(
@@ -72,7 +71,6 @@ def test_a_running_gateway_is_watched_with_what_its_engines_say(
         asking.join()
     assert {one["endpoint"] for one in found["engine_use"]} == {"e0", "e1"}
     assert found["levels"][0]["requests"] >= 3
-    assert found["verdict"]["bottleneck"] in {"prefill", "decode", "both"}
     assert (of_another.exit_code, "no request of that period" in of_another.stderr) == (1, True)
 
 
