@@ -116,7 +116,7 @@ def measure(
     plan_config_json: Annotated[
         Path | None, typer.Option(help="... or of the model with this config.json, as plan --config-json takes it.")
     ] = None,
-    plan_gpu: Annotated[str, typer.Option(help="... on --gpus of this kind.")] = "h100",
+    plan_gpu: Annotated[str, typer.Option(help="... on --gpus of this kind, shared by all engines.")] = "h100",
     live: Annotated[
         bool, typer.Option("--live", help="Watch a running gateway for --seconds; with its ledger and admin token.")
     ] = False,

@@ -55,6 +55,17 @@ def test_what_the_plan_computes_stands_beside_what_was_measured(study: Study) ->
     assert held["output at the most load, tokens/s"].measured == study.levels[-1].output_tokens_per_s
 
 
+def test_two_engines_share_the_gpus_and_the_requests(study: Study) -> None:
+    """Two engines of one GPU each with sixteen in flight are one of them with eight."""
+    one, two = (Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"], gpus) for gpus in (1, 2))
+    levels = [replace(level, in_flight=level.in_flight * 2) for level in study.levels]
+    alone = {held.name: held.computed for held in held_against(study, one)}
+    both = {held.name: held.computed for held in held_against(replace(study, levels=levels, engines=2), two)}
+    output = "output at the most load, tokens/s"
+    assert both.pop(output) == pytest.approx(2 * alone.pop(output))
+    assert both == pytest.approx(alone)
+
+
 def test_without_lengths_nothing_is_held_against_anything(study: Study) -> None:
     assert held_against(replace(study, lengths={}), Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"])) == ()
 
