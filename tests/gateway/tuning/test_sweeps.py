@@ -123,11 +123,11 @@ def test_a_command_that_is_none_is_a_row(folder: Path) -> None:
 def test_a_sweep_goes_on_where_it_was_and_failed_settings_only_when_asked(folder: Path) -> None:
     text = of_small("echo, '{more}'") + "grid: {more: ['', --no-such]}"
     path = write(folder, text)
-    tune(path)
+    assert "--again" not in tune(path).stderr
     first = rows(folder)
-    tune(path)
+    assert "not tried again: --again does" in tune(path).stderr
     assert rows(folder) == first
-    tune(path, "--again")
+    assert "--again" not in tune(path, "--again").stderr
     assert [row["setting"]["more"] for row in rows(folder)] == ["", "--no-such", "--no-such"]
     path.write_text(text.replace("--no-such]", "--shift=2]") + COMMON)
     tune(path)
@@ -241,14 +241,16 @@ def test_a_sweep_that_cannot_be_run_ends_with_2(folder: Path) -> None:
 def test_nothing_is_left_of_an_engine_when_the_sweep_is_broken_off(
     folder: Path, number: signal.Signals, code: int
 ) -> None:
-    path = write(folder, of_small("echo, --never-ready") + "settings: [{}]", COMMON.replace("ready: 20", "ready: 60"))
+    mark = f"{os.getpid()}{number:02}"  # other tests have engines too
+    command = of_small(f"echo, --never-ready, --shift, '{mark}'")
+    path = write(folder, command + "settings: [{}]", COMMON.replace("ready: 20", "ready: 60"))
     sweep = subprocess.Popen(
         [sys.executable, "-c", HEEDS_CTRL_C, "tune", str(path)],
         cwd=ENGINE.parents[3],
         env={**os.environ, "TMPDIR": str(folder)},
     )
     try:
-        engine = _child(str(ENGINE), within_s=60)
+        engine = _engine(mark, within_s=60)
         sweep.send_signal(number)
         assert sweep.wait(60) == code
         deadline = time.monotonic() + 60
@@ -263,13 +265,13 @@ def test_nothing_is_left_of_an_engine_when_the_sweep_is_broken_off(
         assert not [*folder.glob("prefixgate-tune-*")]
 
 
-def _child(name: str, within_s: float) -> int:
-    """The process that runs this file, once there is one."""
+def _engine(mark: str, within_s: float) -> int:
+    """The process of the engine with this word, once there is one."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         for process in Path("/proc").iterdir():
             words = _words(int(process.name)) if process.name.isdecimal() else []
-            if name in words and words[0] == sys.executable:
+            if mark in words and words[:2] == [sys.executable, str(ENGINE)]:
                 return int(process.name)
         time.sleep(0.02)
     raise AssertionError("the engine was not started")
