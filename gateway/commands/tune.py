@@ -13,10 +13,12 @@ import typer
 
 from gateway.command_line.answers import print_json
 from gateway.command_line.progress import progress
+from gateway.command_line.refusals import remark
 from gateway.config import process_environment
 from gateway.terminal import USUAL_KEY, AsJson, Quiet, key_in, refused
 from gateway.terminal_tables import show_tables
 from gateway.tuning.errors import NothingTuned, TuningError
+from gateway.tuning.results import read_rows
 from gateway.tuning.sweep_file import Sweep, read_sweep
 from gateway.tuning.table import SPARE, Results, as_json, lines_of, results_of, table_of
 from gateway.tuning.trying import Run, known_rows, planned, run
@@ -53,6 +55,7 @@ def tune(
         if dry_run:
             _print_plan(found, as_json_=as_json_)
             return
+        before = read_rows(where)
         if show:
             rows = known_rows(found, where)
         else:
@@ -68,6 +71,8 @@ def tune(
         from gateway.tuning.plot import picture  # noqa: PLC0415 - only where one is wanted
 
         write_whole(svg, picture(judged))
+    if not show and any(row.failed is not None and before.get(row.key) == row for row in rows):
+        remark("what failed in an earlier run was not tried again: --again does")
     if all(row.failed is not None for row in rows):
         raise refused(NothingTuned(f"no setting could be measured; the last: {rows[-1].failed}"), 1)
 

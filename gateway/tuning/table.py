@@ -164,9 +164,10 @@ def lines_of(found: Results) -> Iterator[str]:
     """What to know below the table."""
     better = {True: "more", False: "less"}
     axes = ", ".join(f"{better[axis.more_is_better]} {axis.name}" for axis in found.axes)
-    if axes:
+    is_weighed = any(one.row.failed is None for one in found.rows)
+    if axes and is_weighed:
         yield f"front by {axes}; ● no other setting is as good in all of these and better in one"
-    if found.unknown:
+    if found.unknown and is_weighed:
         yield f"not known of any setting, so not weighed: {', '.join(found.unknown)}"
     for why in dict.fromkeys(one.row.quality.unread for one in found.rows if one.row.quality is not None):
         if why is not None:

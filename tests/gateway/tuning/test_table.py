@@ -68,6 +68,13 @@ def test_every_row_of_the_table_has_all_columns_and_failed_ones_are_told_below()
     assert "failed: name=b: it ended" in list(lines_of(found))
 
 
+def test_where_every_setting_failed_nothing_is_said_but_why() -> None:
+    assert list(lines_of(results_of([failed("a"), failed("b")], AXES))) == [
+        "failed: name=a: it ended",
+        "failed: name=b: it ended",
+    ]
+
+
 def test_json_of_a_failed_setting_has_neither_speed_nor_quality() -> None:
     page = as_json(results_of([row("a", 10, -1), failed("b")], AXES))
     assert (page["settings"][1]["speed"], page["settings"][1]["quality"]) == (None, None)
