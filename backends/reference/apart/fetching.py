@@ -13,6 +13,8 @@ import httpx
 from backends.reference.errors import TransferFailed
 from backends.reference.wire import KvTransferParams
 
+SILENCE_S: Final = 10.0
+"""How long the other engine may say nothing: a copy is there before anybody is told of it, and is sent at once."""
 PATIENCE_S: Final = 30.0
 """How long a fetch may take, from connecting to its last byte."""
 PATH: Final = "/kv_transfer/"
@@ -29,8 +31,10 @@ async def fetched(params: KvTransferParams, most_bytes: int) -> bytes:
         url = httpx.URL(scheme="http", host=host, port=port, path=PATH + name)
         async with asyncio.timeout(PATIENCE_S):
             return await _posted(url, where, most_bytes)
-    except TimeoutError:
-        raise TransferFailed(f"no blocks from {where} within {PATIENCE_S:g} s") from None
+    except (TimeoutError, httpx.TimeoutException):
+        raise TransferFailed(
+            f"no blocks from {where}: it was silent for {SILENCE_S:g} s, or not done within {PATIENCE_S:g} s"
+        ) from None
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         raise TransferFailed(f"no answer from {where}: {error}") from None
 
@@ -38,7 +42,7 @@ async def fetched(params: KvTransferParams, most_bytes: int) -> bytes:
 async def _posted(url: httpx.URL, where: str, most_bytes: int) -> bytes:
     received = bytearray()
     async with (
-        httpx.AsyncClient(trust_env=False, timeout=None, verify=False) as http,  # noqa: S113, S501 - above; plain HTTP
+        httpx.AsyncClient(trust_env=False, timeout=SILENCE_S, verify=False) as http,  # noqa: S501 - plain HTTP
         http.stream("POST", url) as answer,
     ):
         if answer.status_code != httpx.codes.OK:
