@@ -94,6 +94,15 @@ def look(path: str, of: Asked, kind: type[Page]) -> Page:
     return said
 
 
+def look_again(path: str, of: Asked, kind: type[Page]) -> Page | None:
+    """The same of a gateway that had it before: None while it has not, as when it is started anew."""
+    try:
+        said = _sent("GET", path, {}, of, _LOOK_S).json()
+    except (httpx.HTTPError, ValueError):
+        return None
+    return said if isinstance(said, kind) else None
+
+
 @contextmanager
 def as_gateways_say(of: Asked, hint: str = "") -> Iterator[None]:
     """Around whatever takes an answer for granted. Raises what `refused` makes where it has another shape."""
@@ -103,18 +112,21 @@ def as_gateways_say(of: Asked, hint: str = "") -> Iterator[None]:
         raise refused(f"what {of.url} answers is of no gateway, or of another version{hint}", 1) from None
 
 
+def _sent(method: str, path: str, query: Mapping[str, str], of: Asked, patience_s: float) -> httpx.Response:
+    """Raises what httpx does."""
+    url = of.url.rstrip("/") + path
+    headers = {"authorization": f"Bearer {of.token}"} if of.token else {}
+    is_here = httpx.URL(url).host in _HERE
+    return httpx.request(method, url, params=dict(query), headers=headers, timeout=patience_s, trust_env=not is_here)
+
+
 def _answer(
     method: str, path: str, query: Mapping[str, str], of: Asked, patience_s: float = _ANSWER_S
 ) -> tuple[object, int]:
     """The JSON of an answer, None where it is none, and its status."""
     gateway = of.url
-    url = gateway.rstrip("/") + path
     try:
-        headers = {"authorization": f"Bearer {of.token}"} if of.token else {}
-        is_here = httpx.URL(url).host in _HERE
-        answer = httpx.request(
-            method, url, params=dict(query), headers=headers, timeout=patience_s, trust_env=not is_here
-        )
+        answer = _sent(method, path, query, of, patience_s)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise refused(
             f"no answer from {gateway}: {str(error) or type(error).__name__}", 1, code="gateway_away"

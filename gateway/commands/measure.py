@@ -27,7 +27,7 @@ from billing.reports.reading import place_of
 from billing.reports.timings import TimingsOf, timings_of
 from billing.reports.zones import asked_period
 from billing.when import to_us, zone_named
-from gateway.admin_client import Asked, Gateway, TokenFile, as_gateways_say, asked, look
+from gateway.admin_client import Asked, Gateway, TokenFile, as_gateways_say, asked, look, look_again
 from gateway.command_line.answers import print_json
 from gateway.command_line.progress import Said, progress
 from gateway.command_line.refusals import NOT_DONE
@@ -64,6 +64,7 @@ _USUAL_PERIOD: Final = timedelta(hours=1)
 _CHART_COLUMNS: Final = 80
 
 _MOST_SECONDS: Final = 1e6
+_ENDPOINTS: Final = "/admin/endpoints"
 _LOOKS_EVERY_S: Final = 1.0
 
 
@@ -211,16 +212,21 @@ class _Ledger:
 
 
 def _watched(whom: Asked, lasts_s: float, ledger: _Ledger, told: Said) -> Study:
-    """What a gateway serves for so long, and what its engines say each second."""
+    """What a gateway serves for so long, and what its engines say each second. That it is away for a while, since it
+    is started anew, costs what they would have said meanwhile."""
     start, began_s = datetime.now(UTC), time.monotonic()
-    pages: list[list[Any]] = []
+    pages: list[list[Any] | None] = [look(_ENDPOINTS, whom, list)]
     while (gone_s := time.monotonic() - began_s) < lasts_s:
         told(round(gone_s), round(lasts_s))
-        pages.append(look("/admin/endpoints", whom, list))
-        time.sleep(max(min(_LOOKS_EVERY_S, lasts_s - (time.monotonic() - began_s)), 0.0))
+        time.sleep(min(_LOOKS_EVERY_S, lasts_s - gone_s))
+        pages.append(look_again(_ENDPOINTS, whom, list))
     with as_gateways_say(whom):
-        uses = use_of(pages)
-    return with_use(_of_ledger(ledger, start, datetime.now(UTC)), uses)
+        uses = use_of(page for page in pages if page is not None)
+    study = with_use(_of_ledger(ledger, start, datetime.now(UTC)), uses)
+    away = pages.count(None)
+    if not away:
+        return study
+    return replace(study, notes=(*study.notes, f"the gateway did not answer {away} of {len(pages)} times when asked"))
 
 
 def _of_ledger(ledger: _Ledger, start: datetime, end: datetime) -> Study:

@@ -27,8 +27,8 @@ _KIND_CHARS: Final = 60
 _ENDPOINT: Final = b"x-prefixgate-endpoint"
 _HEADERS: Final = ((b"content-type", b"application/json"), (b"accept", b"text/event-stream"))
 
-PrefillSeconds = Callable[[int, int], float]
-"""Seconds of computing a prompt of which so many tokens are uncached, and so many are all."""
+PrefillSeconds = Callable[[str, int, int], float]
+"""Seconds that an endpoint takes to compute a prompt of which so many tokens are uncached, and so many are all."""
 
 
 @dataclass(slots=True)
@@ -104,15 +104,17 @@ class Asker:
             prompt_tokens=stream.prompt_tokens,
             cached_tokens=stream.cached_tokens,
             output_tokens=output_tokens,
-            prefill_s=self._prefill_s(stream.prompt_tokens, stream.cached_tokens),
+            prefill_s=self._prefill_s(stream, endpoint, None if first_s is None else first_s - at_s),
             endpoint=endpoint,
         )
 
-    def _prefill_s(self, prompt_tokens: int | None, cached_tokens: int | None) -> float | None:
-        """Of an address that says nothing of a cache all of the prompt."""
+    def _prefill_s(self, stream: Stream, endpoint: str, first_s: float | None) -> float | None:
+        """Of an address that says nothing of a cache all of the prompt; no longer than the first token took."""
+        prompt_tokens = stream.prompt_tokens
         if self.prefill_s is None or prompt_tokens is None:
             return None
-        return self.prefill_s(prompt_tokens - (cached_tokens or 0), prompt_tokens)
+        alone_s = self.prefill_s(endpoint, prompt_tokens - (stream.cached_tokens or 0), prompt_tokens)
+        return alone_s if first_s is None else min(alone_s, first_s)
 
 
 def _why(stream: Stream, answer: UpstreamResponse) -> str:

@@ -10,13 +10,13 @@ too, so of prompts of a few tokens it is too much.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from backends.least_squares import NO_SUMS, minimum, of_sample, plus
 from backends.perf import PerfModel
-from gateway.measuring.asking import Asker
+from gateway.measuring.asking import Asker, PrefillSeconds
 from gateway.measuring.errors import AddressRefuses
 from gateway.measuring.types import Seen
 from gateway.measuring.wording import Wording, WordTokens
@@ -46,11 +46,21 @@ _FLOORS: Final = (1e-4, 1e-5, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What was found out. `speed` is None where the address tells no prompt tokens."""
+    """What was found out. `speed` is None where the address tells no prompt tokens; `speeds` are those of endpoints
+    that answers name, as far as enough of these were of one."""
 
     wording: Wording
     speed: PerfModel | None
+    speeds: Mapping[str, PerfModel]
     notes: tuple[str, ...]
+
+    @property
+    def prefill_s(self) -> PrefillSeconds | None:
+        """By an endpoint's own speed, else by that of all together."""
+        speed, speeds = self.speed, self.speeds
+        if speed is None:
+            return None
+        return lambda endpoint, uncached, tokens: speeds.get(endpoint, speed).prefill_s(uncached, tokens)
 
 
 async def probe(asker: Asker, wording: Wording, prompt_tokens: int, seed: int) -> Address:
@@ -71,7 +81,10 @@ async def probe(asker: Asker, wording: Wording, prompt_tokens: int, seed: int) -
     answer = await _alone(asker, wording, f"{seed} answer", wording.word_tokens.words(prompt_tokens), _ANSWER_TOKENS)
     if not answer.is_whole:
         raise AddressRefuses(asker.address.url, asker.why or "no answer")
-    return Address(wording, _speed([one for one in [first, second, *longer] if one.is_whole]), tuple(notes))
+    whole = [one for one in [first, second, *longer] if one.is_whole]
+    of_each = {name: _speed([one for one in whole if one.endpoint == name]) for name in {one.endpoint for one in whole}}
+    known = {name: speed for name, speed in of_each.items() if speed is not None}
+    return Address(wording, _speed(whole), known, tuple(notes))
 
 
 async def _first(asker: Asker, wording: Wording, seed: int) -> tuple[Seen, Wording, list[str]]:

@@ -106,8 +106,7 @@ async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -
         levels: list[Level] = []
         for offer in _offers(plan, levels):
             told(offer.number, _known(plan))
-            prefill_s = None if found.speed is None else found.speed.prefill_s
-            asker = Asker(client, url, time.monotonic(), prefill_s)
+            asker = Asker(client, url, time.monotonic(), found.prefill_s)
             window = await _level(asker, found.wording, replace(plan, phase=_phase(plan, levels)), offer)
             if not window.seen:
                 swept.notes.append(f"no request was sent at level {offer.number + 1}: the load has none for it")

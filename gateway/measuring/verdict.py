@@ -18,7 +18,7 @@ from gateway.measuring.types import Binds, Bottleneck, Knee, Level, Limits, Spre
 PREFILL_FROM: Final = 0.6
 DECODE_TO: Final = 0.4
 _SERVED: Final = 0.95
-"""Of what is offered: less is a queue that grows."""
+"""Of what came: less is a queue that grows."""
 _REUSE_LEFT: Final = 0.05
 """Prompt tokens that are computed again, from which on they are worth a line."""
 _SAME_ITL: Final = 1.1
@@ -164,11 +164,16 @@ def _times_over(spread: Spread | None, limit_s: float | None) -> float:
 
 
 def _is_saturated(levels: Sequence[Level], knee: Knee | None) -> bool:
-    fell_behind = any(
-        one.rate_per_s is not None and one.requests_per_s < _SERVED * one.rate_per_s and one.in_flight > 1
-        for one in levels
+    return any(map(_fell_behind, levels)) or (knee is not None and knee.is_reached)
+
+
+def _fell_behind(level: Level) -> bool:
+    """Held against the requests that came: of arrivals by chance they are now more and now fewer than the rate."""
+    return (
+        level.rate_per_s is not None
+        and level.requests_per_s < _SERVED * level.requests / level.seconds
+        and level.in_flight > 1
     )
-    return fell_behind or (knee is not None and knee.is_reached)
 
 
 def _queues(levels: Sequence[Level]) -> bool:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from backends.perf import PerfModel
 from backends.simulated import EngineSpec
 from backends.simulated.serving import ServerSpec, SimulatedServer
+from gateway.admin_client import Asked, look_again
 from gateway.cli import cli
 from gateway.measuring.verdict import bottleneck_of
 
@@ -142,3 +143,10 @@ def test_an_address_that_wants_a_key_says_so_and_no_key_is_shown() -> None:
         assert code == 1
         assert "status 401" in error
         assert "secret" not in error
+
+
+def test_a_gateway_that_is_away_for_a_while_ends_no_watch() -> None:
+    assert look_again("/admin/endpoints", Asked("http://127.0.0.1:1", "token"), list) is None
+    with SimulatedServer(ServerSpec(dialect="vllm", speed=SPEED)) as engine:
+        assert look_again("/v1/models", Asked(engine.url, "token"), list) is None  # an object, and no list
+        assert look_again("/v1/models", Asked(engine.url, "token"), dict) is not None

@@ -1,9 +1,10 @@
 """Sweeps against a server that refuses, breaks off or never answers: what is seen is told, nothing is raised."""
 
 import asyncio
+import inspect
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -22,7 +23,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r
 PIECE = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 
-Answers = Callable[[dict[str, object], int], bytes | None]
+Answers = Callable[[dict[str, object], int], bytes | Awaitable[bytes] | None]
 """Of a body and how many were asked before; None: never."""
 
 
@@ -43,6 +44,8 @@ async def swept(answers: Answers, plan: Plan) -> Swept:
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
         answer = answers(json.loads(await reader.readexactly(length)), next(numbers))
+        if inspect.isawaitable(answer):
+            answer = await answer
         if answer is None:
             await reader.read()
         else:
@@ -121,6 +124,19 @@ async def test_an_open_loop_beyond_what_this_machine_sends_ends_with_its_time() 
     found = await swept(whole, plan(Rates([1e7], 0.0)))
     assert time.monotonic() - began_s < 30  # four million requests are due, and take minutes to write
     assert level_of(found.windows[0], Limits()).requests < 1_000_000
+
+
+async def test_each_engine_behind_a_gateway_has_a_speed_of_its_own() -> None:
+    async def named(body: dict[str, object], number: int) -> bytes:
+        name, token_s = (b"fast", 2e-5) if number % 4 else (b"slow", 2e-4)
+        await asyncio.sleep(token_s * len(str(body["messages"]).split()))
+        return OK.replace(b"\r\n\r\n", b"\r\nx-prefixgate-endpoint: " + name + b"\r\n\r\n") + whole(body, 0)[len(OK) :]
+
+    seen = (await swept(named, plan(Clients([1])))).windows[0].seen
+    fast_s = [one.prefill_s for one in seen if one.endpoint == "fast" and one.prefill_s is not None]
+    assert fast_s
+    assert max(fast_s) < 0.05
+    assert all(one.first_s is None or one.prefill_s is None or one.prefill_s <= one.first_s for one in seen)
 
 
 async def test_an_address_that_answers_nothing_at_first_is_refused() -> None:

@@ -60,6 +60,13 @@ def test_long_prompts_and_short_answers_are_prefill() -> None:
     assert any("8-bit" in one for one in found.turn)
 
 
+def test_an_open_loop_to_which_fewer_came_than_its_rate_by_chance_did_not_fall_behind() -> None:
+    window = window_of(*closed_loop(USUAL, 4, (200, 20)), 4)
+    found = study_of("s", [replace(window, clients=None, rate_per_s=1e6)], Frame())
+    assert found.levels[0].in_flight > 1
+    assert not found.verdict.is_saturated
+
+
 def test_short_prompts_and_long_answers_are_decode() -> None:
     found = study((32, 600), Limits()).verdict
     assert (found.bottleneck, found.binds) == (Bottleneck.DECODE, Binds.NONE_GIVEN)

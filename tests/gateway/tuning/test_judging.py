@@ -37,7 +37,10 @@ def test_a_change_is_the_ratio_of_both_perplexities(logprobs: list[float], more:
     base, other = Reading(logprobs, 1, "echo"), Reading([one - more for one in logprobs], 1, "echo")
     found = change(base, other)
     assert found is not None
-    assert found.ratio == pytest.approx(perplexity(other) / perplexity(base))
+    of_other, of_base = perplexity(other), perplexity(base)
+    assert of_other is not None
+    assert of_base is not None
+    assert found.ratio == pytest.approx(of_other / of_base)
     assert found.error == pytest.approx(0, abs=1e-6)  # each token the same: the pairs leave nothing to chance
 
 
