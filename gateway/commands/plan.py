@@ -205,8 +205,9 @@ def _show_figures(one: Plan, up: float | None) -> None:
         )
     elif one.asked.link_bytes_per_s is not None:
         table.add_row("prefill and decode apart", "none", "no number of replicas keeps the limits")
-    if up is not None:
-        table.add_row("speculation", f"{up:.2f} times as fast", "tokens a step / (verifying + drafting)")
+    if up is not None and one.served is not None:
+        how = f"tokens a step / (verifying + drafting), with {one.served.sequences:,} answers at once"
+        table.add_row("speculation", f"{up:.2f} times as fast", how)
     show_tables(table, spare=("how",), whole="--json")
 
 

@@ -1,6 +1,6 @@
 """A study for people, as tables and lines of a terminal, and for programs, as plain values. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from gateway.measuring.types import Binds, Bottleneck, Level, Spread, Study
 
 SPARE: Final = ("least", "most", "gap p99", "late p99", "goodput/s", "input/s", "failed", "busy")
 """Columns that a narrow terminal does without."""
+_LENGTHS: Final = ("tokens", "requests", "mean", "least", "p50", "p90", "p99", "most")
 _RATES: Final = (
     *("load", "in flight", "requests", "failed", "requests/s", "goodput/s", "within", "input/s", "output/s"),
     *("per GPU", "hits", "busy", "prefill", "decode"),
@@ -30,18 +31,23 @@ _BINDS: Final = {
 
 
 def tables_of(study: Study) -> tuple[Table, Table, Table]:
-    """Lengths; how much of each load is served; how fast."""
-    lengths = Table("tokens", "requests", "mean", "least", "p50", "p90", "p99", "most")
-    rates, times = Table(*_RATES), Table(*_TIMES)
-    for table in (lengths, rates, times):
-        for column in table.columns[1:]:
-            column.justify = "right"
-    for name, spread in study.lengths.items():
-        lengths.add_row(name, f"{spread.count:,}", f"{spread.mean:,.1f}", *(f"{v:,.0f}" for v in _points(spread)))
-    for level in study.levels:
-        rates.add_row(*_rates(level))
-        times.add_row(*_times(level))
-    return lengths, rates, times
+    """Lengths; how much of each load is served; how fast. Columns of which nothing is known are left out."""
+    lengths = [
+        [name, f"{spread.count:,}", f"{spread.mean:,.1f}", *(f"{v:,.0f}" for v in _points(spread))]
+        for name, spread in study.lengths.items()
+    ]
+    rates, times = [[*_rates(level)] for level in study.levels], [[*_times(level)] for level in study.levels]
+    return _table(_LENGTHS, lengths), _table(_RATES, rates), _table(_TIMES, times)
+
+
+def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    known = [at for at in range(len(headings)) if any(line[at] for line in lines)]
+    table = Table(*(headings[at] for at in known))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for line in lines:
+        table.add_row(*(line[at] for at in known))
+    return table
 
 
 def headline(study: Study) -> Iterator[str]:
