@@ -79,7 +79,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     @property
     def place(self) -> str:
         """Its name, by endpoint and rank."""
-        return place_name(self.endpoint_id, self.rank)
+        return self.endpoint_id if self.rank is None else place_name(self.endpoint_id, self.rank)
 
     @property
     def known_tokens(self) -> int:
