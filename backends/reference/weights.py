@@ -90,7 +90,7 @@ def identity(weights: ModelWeights, form: WeightForm) -> bytes:
     digest = blake2b(f"{form} {weights.shape.rope_theta} {weights.shape.rms_norm_eps}".encode(), digest_size=16)
     norms = [norm for layer in weights.layers for norm in (layer.attention_norm, layer.mlp_norm)]
     for part in (weights.embedding[:_ROWS_OF_IDENTITY], weights.final_norm, *norms):
-        digest.update(part.cpu().numpy().tobytes())
+        digest.update(part.detach().float().cpu().numpy().tobytes())
     return digest.digest()
 
 
