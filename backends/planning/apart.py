@@ -41,6 +41,11 @@ class Apart:
     ttft_p90_s: float
     carrying_s: float
 
+    @property
+    def replicas(self) -> int:
+        """Of both kinds."""
+        return self.prefill_replicas + self.decode_replicas
+
 
 def apart(
     machine: Machine, request: Request, requests_per_s: float, limits: Limits, link_bytes_per_s: float
@@ -67,7 +72,7 @@ def apart(
                 carrying_s=carrying_s,
             )
         )
-    return min(found, key=lambda one: one.prefill_replicas + one.decode_replicas, default=None)
+    return min(found, key=lambda one: one.replicas, default=None)
 
 
 def _sizes(room: int) -> list[int]:

@@ -10,6 +10,8 @@ __all__ = ["Figure", "readable"]
 
 _STEPS: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BELOW_ONE: Final = ((1e-3, "m", 1e3), (1e-6, "µ", 1e6))
+_MANY: Final = 1e18
+"""From here on digits tell nobody anything."""
 _PREFIXED: Final = frozenset({"B", "FLOP", "s"})
 """Units that take a prefix."""
 
@@ -30,7 +32,8 @@ class Figure:
 def readable(value: float, unit: str) -> str:
     """A value with a prefix that leaves three or four digits: `141.2 GB`, `42.1 ms`, `13,570 tokens/s`."""
     if unit not in _PREFIXED:
-        return f"{value:,.0f} {unit}".rstrip() if abs(value) >= 100 else f"{value:.3g} {unit}".rstrip()
+        form = ".3g" if abs(value) < 100 else ",.0f" if abs(value) < _MANY else ".4g"
+        return f"{value:{form}} {unit}".rstrip()
     if unit == "s":
         return _seconds(value)
     for least, prefix in _STEPS:

@@ -80,7 +80,8 @@ class Plan:
 
 def fewest_gpus(machine: Machine, asked: Asked) -> Plan | None:
     """The plan that takes the fewest GPUs in all, of machines of 1, 2, 4, 8 and 16; of as many the smaller one. Where
-    none serves what is asked, the smallest that the model fits on, with the reason; None where it fits on none."""
+    none serves what is asked, the fewest that do apart, else the smallest that the model fits on, with the reason; None
+    where it fits on none."""
     request, found = asked.request, list[Plan]()
     if request.whole_tokens > machine.model.context_tokens:
         return plan(machine, asked)
@@ -90,6 +91,9 @@ def fewest_gpus(machine: Machine, asked: Asked) -> Plan | None:
             found.append(plan(sized, asked))
     serving = [one for one in found if one.served is not None]
     least = min(serving, key=lambda one: (one.replicas or 1) * one.machine.gpus, default=None)
+    if least is None:
+        split = [(one.apart.replicas * one.machine.gpus, one) for one in found if one.apart is not None]
+        least = min(split, key=lambda sized: sized[0])[1] if split else None
     return least or (found[0] if found else None)
 
 

@@ -132,7 +132,9 @@ def plan_command(
             _show_measured(measured)
     if not served:
         why = plans[0].why_not if plans else "16 GPUs are too few"
-        raise refused(f"nothing serves it: {why}", 1)
+        if all(one.apart is None for one in plans):
+            raise refused(f"nothing serves it: {why}", 1)
+        remark(f"only prefill and decode apart serve it; together: {why}")
 
 
 def _show(plans: Sequence[Plan], ups: Sequence[float | None], *, is_one_kind: bool) -> None:

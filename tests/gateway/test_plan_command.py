@@ -180,6 +180,15 @@ def test_what_the_table_of_all_gpus_leaves_out_is_said() -> None:
     assert (code, err) == (0, "")
 
 
+@pytest.mark.parametrize("gpus", [("--gpus", "1"), ()])
+def test_what_prefill_and_decode_apart_serve_alone_is_served(gpus: tuple[str, ...]) -> None:
+    itl = "0.0071" if gpus else "0.0011"
+    code, out, error = run("llama-3.1-8b", "--gpu", "h100", *gpus, "--load", "5", "--link", "50", "--itl", itl)
+    assert code == 0
+    assert "prefill and decode apart" in out
+    assert "only prefill and decode apart serve it" in error
+
+
 def test_a_split_that_no_replicas_can_make_is_said() -> None:
     asked = ("qwen3-32b", "--gpu", "h100", "--gpus", "4", "--load", "1", "--ttft", "1", "--link", "0.001")
     assert "no number of replicas keeps the limits" in run(*asked)[1]
