@@ -12,7 +12,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -141,6 +141,8 @@ def measure(
     try:
         for path in pictures:
             _can_be_drawn(path)
+        of_load = {"clients": clients, "rate": rate, "load": load, "trace": trace, "corpus": corpus, "seed": seed}
+        _must_be_of_one(url, of_load, {"from": from_, "to": to, "month": month, "ledger": ledger})
         machine = _machine(plan_model, plan_config_json, plan_gpu, gpus)
         if live:
             _must_be_alone(url)
@@ -154,7 +156,10 @@ def measure(
             from gateway.measuring.driving import Phase  # noqa: PLC0415 - only a load needs what makes one
             from gateway.measuring.offering import Offered, loaded  # noqa: PLC0415 - likewise
             from gateway.measuring.shapes import Shape  # noqa: PLC0415 - likewise
+            from gateway.measuring.sweep import CONNECTIONS  # noqa: PLC0415 - likewise
+            from gateway.serving.listening import room_for  # noqa: PLC0415 - likewise
 
+            room_for(CONNECTIONS)
             offered = Offered(
                 url=url,
                 model=model,
@@ -187,6 +192,15 @@ def _can_be_drawn(path: Path) -> None:
     picture_of(path)
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise refused(f"{path}: its folder is not there, or nothing can be written to it", code="output_unwritable")
+
+
+def _must_be_of_one(url: str | None, of_load: Mapping[str, object], of_ledger: Mapping[str, object]) -> None:
+    """What is asked for is a load on an address or a look at a ledger. Raises what `refused` makes."""
+    odd = [f"--{name}" for name, value in (of_load if url is None else of_ledger).items() if value is not None]
+    if odd and url is None:
+        raise refused(f"{', '.join(odd)}: a load needs the URL that it is put on")
+    if odd:
+        raise refused(f"{', '.join(odd)}: of a ledger, and {url} is put under load: give one of both")
 
 
 def _must_be_alone(url: str | None) -> None:

@@ -109,8 +109,8 @@ async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -
             asker = Asker(client, url, time.monotonic(), found.prefill_s)
             window = await _level(asker, found.wording, replace(plan, phase=_phase(plan, levels)), offer)
             if not window.seen:
-                swept.notes.append(f"no request was sent at level {offer.number + 1}: the load has none for it")
-                break
+                swept.notes.append(f"at {offer} no request was due: measure longer with --seconds")
+                continue
             swept.windows.append(window)
             levels.append(level_of(window, plan.limits))
             swept.notes.extend(_remarks(offer, levels[-1], asker))
@@ -126,7 +126,7 @@ def _offers(plan: Plan, levels: Sequence[Level]) -> Iterator[_Offer]:
         yield from (_Offer(number, clients=clients) for number, clients in enumerate(offered.clients))
     else:
         for power in count():
-            if 2**power > MOST_CLIENTS or not _gains(levels, plan.limits):
+            if 2**power > MOST_CLIENTS or len(levels) < power or not _gains(levels, plan.limits):
                 return
             yield _Offer(power, clients=2**power)
 

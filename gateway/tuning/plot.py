@@ -55,7 +55,7 @@ def _page(found: Results) -> Iterator[Shape]:
         yield from _chart(known, quality)
     missing = len(found.rows) - len(known)
     more = f"; {missing} more failed, or tell no such figure" if missing else ""
-    yield Text(_LEFT, _HEIGHT - 10, f"{len(known)} settings{more}")
+    yield Text(_LEFT, _HEIGHT - 10, f"{len(known)} setting{'s' * (len(known) != 1)}{more}")
 
 
 def _chart(known: Sequence[tuple[Judged, Point]], quality: Axis) -> Iterator[Shape]:

@@ -119,6 +119,8 @@ def test_people_get_tables_charts_and_the_verdict(engine: SimulatedServer, tmp_p
         (("http://127.0.0.1:1", "--clients", "0"), 2, "1 to 65,536 clients"),
         (("http://127.0.0.1:1", "--seconds", "inf"), 2, "--seconds"),
         (("http://127.0.0.1:1", "--ttft", "inf"), 2, "--ttft"),
+        (("--rate", "2"), 2, "--rate: a load needs the URL"),
+        (("http://127.0.0.1:1", "--month", "2026-11"), 2, "--month: of a ledger"),
         (("http://127.0.0.1:1", "--length-cv", "inf"), 2, "--length-cv"),
         (("http://127.0.0.1:1", "--api-key-env", "NO_SUCH_KEY"), 2, "no such variable"),
         (("http://127.0.0.1:1", "--plot", "no/such/folder/m.svg"), 2, "folder is not there"),

@@ -175,6 +175,12 @@ async def test_the_rate_of_recorded_times_is_that_of_requests_and_not_how_many_t
     assert len(found.windows[0].asked) == 40
 
 
+async def test_a_level_to_which_nobody_comes_ends_no_sweep() -> None:
+    found = await swept(whole, plan(Rates([0.01, 50.0])))
+    assert [window.rate_per_s for window in found.windows] == [50.0]
+    assert any("at 0.01 requests/s no request was due" in note for note in found.notes)
+
+
 async def test_a_level_ends_with_the_requests_that_it_may_send() -> None:
     phase = Phase(warm_s=0.0, seconds=30.0, drain_s=1.0, most_requests=5)
     for offered in (Clients([2]), Rates([100.0], 1.0)):
