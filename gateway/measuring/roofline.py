@@ -1,10 +1,11 @@
 """What was measured, held against what `prefixgate plan` computes of the same model and GPUs. Pure.
 
-                                                             measured                  computed
-    a prefill       of the usual prompt, less what was cached   by a speed that was fitted  arithmetic
-    ITL             at the least and at the most load           median                    step / (1 − prefill share)
-    output          at the most load                            tokens a second           in flight / ITL
+               measured                                                computed
+    a prefill  of the usual prompt, less what was cached, as fitted    arithmetic
+    ITL        at the least and at the most load, median               step / (1 − share of others' prefills)
+    output     at the most load, tokens a second                       in flight / (ITL + prefill / tokens of an answer)
 
+An answer is held up by prefills of others, not by its own: of n in flight at an engine by (n − 1) / n of them.
 Measured over computed: above 1 a prefill or a token takes longer than by the roofline with its usual shares of the
 datasheet; of output it is below 1 that less was served.
 """
@@ -22,10 +23,27 @@ _LEAST_SHARE_LEFT: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Fleet:
-    """So many engines, `each` of its GPUs."""
+    """So many engines, `each` of its GPUs, and the mean lengths that they are asked for."""
 
     each: Machine
     engines: int
+    prompt_tokens: float
+    output_tokens: float
+
+    def prefill_s(self, level: Level) -> float:
+        """Of a prompt, less what of it was cached at that load."""
+        cached_tokens = min(self.prompt_tokens * (level.hit_share or 0.0), self.prompt_tokens - 1)
+        return prefill(self.each, self.prompt_tokens, max(cached_tokens, 0.0)).seconds
+
+    def itl_s(self, level: Level) -> float | None:
+        """None where prefills leave no time. Where their share is not known, they are taken to be none."""
+        at_once = max(level.in_flight / self.engines, 1.0)
+        left = 1 - (level.prefill_share or 0.0) * (at_once - 1) / at_once
+        if left < _LEAST_SHARE_LEFT or level.in_flight <= 0:
+            return None
+        # Halfway through its answer a sequence is as long as it is on average.
+        context_tokens = self.prompt_tokens + self.output_tokens / 2
+        return decode_step(self.each, at_once, context_tokens).seconds / left
 
 
 def held_against(study: Study, machine: Machine) -> tuple[Held, ...]:
@@ -34,36 +52,19 @@ def held_against(study: Study, machine: Machine) -> tuple[Held, ...]:
     prompt, output = study.lengths.get("prompt"), study.lengths.get("output")
     if prompt is None or output is None or not study.levels:
         return ()
-    # Halfway through its answer a sequence is as long as it is on average.
-    context_tokens = prompt.mean + output.mean / 2
     each = replace(machine, gpus=max(1, machine.gpus // study.engines))
-    return (
-        *_prefill(study.levels[0], each, prompt.mean),
-        *_decode(study.levels, _Fleet(each, study.engines), context_tokens),
-    )
+    return tuple(_held(study.levels, _Fleet(each, study.engines, prompt.mean, output.mean)))
 
 
-def _prefill(least: Level, machine: Machine, prompt_tokens: float) -> Iterator[Held]:
-    cached_tokens = min(prompt_tokens * (least.hit_share or 0.0), prompt_tokens - 1)
-    if least.prefill is not None:
-        computed_s = prefill(machine, prompt_tokens, max(cached_tokens, 0.0)).seconds
-        yield Held("prefill, s", least.prefill.mean, computed_s)
-
-
-def _decode(levels: Sequence[Level], fleet: _Fleet, context_tokens: float) -> Iterator[Held]:
+def _held(levels: Sequence[Level], fleet: _Fleet) -> Iterator[Held]:
     least, most = levels[0], levels[-1]
+    if least.prefill is not None:
+        yield Held("prefill, s", least.prefill.mean, fleet.prefill_s(least))
     for name, level in (("ITL at the least load, s", least), ("ITL at the most load, s", most)):
-        computed_s = _itl_s(level, fleet, context_tokens)
-        if level.itl is not None and computed_s is not None:
-            yield Held(name, level.itl.p50, computed_s)
-    computed_s = _itl_s(most, fleet, context_tokens)
-    if most.output_tokens_per_s is not None and computed_s is not None:
-        yield Held("output at the most load, tokens/s", most.output_tokens_per_s, most.in_flight / computed_s)
-
-
-def _itl_s(level: Level, fleet: _Fleet, context_tokens: float) -> float | None:
-    """None where prefills leave no time. Where their share is not known, they are taken to be none."""
-    left = level.decode_share if level.decode_share is not None else 1.0
-    if left < _LEAST_SHARE_LEFT or level.in_flight <= 0:
-        return None
-    return decode_step(fleet.each, max(level.in_flight / fleet.engines, 1.0), context_tokens).seconds / left
+        itl_s = fleet.itl_s(level)
+        if level.itl is not None and itl_s is not None:
+            yield Held(name, level.itl.p50, itl_s)
+    itl_s = fleet.itl_s(most)
+    if most.output_tokens_per_s is not None and itl_s is not None:
+        token_s = itl_s + fleet.prefill_s(most) / max(fleet.output_tokens, 1.0)
+        yield Held("output at the most load, tokens/s", most.output_tokens_per_s, most.in_flight / token_s)

@@ -49,10 +49,16 @@ def test_what_the_plan_computes_stands_beside_what_was_measured(study: Study) ->
     held = {one.name: one for one in held_against(study, machine)}
     assert held["prefill, s"].measured == pytest.approx(USUAL.prefill_s(500, 500))
     assert held["prefill, s"].computed == pytest.approx(prefill(machine, 500).seconds)
-    least = study.levels[0]
-    alone_s = decode_step(machine, 1, 525).seconds
-    assert held["ITL at the least load, s"].computed == pytest.approx(alone_s / (1 - (least.prefill_share or 0)))
-    assert held["output at the most load, tokens/s"].measured == study.levels[-1].output_tokens_per_s
+    least, most = study.levels
+    assert held["ITL at the least load, s"].computed == pytest.approx(decode_step(machine, 1, 525).seconds)
+    n, share = most.in_flight, most.prefill_share or 0
+    assert 0 < share < 1 < n
+    among_others_s = decode_step(machine, n, 525).seconds / (1 - share * (n - 1) / n)
+    assert held["ITL at the most load, s"].computed == pytest.approx(among_others_s)
+    assert least.in_flight == pytest.approx(1, abs=0.05)
+    output = held["output at the most load, tokens/s"]
+    assert output.measured == most.output_tokens_per_s
+    assert output.computed == pytest.approx(n / (among_others_s + prefill(machine, 500).seconds / 50))
 
 
 def test_two_engines_share_the_gpus_and_the_requests(study: Study) -> None:
@@ -71,5 +77,5 @@ def test_without_lengths_nothing_is_held_against_anything(study: Study) -> None:
 
 
 def test_where_prefills_leave_no_time_nothing_of_decode_is_computed(study: Study) -> None:
-    levels = [replace(level, prefill_share=0.99, prefill=None) for level in study.levels]
+    levels = [replace(level, prefill_share=0.99, prefill=None, in_flight=100.0) for level in study.levels]
     assert held_against(replace(study, levels=levels), Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"])) == ()
