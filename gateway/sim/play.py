@@ -68,16 +68,19 @@ def play(
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Look for cycles seldom: a run makes none, and to look through all that a fleet keeps takes a third of it."""
-    often = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    """Look for cycles seldom: a run makes none, and to look through all that a fleet keeps takes a third of it. What is
+    frozen already, by whoever knows that it stays, is left so."""
+    often, is_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
+    if not is_frozen:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(_RARELY, *often[1:])
     try:
         yield
     finally:
         gc.set_threshold(*often)
-        gc.unfreeze()
+        if not is_frozen:
+            gc.unfreeze()
 
 
 def policies_of(
