@@ -40,8 +40,9 @@ async def liar(say: Say) -> AsyncIterator[dict[str, Any]]:
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            await reader.readuntil(b"\r\n\r\n")
             await say(reader, writer)
-        except ConnectionError:
+        except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
@@ -73,6 +74,22 @@ async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     while True:
         writer.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
         await writer.drain()
+
+
+async def cut_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"content-length: 1000\r\n\r\n0123456789")
+
+
+async def send_elsewhere(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n")
+
+
+async def no_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"+PONG\r\n")
+
+
+async def other_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"content-length: 4\r\n\r\nnope")
 
 
 async def asked(http: httpx.AsyncClient, engine: RunningEngine, params: dict[str, Any]) -> httpx.Response:
@@ -117,6 +134,25 @@ async def test_what_is_sent_without_end_is_read_as_far_as_the_prompt_has_blocks(
         answer = await asked(http, consumer, params)
     assert answer.status_code == 500
     assert "sends more than the blocks of this prompt" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("say", "mistake"),
+    [
+        (cut_off, "no answer from"),
+        (send_elsewhere, "has no such blocks (307)"),
+        (no_http, "no answer from"),
+        (other_bytes, "is no file of blocks"),
+    ],
+)
+async def test_what_is_no_copy_is_an_error_of_the_transfer(
+    consumer: RunningEngine, http: httpx.AsyncClient, say: Say, mistake: str
+) -> None:
+    async with liar(say) as params:
+        answer = await asked(http, consumer, params)
+        assert (answer.status_code, mistake in answer.text) == (500, True), answer.text
+    # It is an error of that request alone.
+    assert (await http.post(f"{consumer.url}/v1/completions", json=BODY)).status_code == 200
 
 
 @pytest.mark.parametrize("name", ["../v1/models", "a?b=c", "a/b", "a b", "é", "", "a\r\nb"])
