@@ -145,9 +145,12 @@ class Sweep(_Section):
             raise ValueError("front: speed alone says nothing; add perplexity, agreement or tasks")
         if len(set(self.front)) != len(self.front):
             raise ValueError("front: an axis stands twice")
-        places = self.placeholders
-        if self.command is not None and _PORT not in places:
+        if self.command is not None and _PORT not in self.placeholders:
             raise ValueError("command: {port} is where the engine shall listen")
+        return self
+
+    @model_validator(mode="after")
+    def _has_settings(self) -> Self:
         # Before they are written out, of which a grid of a few lines could have thousands of millions.
         if math.prod(map(len, self.grid.values())) + len(self.settings) > _MOST_SETTINGS:
             raise ValueError(f"more than {_MOST_SETTINGS:,} settings")
@@ -155,8 +158,9 @@ class Sweep(_Section):
         if not settings:
             raise ValueError("no setting: it has neither a grid nor settings")
         self._can_be_given([*self.words, *self.environment, *self.environment.values(), *_texts(settings)])
+        places = self.placeholders - ({_PORT} if self.command is not None else set())
         for setting in settings:
-            self._fits(setting, places - ({_PORT} if self.command is not None else set()))
+            self._fits(setting, places)
         if len(set(map(_as_written, settings))) < len(settings):
             raise ValueError("a setting stands twice")
         if self.baseline is not None and self.baseline not in settings:
