@@ -145,13 +145,21 @@ def beside(
     )
 
 
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return int(text)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=SMOLLM2, help="smollm2, or tiny or a directory, of which nothing is written")
     names = [theme.name for theme in THEMES]
     parser.add_argument("--only", metavar="THEME", choices=names, help=f"one of {', '.join(names)}")
-    parser.add_argument("--rounds", type=int, default=3, help="repetitions of what takes time (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=1, help="of torch on the CPU (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=_at_least_one, default=3, help="repetitions of what takes time (default: %(default)s)"
+    )
+    parser.add_argument("--threads", type=_at_least_one, default=1, help="of torch on the CPU (default: %(default)s)")
     parser.add_argument("--busy", action="store_true", help="the machine has other work: seconds of the processor")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the tables")
     return parser.parse_args()

@@ -120,6 +120,16 @@ def test_another_model_than_that_of_the_page_is_measured_and_not_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("option", ["--rounds", "--threads"])
+def test_no_rounds_and_no_threads_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["engine_lab", option, "0"])
+    with pytest.raises(SystemExit):
+        engine_lab.main()
+    assert f"argument {option}: 0 is not 1 or more" in capsys.readouterr().err
+
+
 def test_contenders_take_turns_and_the_median_counts() -> None:
     asked: list[str] = []
 
