@@ -5,7 +5,8 @@
     ITL        at the least and at the most load, median               step / (1 − share of others' prefills)
     output     at the most load, tokens a second                       in flight / (ITL + prefill / tokens of an answer)
 
-An answer is held up by prefills of others, not by its own: of n in flight at an engine by (n − 1) / n of them.
+An answer is held up by prefills of others, not by its own. In a closed loop of n at an engine those are (n − 1) / n of
+all; where requests come whether or not others are done, whatever share of all the time prefills take, idle time too.
 Measured over computed: above 1 a prefill or a token takes longer than by the roofline with its usual shares of the
 datasheet; of output it is below 1 that less was served.
 """
@@ -38,7 +39,9 @@ class _Fleet:
     def itl_s(self, level: Level) -> float | None:
         """None where prefills leave no time. Where their share is not known, they are taken to be none."""
         at_once = max(level.in_flight / self.engines, 1.0)
-        left = 1 - (level.prefill_share or 0.0) * (at_once - 1) / at_once
+        busy_share = 1.0 if level.busy_share is None else level.busy_share
+        of_others = busy_share if level.clients is None else (at_once - 1) / at_once
+        left = 1 - (level.prefill_share or 0.0) * of_others
         if left < _LEAST_SHARE_LEFT or level.in_flight <= 0:
             return None
         # Halfway through its answer a sequence is as long as it is on average.

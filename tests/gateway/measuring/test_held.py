@@ -61,6 +61,14 @@ def test_what_the_plan_computes_stands_beside_what_was_measured(study: Study) ->
     assert output.computed == pytest.approx(n / (among_others_s + prefill(machine, 500).seconds / 50))
 
 
+def test_requests_that_come_by_themselves_meet_prefills_as_often_as_there_are_some(study: Study) -> None:
+    """Half of the time idle, and of the rest 40 % in prefills: a fifth of all."""
+    machine = Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"])
+    came = replace(study.levels[0], clients=None, rate_per_s=1.0, in_flight=1.0, busy_share=0.5, prefill_share=0.4)
+    held = {one.name: one.computed for one in held_against(replace(study, levels=[came]), machine)}
+    assert held["ITL at the least load, s"] == pytest.approx(decode_step(machine, 1, 525).seconds / 0.8)
+
+
 def test_two_engines_share_the_gpus_and_the_requests(study: Study) -> None:
     """Two engines of one GPU each with sixteen in flight are one of them with eight."""
     one, two = (Machine(CATALOGUE["llama-3.1-8b"], GPUS["h100"], gpus) for gpus in (1, 2))
