@@ -12,6 +12,7 @@ too, so of prompts of a few tokens it is too much.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from secrets import token_hex
 from typing import Final
 
 from backends.least_squares import NO_SUMS, minimum, of_sample, plus
@@ -63,9 +64,10 @@ class Address:
         return lambda endpoint, uncached, tokens: speeds.get(endpoint, speed).prefill_s(uncached, tokens)
 
 
-async def probe(asker: Asker, wording: Wording, prompt_tokens: int, seed: int) -> Address:
+async def probe(asker: Asker, wording: Wording, prompt_tokens: int) -> Address:
     """Ask a dozen requests, one after the other. Raises `AddressRefuses` where the first is not answered, or one of
     the usual length."""
+    seed = token_hex(8)  # not that of the load, whose texts an engine may know from a run before
     first, wording, notes = await _first(asker, wording, seed)
     second = await _alone(asker, wording, f"{seed} second", _WORDS[1], _SHORT_ANSWER_TOKENS)
     counted = _word_tokens(first, second)
@@ -87,7 +89,7 @@ async def probe(asker: Asker, wording: Wording, prompt_tokens: int, seed: int) -
     return Address(wording, _speed(whole), known, tuple(notes))
 
 
-async def _first(asker: Asker, wording: Wording, seed: int) -> tuple[Seen, Wording, list[str]]:
+async def _first(asker: Asker, wording: Wording, seed: str) -> tuple[Seen, Wording, list[str]]:
     """The first answer, how to ask for the others, and what to know of that."""
     first = await _alone(asker, wording, f"{seed} first", _WORDS[0], _SHORT_ANSWER_TOKENS)
     notes: list[str] = []
@@ -101,7 +103,7 @@ async def _first(asker: Asker, wording: Wording, seed: int) -> tuple[Seen, Wordi
     return first, wording, notes
 
 
-async def _lengths(asker: Asker, wording: Wording, prompt_tokens: int, seed: int) -> list[Seen]:
+async def _lengths(asker: Asker, wording: Wording, prompt_tokens: int, seed: str) -> list[Seen]:
     """Prompts too long for the address are refused, and left out."""
     sizes = sorted({max(round(prompt_tokens * part), _SHORTEST_TOKENS) for part in _PARTS})
     return [

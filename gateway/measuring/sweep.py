@@ -35,6 +35,8 @@ _ANSWERS_LONG: Final = 3.0
 """Answers one after the other: what a level lasts at least."""
 _EVEN: Final = 1e-3
 """Variation of gaps that nobody can tell from none."""
+_CHANCE: Final = 0.1
+"""Of the prompt tokens: borders of blocks, and requests that were asked before the window."""
 _LATE_S: Final = 0.01
 """From here on the generator is part of what it measures."""
 CONNECTIONS: Final = 65_536
@@ -99,7 +101,7 @@ class _Offer:
 async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -> Swept:
     """Probe an address and drive every level. Raises `AddressRefuses`."""
     async with UpstreamClient(CONNECTIONS) as client:
-        found = await probe(Asker(client, url, time.monotonic()), wording, plan.prompt_tokens, plan.seed)
+        found = await probe(Asker(client, url, time.monotonic()), wording, plan.prompt_tokens)
         swept = Swept(list(found.notes))
         if found.speed is None:
             swept.notes.append("shares of time are not known: the address does not tell how long prompts are")
@@ -114,6 +116,7 @@ async def sweep(url: EndpointConfig, wording: Wording, plan: Plan, told: Told) -
             swept.windows.append(window)
             levels.append(level_of(window, plan.limits))
             swept.notes.extend(_remarks(offer, levels[-1], asker))
+            swept.notes.extend(_of_caches(offer, levels[-1], found.wording.word_tokens.fixed))
         return swept
 
 
@@ -211,6 +214,19 @@ def _timed(load: Workload, offer: _Offer, seed: int) -> Workload:
     if cv < _EVEN:
         return arrivals.constant(load, rate)
     return arrivals.poisson(load, rate, seed) if cv == 1 else arrivals.bursty(load, rate, cv, seed)
+
+
+def _of_caches(offer: _Offer, level: Level, template_tokens: float) -> Iterator[str]:
+    """Whether more was cached than the texts have in common, and a template around them."""
+    hit, ceiling = level.hit_share, level.ceiling_share
+    if hit is None or ceiling is None or not level.input_tokens_per_s or not level.requests_per_s:
+        return
+    template = template_tokens * level.requests_per_s / level.input_tokens_per_s
+    if hit > ceiling + template + _CHANCE:
+        yield (
+            f"at {offer} {hit:.0%} of prompt tokens were cached, of texts that share {ceiling:.0%}: they were asked "
+            "before, as by a run with the same seed, so that first tokens come too soon"
+        )
 
 
 def _remarks(offer: _Offer, level: Level, asker: Asker) -> Iterator[str]:

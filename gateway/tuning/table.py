@@ -175,6 +175,18 @@ def lines_of(found: Results) -> Iterator[str]:
     for one in found.rows:
         if one.row.failed is not None:
             yield f"failed: {one.row.name}: {one.row.failed}"
+    yield from _notes([one.row for one in found.rows])
+
+
+def _notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Each of them once, with whom it is of."""
+    of: dict[str, list[str]] = {}
+    for row in rows:
+        for note in row.notes:
+            of.setdefault(note, []).append(row.name)
+    for note, names in of.items():
+        if not note.startswith("seed "):  # as the sweep has it
+            yield f"note: {f'{len(names)} settings' if len(names) > 1 else names[0] or 'the setting'}: {note}"
 
 
 def as_json(found: Results) -> dict[str, Any]:

@@ -175,6 +175,14 @@ async def test_the_rate_of_recorded_times_is_that_of_requests_and_not_how_many_t
     assert len(found.windows[0].asked) == 40
 
 
+async def test_texts_that_an_engine_knows_from_an_earlier_run_are_told() -> None:
+    cached = (
+        b'data: {"choices": [], "usage": {"prompt_tokens": 64, "prompt_tokens_details": {"cached_tokens": 48}}}\n\n'
+    )
+    found = await swept(lambda *_: OK + PIECE * 2 + cached + DONE, plan(Clients([1])))
+    assert any("75% of prompt tokens were cached, of texts that share 0%" in note for note in found.notes)
+
+
 async def test_a_level_to_which_nobody_comes_ends_no_sweep() -> None:
     found = await swept(whole, plan(Rates([0.01, 50.0])))
     assert [window.rate_per_s for window in found.windows] == [50.0]

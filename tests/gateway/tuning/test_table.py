@@ -1,5 +1,7 @@
 """Rows held against each other."""
 
+from msgspec.structs import replace
+
 from gateway.tuning.table import as_json, lines_of, results_of, table_of
 from gateway.tuning.types import Answer, Quality, Reading, Row, Speed, Tasks
 
@@ -73,6 +75,12 @@ def test_where_every_setting_failed_nothing_is_said_but_why() -> None:
         "failed: name=a: it ended",
         "failed: name=b: it ended",
     ]
+
+
+def test_what_is_to_be_known_of_the_figures_stands_below_once() -> None:
+    rows = [replace(row("a", 10), notes=["slow", "seed 0"]), replace(row("b", 20), notes=["slow"])]
+    said = [*lines_of(results_of(rows, ("agreement",)))]
+    assert [line for line in said if "note" in line] == ["note: 2 settings: slow"]
 
 
 def test_json_of_a_failed_setting_has_neither_speed_nor_quality() -> None:
