@@ -42,7 +42,7 @@ def lines_of(panel: Panel, columns: int) -> Iterator[str]:
         yield f"{label:>{_LEFT}} │{''.join(cells)}".rstrip()
     yield f"{'':>{_LEFT}} └{'─' * width}"
     ends = f"{x_low:.3g}", f"{x_high:.3g}  {panel.x_name}"
-    yield f"{'':>{_LEFT}}  {ends[0]}{ends[1]:>{max(width - len(ends[0]), 0)}}"
+    yield f"{'':>{_LEFT}}  {ends[0]} {ends[1]:>{max(width - len(ends[0]) - 1, 0)}}"
 
 
 def _place(value: float, low: float, high: float, cells: int) -> int:
