@@ -83,7 +83,8 @@ class DialReason(StrEnum):
     RESET = "reset"
     """Connected, then closed by the endpoint before the first byte of an answer."""
     POOL = "pool"
-    """Every connection allowed to the endpoint was busy until the deadline: our limit, not the endpoint's fault."""
+    """Every connection allowed to the endpoint was busy until the deadline, or this machine has no file or port left
+    for one: our limit, not the endpoint's fault."""
 
 
 class DialFailed(UpstreamError):

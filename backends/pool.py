@@ -29,6 +29,8 @@ from backends.target import Target
 from backends.types import EndpointId
 
 _UNREACHABLE: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN})
+_OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL})
+"""No file is left to this process or machine, or no port of its own: whoever is dialled has no part in it."""
 _CLOSING_S: Final = 1.0
 """How long to wait for sockets to close; the loop does that in its next turns."""
 
@@ -195,5 +197,7 @@ def _reason(error: OSError | UnicodeError) -> DialReason:
             return DialReason.RESET
         case OSError() if error.errno in _UNREACHABLE:
             return DialReason.UNREACHABLE
+        case OSError() if error.errno in _OURS:
+            return DialReason.POOL
         case _:
             return DialReason.REFUSED

@@ -338,7 +338,7 @@ def as_gateway_error(error: Exception) -> GatewayError:
         case DialFailed(reason=DialReason.POOL):
             return EndpointBusy(
                 f"endpoint {error.endpoint_id} is busy: all connections that limits.connections_per_endpoint allows to "
-                "it are in use; try again in a moment"
+                "it are in use, or the gateway may open no more files; try again in a moment"
             )
         case FirstByteTimeout() | IdleTimeout():
             return UpstreamTimeout(str(error))

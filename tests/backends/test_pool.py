@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import resource
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
@@ -112,6 +113,16 @@ async def test_a_failed_dial_leaves_its_place_to_who_waits() -> None:
             calls = [group.create_task(reason_of(pool.obtain(5))) for _ in range(3)]
         assert [call.result() for call in calls] == [DialReason.REFUSED] * 3
         assert pool.is_empty
+
+
+async def test_where_no_file_is_left_to_us_the_endpoint_is_not_to_blame() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with HostileServer([hang]) as server, pool_of(server.url, 1) as pool:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            assert await reason_of(pool.obtain(5)) is DialReason.POOL
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def reason_of(obtaining: Awaitable[object]) -> DialReason:
