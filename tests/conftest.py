@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import psycopg
 import pytest
@@ -55,28 +54,29 @@ def _each_tokenizer_is_proved_once() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _a_loop_that_ends_drops_its_connections() -> Iterator[None]:
     """One that was accepted, or not flushed yet, in the moment in which a test's loop ended would be complained of in
-    whichever test the collector comes by. One that is accepted while the others are dropped is told nothing."""
+    whichever test the collector comes by. So would one that is accepted in the very turn in which its server is closed:
+    asyncio gives it up half-made."""
     close, begin = asyncio.SelectorEventLoop.close, _SelectorSocketTransport.__init__
 
-    def begin_and_remember(transport: Any, loop: Any, *args: Any, **fields: Any) -> None:
-        begin(transport, loop, *args, **fields)
-        vars(loop).setdefault("its_transports", WeakSet()).add(transport)
-
-    def left_of(loop: Any) -> list[Any]:
-        return [one for one in vars(loop).get("its_transports", ()) if one._sock is not None]
-
-    def drop_and_close(loop: asyncio.SelectorEventLoop) -> None:
-        if not loop.is_closed() and (left := left_of(loop)):
-            for transport in left:
-                transport.abort()
-            loop.run_until_complete(asyncio.sleep(0))  # each is told that its connection is lost
-        close(loop)
-        for transport in left_of(loop):
+    def begin_or_close(transport: Any, *args: Any, **fields: Any) -> None:
+        try:
+            begin(transport, *args, **fields)
+        except AssertionError:
             transport._sock.close()
             transport._sock = None
+            raise
+
+    def drop_and_close(loop: asyncio.SelectorEventLoop) -> None:
+        if not loop.is_closed():
+            left = [one for one in loop._transports.values() if one._sock is not None]  # type: ignore[attr-defined]
+            for transport in left:
+                transport.abort()
+            if left:
+                loop.run_until_complete(asyncio.sleep(0))  # each is told that its connection is lost
+        close(loop)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_SelectorSocketTransport, "__init__", begin_and_remember)
+        patch.setattr(_SelectorSocketTransport, "__init__", begin_or_close)
         patch.setattr(asyncio.SelectorEventLoop, "close", drop_and_close)
         yield
 

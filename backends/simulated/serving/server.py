@@ -28,6 +28,9 @@ T = TypeVar("T")
 START_WITHIN_S = 30.0
 CALL_WITHIN_S = 30.0
 
+_TURNS_TO_LET_IN = 3
+"""Of the loop, from the taking of a connection to its protocol's knowing of it."""
+
 
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: the process that embeds it decides what a signal means."""
@@ -73,7 +76,7 @@ async def serve(
         started()
         await stop.wait()
         site.is_over = True
-        _cut(site, servers)
+        await _cut(site, servers)
         for work in works:  # not asked to end: it would wait for its next tick, and for answers in the making
             work.cancel()
 
@@ -93,10 +96,17 @@ def _tracked_by(site: Site) -> type[HttpToolsProtocol]:
     return Tracked
 
 
-def _cut(site: Site, servers: Sequence[_Server]) -> None:
-    for server in servers:
-        for bound in server.servers:
-            bound.close()
+async def _cut(site: Site, servers: Sequence[_Server]) -> None:
+    """Take no more connections, and end those that there are. One that was taken in this turn is let in before:
+    asyncio gives it up half-made, and never closes it, where its server is closed first."""
+    bounds = [bound for server in servers for bound in server.servers]
+    for bound in bounds:
+        for listener in bound.sockets:
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+    for _ in range(_TURNS_TO_LET_IN):
+        await asyncio.sleep(0)
+    for bound in bounds:
+        bound.close()
     for transport in list(site.transports.values()):
         transport.abort()
 
