@@ -282,7 +282,7 @@ def _draw(study: Study, pictures: Sequence[Path]) -> None:
         try:
             write_picture(drawing, study.source, path)
         except OSError as error:
-            raise refused(error, NOT_DONE, code="output_unwritable") from None
+            raise refused(f"{path}: {error.strerror}", NOT_DONE, code="output_unwritable") from None
 
 
 def _show(study: Study, *, as_json: bool, with_charts: bool) -> None:

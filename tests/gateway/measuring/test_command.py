@@ -152,3 +152,14 @@ def test_a_gateway_that_is_away_for_a_while_ends_no_watch() -> None:
     with SimulatedServer(ServerSpec(dialect="vllm", speed=SPEED)) as engine:
         assert look_again("/v1/models", Asked(engine.url, "token"), list) is None  # an object, and no list
         assert look_again("/v1/models", Asked(engine.url, "token"), dict) is not None
+
+
+def test_a_picture_that_cannot_be_written_costs_no_figures(engine: SimulatedServer, tmp_path: Path) -> None:
+    folder = tmp_path / "m.svg"
+    folder.mkdir()
+    code, out, error = run(
+        engine.url, "--prompt", "16", "--output", "2", "--clients", "1", "--plot", str(folder), *QUICK
+    )
+    assert code == 1
+    assert "1 client" in out
+    assert "m.svg: Is a directory" in error
