@@ -101,8 +101,8 @@ def _levels(record: Record, spans: int, frame: Frame) -> list[Level]:
     by_load: dict[int, list[_Part]] = defaultdict(list)
     for window in _windows(record, spans):
         level = level_of(window, frame.limits, engines=frame.engines, gpus=frame.gpus)
-        if level.in_flight > 0:
-            by_load[max(floor(log2(level.in_flight)), -1)].append((level, window.asked))
+        load = max(floor(log2(level.in_flight)), -1) if level.in_flight > 0 else -1
+        by_load[load].append((level, window.asked))
     groups: list[list[_Part]] = [[]]
     for load in sorted(by_load):
         if sum(level.requests for level, _ in groups[-1]) >= _LEAST_REQUESTS:
@@ -124,7 +124,7 @@ def _windows(record: Record, spans: int) -> Iterator[Window]:
     span_s = record.lasts_s / spans
     for one in record.seen:
         first = floor(one.asked_s / span_s)
-        last = first if one.ended_s is None else floor(one.ended_s / span_s)
+        last = first if one.ended_s is None else max(floor(one.ended_s / span_s), first)
         for place in range(first, min(last, spans - 1) + 1):
             under_way[place].append(one if one.ended_s is not None else _over(one))
     for place in sorted(under_way):

@@ -122,3 +122,10 @@ def test_every_request_of_a_period_is_of_a_level_whatever_its_length(lasts_s: in
 def test_an_empty_period_is_refused() -> None:
     with pytest.raises(NothingMeasured):
         study_past("ledger", record_of(chain(), 0, US), Frame())
+
+
+@pytest.mark.parametrize("duration_s", [0.0, -1.0])
+def test_requests_that_took_no_time_are_a_level(duration_s: float) -> None:
+    row = timing(Seen(1.0, 0.0, 0.0, 1.0, is_whole=True, prompt_tokens=3, output_tokens=1), duration_s=duration_s)
+    study = study_past("ledger", record_of([row], 0, 60 * US), Frame())
+    assert [level.requests for level in study.levels] == [1]
