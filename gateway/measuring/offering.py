@@ -143,8 +143,11 @@ def _load(offered: Offered) -> Workload:
 
 
 def _usual_tokens(load: Workload) -> int:
-    """Of a prompt, the median of the first ones."""
-    lengths = sorted(request.prompt_tokens for request in islice(load.requests, _SAMPLE))
+    """Of a prompt, the median of the first ones. Raises `LoadUnusable` where one of them is wrong."""
+    try:
+        lengths = sorted(request.prompt_tokens for request in islice(load.requests, _SAMPLE))
+    except WorkloadError as error:
+        raise LoadUnusable(str(error)) from None
     return max(lengths[len(lengths) // 2], 1)
 
 

@@ -65,3 +65,14 @@ async def test_a_trace_that_is_wrong_further_on_is_named_with_its_line(tmp_path:
     wrong = pytest.raises(LoadUnusable, match=r"trace\.jsonl, line 301")
     with SimulatedServer(ServerSpec(speed=20.0)) as server, wrong:
         await loaded(replace(USUAL, url=server.url, trace=trace, clients=[2]), Frame(), nobody)
+
+
+@pytest.mark.parametrize("second", ['{"timestamp": "noon"}', '{"timestamp": -1}', '{"timestamp": 0}'])
+async def test_a_trace_that_is_wrong_soon_or_goes_back_in_time_is_named_with_its_line(
+    tmp_path: Path, second: str
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    row = {"timestamp": 5, "input_length": 40, "output_length": 1, "hash_ids": [0]}
+    trace.write_text(f"{json.dumps(row)}\n{json.dumps({**row, **json.loads(second)})}\n")
+    with pytest.raises(LoadUnusable, match=r"trace\.jsonl, line 2"):
+        await loaded(replace(USUAL, trace=trace, cv=None), Frame(), nobody)
