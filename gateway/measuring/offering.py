@@ -60,6 +60,14 @@ class Offered:
     seed: int
 
 
+def need_load(offered: Offered) -> None:
+    """Look at what would be sent, and send nothing. Raises `LoadUnusable`."""
+    _usual_tokens(_load(offered))
+    if offered.corpus is not None:
+        _corpus(offered.corpus)
+    _how(offered)
+
+
 async def loaded(offered: Offered, frame: Frame, told: Told) -> Study:
     """Put the load on the address. Raises `MeasuringError`s; `LoadUnusable` before anything is sent, but for a trace
     that is wrong further on than its first requests."""

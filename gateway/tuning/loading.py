@@ -3,19 +3,26 @@
 from gateway.command_line.progress import nobody
 from gateway.measuring.driving import Phase
 from gateway.measuring.errors import MeasuringError, NothingMeasured
-from gateway.measuring.offering import Offered, loaded
+from gateway.measuring.offering import Offered, loaded, need_load
 from gateway.measuring.shapes import Shape
 from gateway.measuring.study import Frame
 from gateway.measuring.types import Spread as Measured
 from gateway.tuning.asking import Asked
-from gateway.tuning.errors import SettingFailed
+from gateway.tuning.errors import SettingFailed, SweepInvalid
 from gateway.tuning.sweep_file import Load
 from gateway.tuning.types import Speed, Spread
 
 
-async def speed_of(asked: Asked, load: Load) -> tuple[Speed, list[str]]:
-    """Figures of one level of load, and what to know of them. Raises `SettingFailed`."""
-    offered = Offered(
+def need_usable(load: Load) -> None:
+    """Before an engine is started. Raises `SweepInvalid` for a load that nobody can be sent."""
+    try:
+        need_load(_offered(Asked("http://engine", "model"), load))
+    except MeasuringError as error:
+        raise SweepInvalid(f"load: {error}") from None
+
+
+def _offered(asked: Asked, load: Load) -> Offered:
+    return Offered(
         url=asked.url,
         model=asked.model,
         api_key=asked.api_key,
@@ -29,8 +36,12 @@ async def speed_of(asked: Asked, load: Load) -> tuple[Speed, list[str]]:
         phase=Phase(load.warm, load.seconds, load.drain, load.requests),
         seed=load.seed,
     )
+
+
+async def speed_of(asked: Asked, load: Load) -> tuple[Speed, list[str]]:
+    """Figures of one level of load, and what to know of them. Raises `SettingFailed`."""
     try:
-        study = await loaded(offered, Frame(), nobody)
+        study = await loaded(_offered(asked, load), Frame(), nobody)
     except NothingMeasured as error:
         lasts = f"of those asked in {load.seconds:g} s after {load.warm:g} s, waited for {load.drain:g} s"
         why = f"{error.what}, {lasts}: a slow engine needs longer ones, or fewer clients"

@@ -20,7 +20,7 @@ from gateway.tuning.asking import Asked, Examination, examine
 from gateway.tuning.engine import Command, free_port, running
 from gateway.tuning.errors import NothingTuned, SettingFailed, SweepInvalid
 from gateway.tuning.identity import who
-from gateway.tuning.loading import speed_of
+from gateway.tuning.loading import need_usable, speed_of
 from gateway.tuning.questions import Question, held_text, questions
 from gateway.tuning.results import append_row, key_of, only_writer, read_rows
 from gateway.tuning.sweep_file import Sweep, load_digests
@@ -73,6 +73,7 @@ async def run(what: Run, told: Told) -> list[Row]:
     Cancelling it ends the engine that runs; the setting under way has no row, and is tried next time.
     """
     plan = planned(what.sweep)
+    need_usable(what.sweep.load)
     examination = _examination(what.sweep)
     with only_writer(what.results):
         rows = read_rows(what.results)

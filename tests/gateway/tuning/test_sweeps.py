@@ -223,6 +223,14 @@ def test_columns_of_which_nothing_is_known_are_left_out(folder: Path) -> None:
     assert "…" not in tune(path).output
 
 
+def test_a_load_that_cannot_be_is_told_before_an_engine_is_started(folder: Path) -> None:
+    (folder / "chats.jsonl").write_text('{"prompt": "a"}\n{"prompt": 1}\n')
+    load = COMMON.replace("clients: 2", "corpus: chats.jsonl, clients: 2")
+    done = tune(write(folder, of_small("echo") + "settings: [{}]", load), code=2)
+    assert "chats.jsonl, line 2" in done.output
+    assert not (folder / "sweep.results.jsonl").exists()
+
+
 def test_two_sweeps_do_not_write_to_the_same_results(folder: Path) -> None:
     path = write(folder, of_small("echo") + "settings: [{}]")
     with only_writer(folder / "sweep.results.jsonl"):
