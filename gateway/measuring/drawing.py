@@ -19,7 +19,7 @@ LOG_FROM: Final = 12.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 34, 42
 """Margins of a panel, where its title, its names and its values stand."""
 _TICKS: Final = 5
-_LETTER: Final = 6.2
+LETTER: Final = 6.2
 """Width of one, about."""
 _RADIUS: Final = 2.6
 
@@ -119,8 +119,7 @@ class _Scale:
             steps = (1.0,) if len(decades) > _TICKS else (1.0, 2.0, 5.0)
             found = [step * 10.0**decade for decade in decades for step in steps]
         else:
-            step = _round_step((self.high - self.low) / _TICKS)
-            found = [step * n for n in range(ceil(self.low / step), floor(self.high / step + 1e-9) + 1)]
+            found = round_values(self.low, self.high)
         return [value for value in found if self.low <= value * (1 + 1e-9) and value <= self.high * (1 + 1e-9)]
 
 
@@ -165,7 +164,7 @@ def _marks(panel: Panel, x_of: _Scale, y_of: _Scale) -> Iterator[Shape]:
 def _legend(series: Sequence[Series], right: float, y: float) -> Iterator[Text]:
     for one in reversed(series):
         yield Text(right, y, one.name, "end", one.colour)
-        right -= _LETTER * len(one.name) + 12
+        right -= LETTER * len(one.name) + 12
 
 
 def _axes(x_of: _Scale, y_of: _Scale) -> Iterator[Shape]:
@@ -184,6 +183,12 @@ def _scale(values: Sequence[float], top: float | None, first: float, last: float
     if low > 0 and high / low >= LOG_FROM:
         return _Scale(low / 1.1, high * 1.1, True, first, last)
     return _Scale(0.0, high * 1.08 or 1.0, False, first, last)
+
+
+def round_values(low: float, high: float) -> list[float]:
+    """Some five from `low` to `high`, which is more, at equal steps of 1, 2 or 5 times a power of ten."""
+    step = _round_step((high - low) / _TICKS)
+    return [step * n for n in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
 
 
 def _round_step(step: float) -> float:

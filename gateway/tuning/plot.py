@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from gateway.measuring.drawing import Dot, Drawing, Line, Shape, Text
+from gateway.measuring.drawing import LETTER, Dot, Drawing, Line, Shape, Text, round_values
 from gateway.measuring.pictures import svg_of
 from gateway.tuning.pareto import Axis, front
 from gateway.tuning.table import Judged, Results, figure
@@ -21,7 +21,9 @@ _WIDTH: Final = 760
 _HEIGHT: Final = 460
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76.0, 730.0, 58.0, 402.0
 """Of the chart, in pixels of the page."""
-_TICKS: Final = 5
+_BESIDE: Final = 9.0
+_LINE: Final = 14.0
+"""From a name to the one below it."""
 _ROOM: Final = 0.12
 """Of what the values span, so that none is on an edge."""
 _RADIUS: Final = 5.0
@@ -67,12 +69,14 @@ def _chart(known: Sequence[tuple[Judged, Point]], quality: Axis) -> Iterator[Sha
         across, up = (point[0] - worst) / (best - worst), point[1] / fastest
         return _LEFT + across * (_RIGHT - _LEFT), _BOTTOM - up * (_BOTTOM - _TOP)
 
-    for tick in range(_TICKS + 1):
-        good, fast = worst + (best - worst) * tick / _TICKS, fastest * tick / _TICKS
-        x, y = place((good, fast))
+    for fast in round_values(0.0, fastest):
+        _, y = place((worst, fast))
         yield Line([(_LEFT, y), (_RIGHT, y)], "grid")
-        yield Text(_LEFT - 8, y + 4, f"{fast:,.4g}", "end")
-        yield Text(x, _BOTTOM + 18, f"{good:,.4g}", "middle")
+        yield Text(_LEFT - 8, y + 4, f"{fast:g}", "end")
+    for good in round_values(least, most):
+        x, _ = place((good, 0.0))
+        yield Line([(x, _BOTTOM), (x, _BOTTOM + 4)], "grid")
+        yield Text(x, _BOTTOM + 18, f"{good:g}", "middle")
     yield Text(_LEFT, _TOP - 10, _WORDS[_SPEED])
     yield Text(_RIGHT, _BOTTOM + 36, _WORDS[quality.name], "end")
     yield from _settings([(one.row.name, place(point)) for one, point in known])
@@ -81,10 +85,21 @@ def _chart(known: Sequence[tuple[Judged, Point]], quality: Axis) -> Iterator[Sha
 def _settings(named: Sequence[tuple[str, Point]]) -> Iterator[Shape]:
     on_front = front([(x, -y) for _, (x, y) in named], _DRAWN)
     yield Line(_stairs(sorted(point for (_, point), is_on in zip(named, on_front, strict=True) if is_on)), "dashed")
-    for (name, (x, y)), is_on in zip(named, on_front, strict=True):
+    for (_, (x, y)), is_on in zip(named, on_front, strict=True):
         yield Dot(x, y, 0, _RADIUS, is_hollow=not is_on)
-        is_right = x > (_LEFT + _RIGHT) / 2
-        yield Text(x - 9 if is_right else x + 9, y - 6, name, "end" if is_right else "start")
+    yield from _names(named)
+
+
+def _names(named: Sequence[tuple[str, Point]]) -> Iterator[Text]:
+    """Beside their dots, towards the middle of the chart, from above; one that would lie on another stands below it."""
+    taken: list[tuple[float, float, float]] = []
+    for name, (x, dot_y) in sorted(named, key=lambda one: one[1][1]):
+        width, is_right = LETTER * len(name), x > (_LEFT + _RIGHT) / 2
+        left = x - _BESIDE - width if is_right else x + _BESIDE
+        lines = (y + _LINE for begins, ends, y in taken if begins < left + width and left < ends)
+        y = max(dot_y - _RADIUS, *lines, 0.0)
+        taken.append((left, left + width, y))
+        yield Text(left + width if is_right else left, y, name, "end" if is_right else "start")
 
 
 def _stairs(points: Sequence[Point]) -> list[Point]:

@@ -1,6 +1,7 @@
 """The picture of a sweep."""
 
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 from gateway.tuning.plot import picture
 from gateway.tuning.table import results_of
@@ -35,3 +36,17 @@ def test_where_nothing_is_known_the_page_says_so() -> None:
 def test_one_setting_alone_is_in_the_middle() -> None:
     [only] = circles(picture(results_of([row("only", 0, -1, -1)], AXES)))
     assert 76 < float(only["cx"]) < 730
+
+
+def test_names_of_like_settings_stand_below_each_other() -> None:
+    rows = [row(f"setting {n}", 10 + n / 100, -1, -1) for n in range(4)]
+    texts = ET.fromstring(picture(results_of(rows, AXES))).iter("{http://www.w3.org/2000/svg}text")
+    heights = sorted(float(one.attrib["y"]) for one in texts if "name=" in (one.text or ""))
+    assert len(heights) == 4
+    assert all(below - above >= 14 for above, below in pairwise(heights))
+
+
+def test_the_figures_at_the_axes_are_round() -> None:
+    texts = ET.fromstring(picture(results_of(ROWS, AXES))).iter("{http://www.w3.org/2000/svg}text")
+    figures = [one.text for one in texts if (one.text or "").replace(".", "").isdigit()]
+    assert {"0", "5", "10", "15", "20"} <= set(figures)
