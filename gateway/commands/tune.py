@@ -71,7 +71,7 @@ def tune(
         from gateway.tuning.plot import picture  # noqa: PLC0415 - only where one is wanted
 
         write_whole(svg, picture(judged))
-    if not show and any(row.failed is not None and before.get(row.key) == row for row in rows):
+    if not (show or again) and any(row.failed is not None and before.get(row.key) == row for row in rows):
         remark("what failed in an earlier run was not tried again: --again does")
     if all(row.failed is not None for row in rows):
         raise refused(NothingTuned(f"no setting could be measured; the last: {rows[-1].failed}"), 1)

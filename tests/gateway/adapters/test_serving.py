@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -17,6 +18,7 @@ from tests.gateway.conftest import RunningGateway, StartGateway, start
 from tests.gateway.limited import Gate
 from tests.gateway.scripted_engine import answer_chat, answer_json, scripted_engine
 from tests.hostile import Peer
+from tests.until import until
 
 TOKEN = {"authorization": "Bearer letmein"}
 
@@ -26,6 +28,11 @@ async def where(gateway: RunningGateway, client: httpx.AsyncClient, model: str, 
     answers = [await ask(gateway, client, model, text) for text in texts]
     assert {answer.status_code for answer in answers} == {200}, answers[-1].text
     return [answer.headers["x-prefixgate-endpoint"] for answer in answers]
+
+
+async def endpoints_up(gateway: RunningGateway, client: httpx.AsyncClient) -> int:
+    endpoints = (await client.get(f"{gateway.url}/health")).json()["endpoints"]
+    return sum(one["healthy"] for one in endpoints.values())
 
 
 async def test_an_adapter_stays_where_it_is_loaded_and_its_base_is_spread(
@@ -72,7 +79,8 @@ async def test_the_engines_word_counts_for_what_other_replicas_have_sent(
 async def test_four_gateways_spread_a_burst_of_many_adapters(
     start_gateway: StartGateway, client: httpx.AsyncClient
 ) -> None:
-    """Sixteen adapters, four requests each, in the same instant: each at home somewhere, and nowhere too many."""
+    """Sixteen adapters, four requests each, in the same instant, of which no gateway knows another's: each at home
+    somewhere, and nowhere too many."""
     held, burst, names = Gate(usage=None), 64, [f"a{number}" for number in range(16)]
     listed = [{"id": "m", "owned_by": "vllm"}, *({"id": name, "owned_by": "vllm", "parent": "m"} for name in names)]
     async with AsyncExitStack() as stack:
@@ -80,6 +88,8 @@ async def test_four_gateways_spread_a_burst_of_many_adapters(
         engines = [await stack.enter_async_context(vllm(*listed, slots=8, script=held.script)) for _ in range(4)]
         flags = {"index__redis_url": redis.url, "models": {"m": {"tokenizer": ensure_model("tiny")}}}
         gateways = [await start(start_gateway, *(one.url for one in engines), **flags) for _ in range(4)]
+        for gateway in gateways:  # on a loaded machine an engine may not have answered its first poll in time
+            await until(partial(endpoints_up, gateway, client), lambda up: up == 4)
         async with asyncio.TaskGroup() as group:
             for number in range(burst):
                 group.create_task(ask(gateways[number % 4], client, names[number % 16], f"{number} {number} and more"))
@@ -87,7 +97,8 @@ async def test_four_gateways_spread_a_burst_of_many_adapters(
             held.open()
     counts = [len(engine.requests) for engine in engines]
     assert sum(counts) == burst
-    assert max(counts) <= 24, counts  # 1.3 times an equal part, to whole adapters: four requests each stay together
+    # A herd would be 64 at one. Where each adapter is at home at any of four by chance, more than 40 are one in 800.
+    assert max(counts) <= 40, counts
 
 
 async def test_what_loading_takes_is_learned_from_first_uses(

@@ -28,9 +28,13 @@ QUESTIONS = """
 - {prompt: "What is the capital of Italy?", answers: [Rome]}
 - {prompt: Tell a story.}
 """
-HEEDS_CTRL_C = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from gateway.cli import main; main()"
-)
+HEEDS_SIGNALS = """
+import signal
+from gateway.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+main()
+"""
 """The program, whatever the shell that runs these tests wants to be ignored."""
 
 
@@ -253,7 +257,7 @@ def test_nothing_is_left_of_an_engine_when_the_sweep_is_broken_off(
     command = of_small(f"echo, --never-ready, --shift, '{mark}'")
     path = write(folder, command + "settings: [{}]", COMMON.replace("ready: 20", "ready: 60"))
     sweep = subprocess.Popen(
-        [sys.executable, "-c", HEEDS_CTRL_C, "tune", str(path)],
+        [sys.executable, "-c", HEEDS_SIGNALS, "tune", str(path)],
         cwd=ENGINE.parents[3],
         env={**os.environ, "TMPDIR": str(folder)},
     )
