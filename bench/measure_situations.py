@@ -79,7 +79,8 @@ DEMO: Final = (
 
 def measured(url: str, *arguments: str, key: str = "") -> dict[str, Any]:
     """A study as JSON."""
-    command = (sys.executable, "-m", "gateway", "measure", url, *arguments, "--api-key-env", _KEY, "--json")
+    with_key = ("--api-key-env", _KEY) if key else ()
+    command = (sys.executable, "-m", "gateway", "measure", url, *arguments, *with_key, "--json")
     done = subprocess.run(command, env={**os.environ, _KEY: key}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"prefixgate measure: {done.stderr}")
